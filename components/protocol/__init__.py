@@ -1,0 +1,57 @@
+"""The words that every other component speaks: steps, tasks, tools, policies, environments, sandboxes, errors."""
+
+from .domain import Category, DomainProfile, ToolProfile, load_domain, read_domain
+from .environment import Action, Environment
+from .errors import ConfigurationError, DataError, InfrastructureError, RatchetError
+from .policy import Message, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
+from .registry import EnvironmentSpec, list_envs, make, register, spec
+from .sandbox import (
+    CommandFailure,
+    CommandResult,
+    CommandTimeout,
+    OutputLimitExceeded,
+    Sandbox,
+    SandboxFileError,
+    SandboxUnavailable,
+)
+from .task import Role, TaskSpec
+from .timestep import TimeStep
+from .tool import ToolCall, ToolResult, ToolSpec
+
+__all__ = [
+    "Action",
+    "Category",
+    "CommandFailure",
+    "CommandResult",
+    "CommandTimeout",
+    "ConfigurationError",
+    "DataError",
+    "DomainProfile",
+    "Environment",
+    "EnvironmentSpec",
+    "InfrastructureError",
+    "Message",
+    "OutputLimitExceeded",
+    "Policy",
+    "PolicyReply",
+    "PolicyRequest",
+    "RatchetError",
+    "Role",
+    "Sandbox",
+    "SandboxFileError",
+    "SandboxUnavailable",
+    "TaskSpec",
+    "TimeStep",
+    "TokenTrace",
+    "ToolCall",
+    "ToolProfile",
+    "ToolResult",
+    "ToolSpec",
+    "Usage",
+    "list_envs",
+    "load_domain",
+    "make",
+    "read_domain",
+    "register",
+    "spec",
+]

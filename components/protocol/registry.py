@@ -1,0 +1,66 @@
+"""The registry of environments: `register`, `make`, `spec`, `list_envs`. Ids look like `ratchet/sandbox`."""
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .environment import Environment
+from .errors import ConfigurationError
+
+
+class EnvironmentSpec(msgspec.Struct, frozen=True):
+    """How an environment is made. `entry` is a class or function, or its `module:name`, imported when it is first made."""
+
+    id: str
+    entry: str | Callable[..., Environment]
+    domain: str
+    description: str
+    defaults: dict[str, Any] = {}
+
+
+_specs: dict[str, EnvironmentSpec] = {}
+
+
+def register(
+    id: str, entry: str | Callable[..., Environment], *, domain: str, description: str = "", **defaults: Any
+) -> None:
+    """Make `id` known. Raises ConfigurationError when it is known already."""
+    if id in _specs:
+        raise ConfigurationError(f"environment '{id}' is registered already; choose another id")
+    _specs[id] = EnvironmentSpec(id, entry, domain, description, defaults)
+
+
+def spec(id: str) -> EnvironmentSpec:
+    """What is registered under `id`. Raises ConfigurationError that lists the known ids."""
+    if id not in _specs:
+        close = difflib.get_close_matches(id, _specs, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ConfigurationError(f"unknown environment '{id}'{hint} Known: {', '.join(sorted(_specs)) or 'none'}")
+    return _specs[id]
+
+
+def make(id: str, **overrides: Any) -> Environment:
+    """A new environment of `id`, with the registered defaults and then `overrides` as keyword arguments."""
+    found = spec(id)
+    entry = found.entry
+    if isinstance(entry, str):
+        module, _, name = entry.partition(":")
+        entry = getattr(importlib.import_module(module), name)
+    environment: Environment = entry(**{**found.defaults, **overrides})
+    return environment
+
+
+def list_envs(domain: str | None = None) -> list[str]:
+    """The known ids, sorted; of one domain where it is given."""
+    return sorted(id for id, found in _specs.items() if domain in (None, found.domain))
+
+
+register(
+    "ratchet/sandbox",
+    "components.environments.sandbox:SandboxEnvironment",
+    domain="coding",
+    description="Repair or write code with file tools and a shell in a sandbox; graded by hidden tests in a fresh one.",
+)

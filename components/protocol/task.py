@@ -1,0 +1,50 @@
+"""TaskSpec: one problem that an agent is asked to solve. (Not a Prefect task: those live in `tasks/`.)"""
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Role(StrEnum):
+    """What a TaskSpec may be used for. The role is the one authority on splits."""
+
+    TRAIN = "train"
+    PROMOTE = "promote"
+    AUDIT = "audit"
+    RESERVE = "reserve"
+
+
+class TaskSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One problem. The agent sees `description` and `files`; `tests` and `reference` are the grader's alone.
+
+    - `family`: tasks that share a solution (the same source program, identifiers and constants normalised).
+    - `kind`: what sort of problem it is within its taskset (for `repair`: the kind of fault).
+    - `files`: path to text, laid into the workspace at reset. `editable`: the paths whose content is graded.
+    - `tests`: path to text, laid only into the fresh grading sandbox; `test_command` runs there and exits 0 on success.
+    - `reference`: path to text of one correct answer; never shown to an agent.
+    """
+
+    task_id: str
+    taskset: str
+    family: str
+    kind: str
+    role: Role
+    domain: str
+    description: str
+    files: dict[str, str] = {}
+    editable: tuple[str, ...] = ()
+    tests: dict[str, str] = {}
+    test_command: str = ""
+    reference: dict[str, str] = {}
+    metadata: dict[str, Any] = {}
+    schema_version: int = 1
+
+    @property
+    def task_hash(self) -> str:
+        """SHA-256 (first 16 hex digits) over everything but the role: what the problem is, wherever it stands."""
+        content = msgspec.to_builtins(self)
+        content.pop("role", None)
+        encoded = msgspec.json.encode(content, order="sorted")
+        return hashlib.sha256(encoded).hexdigest()[:16]

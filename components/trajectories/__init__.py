@@ -1,0 +1,1 @@
+"""The record of an episode, and where records are kept."""

@@ -1,0 +1,144 @@
+"""Shards of trajectories on disk: written whole or not at all, listed in a manifest, sealed once.
+
+A folder holds `shard-00000.jsonl`, beside it `tokens-00000.parquet` where the policy gave token ids, and
+`manifest.jsonl` with one line per finished shard. What the manifest does not list was never finished.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from components.protocol import ConfigurationError, DataError
+
+from .record import SCHEMA_VERSION, Trajectory
+
+MANIFEST = "manifest.jsonl"
+
+
+class ShardEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the manifest. `sha256` is of the shard's bytes."""
+
+    shard: str
+    episodes: int
+    sha256: str
+    episode_ids: tuple[str, ...]
+    tokens: str | None = None
+    tokens_sha256: str | None = None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a temporary neighbour, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_shard(
+    folder: Path, index: int, trajectories: Sequence[Trajectory], tokens: bytes | None = None
+) -> ShardEntry:
+    """Write shard `index` and its sidecar, then its line in the manifest. Writing a listed shard again is an error."""
+    name = f"shard-{index:05d}.jsonl"
+    if any(entry.shard == name for entry in read_manifest(folder)):
+        raise DataError(f"{folder / name} is listed in the manifest already; a finished shard is never rewritten")
+    lines = msgspec.json.Encoder().encode_lines(trajectories)
+    sidecar = f"tokens-{index:05d}.parquet" if tokens is not None else None
+    if tokens is not None and sidecar is not None:
+        write_atomically(folder / sidecar, tokens)
+    write_atomically(folder / name, lines)
+    entry = ShardEntry(
+        shard=name,
+        episodes=len(trajectories),
+        sha256=hashlib.sha256(lines).hexdigest(),
+        episode_ids=tuple(trajectory.episode_id for trajectory in trajectories),
+        tokens=sidecar,
+        tokens_sha256=hashlib.sha256(tokens).hexdigest() if tokens is not None else None,
+    )
+    entries = [*read_manifest(folder), entry]
+    entries.sort(key=lambda each: each.shard)
+    write_atomically(folder / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
+    return entry
+
+
+def read_manifest(folder: Path) -> list[ShardEntry]:
+    """The finished shards of a folder, in order; none where there is no manifest. Raises DataError."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return []
+    entries = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            entries.append(msgspec.json.decode(line, type=ShardEntry))
+        except msgspec.DecodeError as error:
+            raise DataError(f"{path}, line {number}: {error}; restore the file from its night") from error
+    return entries
+
+
+def read_jsonl(path: Path) -> Iterator[Trajectory]:
+    """The trajectories of one file, streaming. Raises DataError that names the line and what to do."""
+    decoder = msgspec.json.Decoder(Trajectory)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                trajectory = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise DataError(_explain(path, number, line, error)) from error
+            yield trajectory
+
+
+def _explain(path: Path, number: int, line: bytes, error: Exception) -> str:
+    if not line.endswith(b"\n"):
+        return f"{path}, line {number}: the last line is cut short; remove it or restore the file ({error})"
+    try:
+        version = msgspec.json.decode(line).get("schema_version")
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        version = None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+    return f"{path}, line {number}: not a trajectory of schema {SCHEMA_VERSION}: {error}"
+
+
+def read_folder(folder: Path, *, verify: bool = True) -> Iterator[Trajectory]:
+    """Every trajectory of a folder in the manifest's order; with `verify` each shard's hash is checked first."""
+    entries = read_manifest(folder)
+    if not entries:
+        raise DataError(f"{folder} has no {MANIFEST} or an empty one: there are no finished shards to read")
+    for entry in entries:
+        path = folder / entry.shard
+        if not path.is_file():
+            raise DataError(f"{path} stands in the manifest and is absent; restore it from its night")
+        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+            yield from _damaged(path)
+        else:
+            yield from read_jsonl(path)
+
+
+def _damaged(path: Path) -> Iterator[Trajectory]:
+    yield from read_jsonl(path)
+    raise DataError(f"{path} differs from the hash in its manifest; restore it from its night")
+
+
+def seal(spool: Path, target: Path) -> None:
+    """Move a finished spool to its immutable place, once, by rename. Raises where the target exists or nothing is there."""
+    if target.exists():
+        raise ConfigurationError(f"{target} is sealed already; a night is sealed once")
+    if not read_manifest(spool):
+        raise DataError(f"{spool} holds no finished shard; collect before sealing")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    spool.rename(target)
