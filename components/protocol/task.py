@@ -23,6 +23,8 @@ class TaskSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     - `kind`: what sort of problem it is within its taskset (for `repair`: the kind of fault).
     - `files`: path to text, laid into the workspace at reset. `editable`: the paths whose content is graded.
     - `tests`: path to text, laid only into the fresh grading sandbox; `test_command` runs there and exits 0 on success.
+    - `expected_output`: where it is given, each line is one test and `test_command` must print exactly these lines. They are
+      compared outside the sandbox and never enter it, so that code under test cannot read, patch or print its way past them.
     - `reference`: path to text of one correct answer; never shown to an agent.
     """
 
@@ -37,6 +39,7 @@ class TaskSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     editable: tuple[str, ...] = ()
     tests: dict[str, str] = {}
     test_command: str = ""
+    expected_output: tuple[str, ...] = ()
     reference: dict[str, str] = {}
     metadata: dict[str, Any] = {}
     schema_version: int = 1
