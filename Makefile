@@ -1,0 +1,53 @@
+# Two commands: `make night` and `make test`. Both set up what they need, once.
+
+PYTHON ?= python3
+SCALE ?= smoke
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.set-up
+
+# uv does not read pip's find-links: pass them on (pip separates with spaces, uv with commas).
+empty :=
+space := $(empty) $(empty)
+comma := ,
+UV_FIND_LINKS ?= $(subst $(space),$(comma),$(strip $(PIP_FIND_LINKS)))
+ifneq ($(UV_FIND_LINKS),)
+export UV_FIND_LINKS
+else
+# Without links of one's own, uv picks torch's CPU build where there is no GPU.
+TORCH := --torch-backend=auto
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup night test ui clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@echo "variables: SCALE=$(SCALE) ARGS='--seed 3' PYTHON=$(PYTHON)"
+
+setup: $(STAMP) ## the virtual environment and every package, as pinned in constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "error: $(PYTHON) is not Python 3.11 or newer; say which one to use: make PYTHON=python3.11 setup" >&2; exit 2; }
+	@test -x $(BIN)/python || { rm -rf .venv && $(PYTHON) -m venv .venv; }
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(TORCH) --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+night: $(STAMP) ## one night: collect, build, train, evaluate, promote or not (SCALE=smoke)
+	@$(BIN)/ratchet night --scale $(SCALE) $(ARGS)
+
+test: $(STAMP) ## formatting, types, the import rule, then every test (ARGS='-m "not slow"' for the quick ones)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+ui: $(STAMP) ## Prefect and MLflow on loopback, until Ctrl-C
+	@$(BIN)/ratchet ui $(ARGS)
+
+clean: ## remove the environment and the caches; nights, models and data stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
