@@ -1,0 +1,99 @@
+"""The hidden cases of a task: inputs that tell the correct program from its faults, and what it answers to them."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+POOL = 30
+FEWEST, MOST = 4, 6
+LETTERS = "abcd"
+
+Function = Callable[..., Any]
+Case = tuple[Any, ...]
+
+
+def draw(kind: str, rng: random.Random, edges: Sequence[int]) -> Any:
+    """One argument of a type: number, few, some, small, divisor, numbers, words, text, bit, letter.
+
+    `edges` are values at which the program may change its mind; numbers fall on them often.
+    """
+    if kind in ("number", "numbers"):
+        return _number(rng, edges) if kind == "number" else [_number(rng, edges) for _ in range(rng.randint(2, 5))]
+    if kind in _RANGES:
+        return rng.randint(*_RANGES[kind])
+    if kind == "words":
+        return [_text(rng, 1, 5) for _ in range(rng.randint(2, 4))]
+    return _text(rng, *_LENGTHS[kind])
+
+
+_RANGES = {"few": (0, 9), "some": (2, 14), "small": (1, 4), "divisor": (2, 12)}
+_LENGTHS = {"text": (2, 6), "bit": (1, 2), "letter": (1, 1)}
+
+
+def _number(rng: random.Random, edges: Sequence[int]) -> int:
+    return rng.choice(edges) if edges and rng.random() < 0.5 else rng.randint(0, 120)
+
+
+def _text(rng: random.Random, shortest: int, longest: int) -> str:
+    return "".join(rng.choice(LETTERS) for _ in range(rng.randint(shortest, longest)))
+
+
+def function(source: str, name: str) -> Function:
+    """The function of that name in a source."""
+    space: dict[str, Any] = {}
+    exec(compile(source, "main.py", "exec"), space)  # our own library's programs, never an agent's
+    found: Function = space[name]
+    return found
+
+
+def answer(call: Function, case: Case) -> str:
+    """The line that the hidden script prints for one case: the result as Python writes it, or the exception's name."""
+    try:
+        return repr(call(*case))
+    except Exception as error:
+        return type(error).__name__
+
+
+def choose(
+    inputs: Sequence[str],
+    edges: Sequence[int],
+    right: Function,
+    fault: Function,
+    others: Sequence[Function],
+    rng: random.Random,
+) -> tuple[list[Case], list[str]] | None:
+    """4 to 6 cases with the right answers: one or two show the fault, and together they show as many others as they can.
+
+    None where the fault shows in none of the inputs drawn.
+    """
+    pool = _pool(inputs, edges, right, rng)
+    expected = [answer(right, case) for case in pool]
+    shown = [{at for at, case in enumerate(pool) if answer(one, case) != expected[at]} for one in (fault, *others)]
+    if not shown[0]:
+        return None
+    picked = sorted(shown[0])[:2]
+    missing = [places for places in shown[1:] if places and not places & set(picked)]
+    while missing and len(picked) < MOST:
+        best = max(range(len(pool)), key=lambda at: sum(at in places for places in missing))
+        picked.append(best)
+        missing = [places for places in missing if best not in places]
+    spare = [at for at in range(len(pool)) if at not in picked]
+    picked = sorted([*picked, *spare[: max(0, FEWEST - len(picked))]])
+    return [pool[at] for at in picked], [expected[at] for at in picked]
+
+
+def _pool(inputs: Sequence[str], edges: Sequence[int], right: Function, rng: random.Random) -> list[Case]:
+    """Distinct inputs that the correct program answers without an exception."""
+    pool: list[Case] = []
+    for _ in range(10 * POOL):
+        case = tuple(draw(kind, rng, edges) for kind in inputs)
+        if case in pool:
+            continue
+        try:
+            right(*case)
+        except Exception:
+            continue
+        pool.append(case)
+        if len(pool) == POOL:
+            break
+    return pool
