@@ -90,13 +90,13 @@ LOOPS = (
     Program(
         "paired",
         ("numbers", "numbers"),
-        "return the list of x minus y plus K for each x in A and y in B",
+        "return the list of x minus y plus K for each pair x of A, y of B",
         f"def F(A, B):\n    return [x {op('-')} y {op('+')} K for x, y in zip({{A, B|swap:B, A}})]\n",
     ),
     Program(
         "paired_sum",
         ("numbers", "numbers"),
-        "return the sum of x times K minus y for each x in A and y in B",
+        "return the sum of x times K minus y for each pair x of A, y of B",
         f"def F(A, B):\n    return sum(x * K {op('-')} y for x, y in zip({{A, B|swap:B, A}}))\n",
     ),
     Program(

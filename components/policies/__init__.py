@@ -1,0 +1,1 @@
+"""Policies: what chooses the next action. Scripted ones that need no model, and models."""

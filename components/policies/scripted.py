@@ -1,0 +1,168 @@
+"""Scripted policies: a teacher that knows the answer, and two worse ones. They play through tool calls like any policy.
+
+Each derives its next move from the request alone: the calls that it has made stand in the messages.
+"""
+
+import difflib
+import hashlib
+import random
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from components.environments.tasksets import Taskset
+from components.protocol import ConfigurationError, Policy, PolicyReply, PolicyRequest, TaskSpec, ToolCall
+
+Move = tuple[str, dict[str, Any]]
+
+
+class Scripted(Policy):
+    """A policy of fixed moves over the tasks of one taskset. `script` changes whenever the moves do: it enters `version`."""
+
+    script = "1"
+
+    def __init__(self, taskset: Taskset) -> None:
+        self.sampling = {}
+        self._tasks = taskset.by_id
+        identity = f"{type(self).__name__}/{self.script}/{taskset.hash}"
+        self.version = f"{self.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+    def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
+        """One call per request. Raises ConfigurationError for a task that the taskset does not hold."""
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: PolicyRequest) -> PolicyReply:
+        task = self._tasks.get(request.task_id)
+        if task is None:
+            raise ConfigurationError(
+                f"{self.name} does not know task '{request.task_id}'; give it the taskset that is played"
+            )
+        moves = self.moves(task, random.Random(f"{self.name}/{request.seed}/{task.task_id}"))
+        made = sum(1 for message in request.messages if message["role"] == "assistant")
+        tool, arguments = moves[min(made, len(moves) - 1)]
+        return PolicyReply(text="", calls=(ToolCall(f"{request.turn}-0", tool, arguments),))
+
+    @abstractmethod
+    def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
+        """Every move of an episode, in order; `rng` depends on the seed and the task alone. The last is repeated."""
+
+
+class Teacher(Scripted):
+    """Reads the file, repairs it as the reference says, submits."""
+
+    name = "teacher"
+
+    def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
+        """Read and repair each file that differs from the reference, then submit."""
+        edits = [(path, text) for path, text in task.reference.items() if text != task.files.get(path)]
+        reads = [_read(path) for path, _ in edits if path in task.files]
+        return [*reads, *(_edit(path, *line_edit(task.files.get(path, ""), text)) for path, text in edits), _SUBMIT]
+
+
+class Clumsy(Scripted):
+    """Reads twice, edits what is not there, looks around now and then, and repairs in about half of its episodes."""
+
+    name = "clumsy"
+
+    def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
+        """Five or six moves."""
+        path, faulty, right = _subject(task)
+        old, new = line_edit(faulty, right)
+        looking = [("bash", {"command": f"cat {path}"}), ("grep", {"pattern": "return", "path": path})]
+        moves = [_read(path), _read(path), _edit(path, f"{old} # here", new)]
+        if rng.random() < 0.4:
+            moves.append(rng.choice(looking))
+        if rng.random() < 0.5:
+            moves.append(_edit(path, old, new))
+        else:
+            moves.append(_edit(path, *wrong_edit(faulty, right, rng)))
+        return [*moves, _SUBMIT]
+
+
+class RandomEdit(Scripted):
+    """Reads the file, changes something that looks changeable (never rightly), submits."""
+
+    name = "random-edit"
+
+    def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
+        """Three moves."""
+        path, faulty, right = _subject(task)
+        return [_read(path), _edit(path, *wrong_edit(faulty, right, rng)), _SUBMIT]
+
+
+_SUBMIT: Move = ("submit", {})
+_CHANGES = (
+    (re.compile(r" (?:\+|-|\*|//|%) "), (" + ", " - ", " * ")),
+    (re.compile(r" (?:<|>|<=|>=|==|!=) "), (" < ", " > ", " >= ", " <= ")),
+    (re.compile(r"\b\d\d\b"), ("10", "25", "50", "75", "99")),
+    (re.compile(r"\b\d\b"), ("0", "1", "2", "3")),
+)
+
+
+def _read(path: str) -> Move:
+    return "read_file", {"path": path}
+
+
+def _edit(path: str, old: str, new: str) -> Move:
+    return "edit_file", {"path": path, "old": old, "new": new}
+
+
+def _subject(task: TaskSpec) -> tuple[str, str, str]:
+    """The first file that the reference changes: path, text as it stands, text as it ought to be."""
+    for path, right in task.reference.items():
+        if path in task.files and task.files[path] != right:
+            return path, task.files[path], right
+    raise ConfigurationError(f"task '{task.task_id}' has no reference that changes a file; scripted policies need one")
+
+
+def line_edit(before: str, after: str) -> tuple[str, str]:
+    """The smallest change of whole lines from `before` to `after` as (old, new); `old` stands once in `before`.
+
+    The common indentation is left out where `old` stays unique; lines around are taken in where it is not.
+    """
+    ours, theirs = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    blocks = [
+        block
+        for block in difflib.SequenceMatcher(a=ours, b=theirs, autojunk=False).get_opcodes()
+        if block[0] != "equal"
+    ]
+    if not blocks:
+        return before, after
+    start, stop = blocks[0][1], blocks[-1][2]
+    shift = len(theirs) - len(ours)
+    while True:
+        old, new = _bare("".join(ours[start:stop]), "".join(theirs[start : stop + shift]), before)
+        if old and before.count(old) == 1:
+            return old, new
+        if start == 0 and stop == len(ours):
+            return before, after
+        start, stop = max(0, start - 1), min(len(ours), stop + 1)
+
+
+def _bare(old: str, new: str, text: str) -> tuple[str, str]:
+    """Both without the newline at their end and the indentation at their beginning, as far as `old` stays unique."""
+    if old.endswith("\n") and new.endswith("\n"):
+        old, new = old[:-1], new[:-1]
+    indent = len(old) - len(old.lstrip(" "))
+    if indent and new[:indent] == old[:indent] and text.count(old[indent:]) == 1:
+        return old[indent:], new[indent:]
+    return old, new
+
+
+def wrong_edit(faulty: str, right: str, rng: random.Random) -> tuple[str, str]:
+    """A plausible change of one line, as (old, new), that is neither nothing nor the right one."""
+    found = []
+    lines = faulty.splitlines()
+    for number, line in enumerate(lines):
+        if line.startswith("def ") or not line.strip():
+            continue
+        for place, choices in _CHANGES:
+            found += [
+                (number, line[: match.start()] + choice + line[match.end() :])
+                for match in place.finditer(line)
+                for choice in choices
+            ]
+        found.append((number, f"{line[: len(line) - len(line.lstrip())]}pass"))
+    texts = ["\n".join([*lines[:number], line, *lines[number + 1 :]]) + "\n" for number, line in found]
+    return line_edit(faulty, rng.choice([text for text in texts if text not in (faulty, right)]))
