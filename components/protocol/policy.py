@@ -21,11 +21,15 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Token ids of one turn: those that are new in the prompt, those that were sampled, and the latter's log-probabilities."""
+    """Token ids of one turn: those that are new in the prompt, those that were sampled, and the latter's log-probabilities.
+
+    `kept`: how many ids of the turn before (its prompt and completion) stand unchanged before `prompt_ids`; 0 at the first turn.
+    """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    kept: int = 0
 
 
 class PolicyRequest(msgspec.Struct, frozen=True):

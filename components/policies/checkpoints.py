@@ -1,0 +1,50 @@
+"""Checkpoint folders: what names their content, and what is wrong with a broken one. Imports no torch."""
+
+import hashlib
+from pathlib import Path
+
+from components.protocol import DataError
+
+IDENTITY = ("config.json", "tokenizer.json", "chat_template.jinja", "tokenizer_config.json")
+
+
+def version(checkpoint: Path) -> str:
+    """`ckpt-` and 16 hex digits of SHA-256 over weights, configuration, tokenizer and template. Raises DataError."""
+    check(checkpoint)
+    digest = hashlib.sha256()
+    weights = sorted(path.name for path in checkpoint.glob("*.safetensors"))
+    for name in (*weights, *IDENTITY):
+        path = checkpoint / name
+        if path.is_file():
+            digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return f"ckpt-{digest.hexdigest()[:16]}"
+
+
+def check(checkpoint: Path) -> None:
+    """Raises DataError where a checkpoint cannot be one: no folder, no configuration, no weights, weights cut short."""
+    advice = "use another checkpoint or train it again"
+    if not checkpoint.is_dir():
+        raise DataError(f"checkpoint {checkpoint} is not a folder; {advice}")
+    weights = sorted(checkpoint.glob("*.safetensors"))
+    if not weights or not (checkpoint / "config.json").is_file():
+        raise DataError(f"checkpoint {checkpoint} has no config.json or no *.safetensors; {advice}")
+    for path in weights:
+        if not _whole(path):
+            raise DataError(f"checkpoint file {path} is corrupt (its header does not fit its size); {advice}")
+
+
+def _whole(path: Path) -> bool:
+    """Whether a safetensors file's header accounts for its size (8 bytes of length, JSON, tensors)."""
+    import msgspec
+
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            return False
+        try:
+            header = msgspec.json.decode(file.read(length))
+            end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, IndexError):
+            return False
+    return bool(size == 8 + length + end)

@@ -1,0 +1,45 @@
+"""From a policy's name to the policy: `teacher`, `clumsy`, `random-edit`, or `transformers:<checkpoint folder>`."""
+
+from pathlib import Path
+
+from components.environments.tasksets import Taskset
+from components.protocol import ConfigurationError, Policy
+
+from . import checkpoints
+
+SCRIPTED = {"teacher": "Teacher", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
+
+
+def make_policy(
+    name: str,
+    taskset: Taskset,
+    *,
+    temperature: float = 0.8,
+    top_p: float = 1.0,
+    max_new_tokens: int = 96,
+    threads: int | None = None,
+) -> Policy:
+    """The policy of that name. Raises ConfigurationError for an unknown name, DataError for a broken checkpoint."""
+    if name in SCRIPTED:
+        from . import scripted
+
+        policy: Policy = getattr(scripted, SCRIPTED[name])(taskset)
+        return policy
+    kind, _, place = name.partition(":")
+    if kind == "transformers" and place:
+        import torch
+
+        from .transformers import TransformersPolicy
+
+        if threads:
+            torch.set_num_threads(threads)
+        return TransformersPolicy(Path(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens)
+    raise ConfigurationError(f"unknown policy '{name}'; use {', '.join(SCRIPTED)} or transformers:<checkpoint folder>")
+
+
+def policy_version(name: str, taskset: Taskset) -> str:
+    """The version that the policy of that name has, without loading a model."""
+    kind, _, place = name.partition(":")
+    if kind == "transformers" and place:
+        return checkpoints.version(Path(place))
+    return make_policy(name, taskset).version

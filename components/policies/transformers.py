@@ -1,0 +1,127 @@
+"""A policy over a local checkpoint: one batched `generate` call answers the pending turns of all running episodes."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+
+from components.protocol import DataError, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
+
+from .checkpoints import version
+from .parsing import CLOSE, parse_calls
+from .sampling import SeededSampler
+
+
+class TransformersPolicy(Policy):
+    """Decoding stops at the end of a call: `</tool_call>` or the end of the message.
+
+    Rows of a batch draw from streams of their own, named by the episode's seed and the turn. A batch's size still
+    changes the last digit of a float, so equal tokens are promised for equal batches alone. Prompts over
+    `max_prompt_tokens` are answered with `stop_reason="context"` and no call.
+    """
+
+    name = "transformers"
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        *,
+        temperature: float = 0.8,
+        top_p: float = 1.0,
+        max_new_tokens: int = 96,
+        max_prompt_tokens: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        self.version = version(checkpoint)
+        self.sampling = {"temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens}
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
+            self.model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).to(device).eval()
+        except (OSError, ValueError, RuntimeError) as error:
+            first_line = str(error).splitlines()[0]
+            raise DataError(f"checkpoint {checkpoint} cannot be loaded: {first_line}; train it again") from error
+        self.tokenizer.padding_side = "left"
+        self.tokenizer_hash = _hash(self.tokenizer.backend_tokenizer.to_str())
+        self.template_hash = _hash(self.tokenizer.chat_template)
+        limit = self.model.config.max_position_embeddings - max_new_tokens
+        self.max_prompt_tokens = min(limit, max_prompt_tokens or limit)
+        self.stops = self._stop_ids()
+        self.model.generation_config.eos_token_id = self.stops
+        self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
+        self.model.generation_config.do_sample = False
+
+    def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
+        """One reply per request; see Policy."""
+        prompts = [self._prompt(request) for request in requests]
+        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) <= self.max_prompt_tokens]
+        replies = [PolicyReply("", stop_reason="context") for _ in requests]
+        if fitting:
+            begin = time.perf_counter()
+            generated = self._generate([prompts[i] for i in fitting], [requests[i] for i in fitting])
+            seconds = (time.perf_counter() - begin) / len(fitting)
+            for i, (ids, logprobs) in zip(fitting, generated, strict=True):
+                replies[i] = self._reply(requests[i], prompts[i], ids, logprobs, seconds)
+        return replies
+
+    def _prompt(self, request: PolicyRequest) -> list[int]:
+        tools = [tool.as_openai() for tool in request.tools] or None
+        ids: list[int] = self.tokenizer.apply_chat_template(
+            list(request.messages), tools=tools, add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+        return ids
+
+    def _stop_ids(self) -> list[int]:
+        ids = [self.tokenizer.eos_token_id, self.tokenizer.convert_tokens_to_ids(CLOSE)]
+        return sorted({i for i in ids if i is not None and i != self.tokenizer.unk_token_id})
+
+    @torch.inference_mode()
+    def _generate(self, prompts: list[list[int]], requests: list[PolicyRequest]) -> list[tuple[list[int], list[float]]]:
+        """Sampled ids up to and with the stop, and the log-probability of each."""
+        width = max(map(len, prompts))
+        pad = self.tokenizer.pad_token_id
+        ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.model.device)
+        seeds = [stream_seed(request.seed, request.turn) for request in requests]
+        sampler = SeededSampler(seeds, self.sampling["temperature"], self.sampling["top_p"])
+        output = self.model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            max_new_tokens=self.sampling["max_new_tokens"],
+            logits_processor=LogitsProcessorList([sampler]),
+        )[:, width:]
+        steps = output.shape[1]
+        logprobs = torch.stack(sampler.logprobs[:steps], dim=1).gather(-1, output.unsqueeze(-1)).squeeze(-1)
+        stop = torch.isin(output, torch.tensor(self.stops, device=output.device))
+        lengths = torch.where(stop.any(1), stop.int().argmax(1) + 1, torch.tensor(steps, device=output.device))
+        rows = zip(output.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+        return [(row[:length], scores[:length]) for row, scores, length in rows]
+
+    def _reply(
+        self, request: PolicyRequest, prompt: list[int], ids: list[int], logprobs: list[float], seconds: float
+    ) -> PolicyReply:
+        text = self.tokenizer.decode(ids, skip_special_tokens=False)
+        end = self.tokenizer.eos_token or ""
+        text = text.removesuffix(end) if end else text
+        content, calls = parse_calls(text, request.turn)
+        return PolicyReply(
+            text=content,
+            calls=calls,
+            stop_reason="stop" if ids and ids[-1] in self.stops else "length",
+            usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids)),
+            tokens=TokenTrace(tuple(prompt), tuple(ids), tuple(logprobs)),
+            seconds=seconds,
+        )
+
+
+def stream_seed(seed: int, turn: int) -> int:
+    """The seed of the random stream of one turn of one episode: 63 bits."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{turn}".encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

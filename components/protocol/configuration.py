@@ -1,0 +1,62 @@
+"""Configuration: pydantic models that forbid unknown keys and say in one line what was wrong, where, and what was meant."""
+
+import difflib
+from pathlib import Path
+from typing import Any, Self
+
+import pydantic
+
+from .errors import ConfigurationError
+
+
+class Configuration(pydantic.BaseModel):
+    """The base of every configuration. Frozen; an unknown key is an error that names the nearest valid one."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def load(cls, source: Path | dict[str, Any]) -> Self:
+        """From a YAML or JSON file, or from values. Raises ConfigurationError with one line."""
+        where = str(source) if isinstance(source, Path) else cls.__name__
+        values = _read(source) if isinstance(source, Path) else source
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{where}: expected keys and values, found {type(values).__name__}")
+        try:
+            return cls.model_validate(values)
+        except pydantic.ValidationError as error:
+            raise ConfigurationError(f"{where}: {explain(cls, error)}") from error
+
+
+def _read(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}; check the path") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
+    """The first fault of a validation in one line; how many more there are."""
+    first, *more = error.errors()
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        text = f"unknown key '{place}'{_nearest(model, first['loc'])}"
+    else:
+        text = f"key '{place}': {first['msg']} (found {first.get('input')!r})"
+    return text + (f"; and {len(more)} more" if more else "")
+
+
+def _nearest(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> str:
+    """What was meant, looked up among the fields of the model that the key stands in."""
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, pydantic.BaseModel)):
+            return ""
+        model = inner
+    known = list(model.model_fields)
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(known)}"

@@ -1,0 +1,105 @@
+"""What is to be collected: which tasks, by which policy, how often, with which seeds. The plan alone fixes every identity."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+from pydantic import Field
+
+from components.environments.tasksets import Taskset
+from components.protocol import ConfigurationError, Role, TaskSpec
+from components.protocol.configuration import Configuration
+from components.sandboxes import SandboxConfig
+from components.trajectories.record import episode_id, group_id
+
+
+class CollectPlan(Configuration):
+    """One collection. The same plan over the same folder goes on where it was interrupted.
+
+    `policy` is `teacher`, `clumsy`, `random-edit` or `transformers:<checkpoint folder>`. `cohort_size` episodes are
+    played in lock-step and become one shard. `max_turns` bounds the policy's replies; `retries` the second tries after an
+    infrastructure failure; below `min_completed` (share of episodes without one) the collection fails.
+    """
+
+    taskset: str
+    role: Role = Role.TRAIN
+    task_ids: tuple[str, ...] | None = None
+    limit: int | None = Field(None, gt=0)
+    policy: str
+    attempts: int = Field(4, gt=0)
+    seed: int = 0
+    cohort_size: int = Field(250, gt=0, le=500)
+    workers: int = Field(2, gt=0)
+    threads: int = Field(8, gt=0)
+    max_turns: int = Field(6, gt=0)
+    temperature: float = Field(0.8, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_new_tokens: int = Field(96, gt=0)
+    retries: int = Field(2, ge=0)
+    min_completed: float = Field(0.95, ge=0, le=1)
+    sandbox: SandboxConfig = SandboxConfig()
+
+
+class PlannedEpisode(msgspec.Struct, frozen=True):
+    """One attempt at one task: its identity and its seed, before it is played."""
+
+    task: TaskSpec
+    attempt: int
+    seed: int
+    episode_id: str
+    group_id: str
+
+
+def episode_seed(seed: int, task_id: str, attempt: int) -> int:
+    """The seed of one attempt: the same for every policy, so that comparisons are paired. 53 bits, exact in JSON anywhere."""
+    raw = hashlib.blake2b(f"{seed}/{task_id}/{attempt}".encode(), digest_size=8).digest()
+    return int.from_bytes(raw, "big") >> 11
+
+
+def plan_episodes(plan: CollectPlan, taskset: Taskset, policy_version: str) -> list[PlannedEpisode]:
+    """Every episode of the plan in order: the attempts at a task stand together. Raises ConfigurationError."""
+    tasks = _tasks(plan, taskset)
+    episodes = []
+    for task in tasks:
+        task_hash = task.task_hash
+        for attempt in range(plan.attempts):
+            seed = episode_seed(plan.seed, task.task_id, attempt)
+            identity = episode_id(task.task_id, task_hash, policy_version, attempt, seed)
+            group = group_id(task.task_id, task_hash, policy_version)
+            episodes.append(PlannedEpisode(task, attempt, seed, identity, group))
+    return episodes
+
+
+def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
+    if plan.task_ids is None:
+        tasks = taskset.tasks(plan.role)
+    else:
+        known = taskset.by_id
+        missing = [task_id for task_id in plan.task_ids if task_id not in known]
+        if missing:
+            raise ConfigurationError(
+                f"taskset '{taskset.name}' has no task '{missing[0]}' ({len(missing)} unknown ids)"
+            )
+        tasks = [known[task_id] for task_id in dict.fromkeys(plan.task_ids)]
+    tasks = tasks[: plan.limit]
+    if not tasks:
+        raise ConfigurationError(f"taskset '{taskset.name}' has no task of role '{plan.role}'; choose another role")
+    return tasks
+
+
+def cohorts(episodes: list[PlannedEpisode], size: int) -> list[list[PlannedEpisode]]:
+    """Consecutive episodes in lots of `size`: one lot becomes one shard."""
+    return [episodes[start : start + size] for start in range(0, len(episodes), size)]
+
+
+def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:
+    """What must be equal for a folder's shards to belong to this plan: all but speed and place."""
+    content = plan.model_dump(mode="json", exclude={"workers", "threads", "sandbox", "policy", "min_completed"})
+    encoded = msgspec.json.encode([content, policy_version, taskset_hash], order="sorted")
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+def folder_plan(folder: Path) -> str | None:
+    """The plan hash that a spool folder was begun with; None for a new folder."""
+    path = folder / "plan.txt"
+    return path.read_text().strip() if path.is_file() else None

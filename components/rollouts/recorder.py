@@ -1,0 +1,102 @@
+"""The recorder of one running episode: it keeps what happened and turns it into a Trajectory."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from components.protocol import Message as ChatMessage
+from components.protocol import PolicyReply, TokenTrace, ToolResult, ToolSpec
+from components.trajectories.messages import opening, turn_messages
+from components.trajectories.record import (
+    Agent,
+    Failure,
+    FailureKind,
+    Message,
+    Outcome,
+    Provenance,
+    TaskRef,
+    Trajectory,
+    Turn,
+    sealed,
+)
+from components.trajectories.tokens import TurnTokens
+
+from .plan import PlannedEpisode
+
+
+class Recorder:
+    """One episode. `messages` is the conversation so far, as the policy sees it."""
+
+    def __init__(self, planned: PlannedEpisode, agent: Agent, tools: tuple[ToolSpec, ...], observation: str) -> None:
+        self.planned = planned
+        self.agent = agent
+        self.tools = tools
+        self.opening = (Message("user", observation),)
+        self.messages: list[ChatMessage] = opening(self.opening)
+        self.turns: list[Turn] = []
+        self.tokens: list[TurnTokens] = []
+        self._context: tuple[int, ...] = ()
+
+    def record(self, reply: PolicyReply, results: list[ToolResult], reward: float | None, seconds: float) -> None:
+        """One turn: the reply and what its calls returned. `seconds` is the environment's time."""
+        turn = Turn(
+            index=len(self.turns),
+            agent_id=self.agent.name,
+            text=reply.text,
+            thought=reply.thought,
+            calls=reply.calls,
+            results=tuple(results),
+            env_reward=reward,
+            stop_reason=reply.stop_reason,
+            usage=reply.usage,
+            seconds=round(reply.seconds + seconds, 4),
+        )
+        if reply.tokens is not None:
+            self.tokens.append(TurnTokens(self.planned.episode_id, turn.index, self._only_new(reply.tokens)))
+        self.turns.append(turn)
+        self.messages.extend(turn_messages(turn))
+
+    def _only_new(self, trace: TokenTrace) -> TokenTrace:
+        """The trace with its prompt cut to what the turn before did not hold already."""
+        kept = 0
+        for old, new in zip(self._context, trace.prompt_ids, strict=False):
+            if old != new:
+                break
+            kept += 1
+        self._context = trace.prompt_ids + trace.completion_ids
+        return msgspec.structs.replace(trace, prompt_ids=trace.prompt_ids[kept:], kept=kept)
+
+    def finish(
+        self, outcome: dict[str, Any], *, terminated: bool, truncated: bool, provenance: Provenance
+    ) -> Trajectory:
+        """The record of an episode that came to an end."""
+        return self._trajectory(Outcome(**outcome, terminated=terminated, truncated=truncated), None, provenance)
+
+    def fail(self, error: Exception, provenance: Provenance) -> Trajectory:
+        """The record of an episode that the infrastructure ended: it has no outcome."""
+        failure = Failure(FailureKind.INFRASTRUCTURE, type(error).__name__, str(error))
+        return self._trajectory(Outcome(truncated=True, reason="infrastructure"), failure, provenance)
+
+    def _trajectory(self, outcome: Outcome, failure: Failure | None, provenance: Provenance) -> Trajectory:
+        return sealed(
+            Trajectory(
+                episode_id=self.planned.episode_id,
+                group_id=self.planned.group_id,
+                attempt=self.planned.attempt,
+                seed=self.planned.seed,
+                task=TaskRef.of(self.planned.task),
+                agent=self.agent,
+                messages=self.opening,
+                turns=tuple(self.turns),
+                outcome=outcome,
+                failure=failure,
+                provenance=provenance,
+                source_extra={"tools": [tool.as_openai() for tool in self.tools]},
+            )
+        )
+
+
+def utc_now() -> str:
+    """ISO 8601 in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

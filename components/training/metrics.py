@@ -1,0 +1,36 @@
+"""The stream of a job's metrics: one JSON line per logged step, flushed at once, for whoever follows the job."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+
+class MetricsWriter(TrainerCallback):  # type: ignore[misc]
+    """Appends `{"step", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only."""
+
+    def __init__(self, path: Path, tokens_per_step: float) -> None:
+        self.path = path
+        self.tokens_per_step = tokens_per_step
+        self._last: tuple[int, float] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin to count; a resumed job drops the lines after the step that it goes on from."""
+        self._last = (state.global_step, time.perf_counter())
+        if self.path.is_file():
+            lines = [line for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+            kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
+            self.path.write_text("".join(kept))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """One line."""
+        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        if "loss" in numbers and self._last is not None:
+            step, at = self._last
+            now = time.perf_counter()
+            numbers["tokens_per_second"] = (state.global_step - step) * self.tokens_per_step / max(now - at, 1e-9)
+            self._last = (state.global_step, now)
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
