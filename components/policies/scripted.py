@@ -163,6 +163,7 @@ def wrong_edit(faulty: str, right: str, rng: random.Random) -> tuple[str, str]:
                 for match in place.finditer(line)
                 for choice in choices
             ]
-        found.append((number, f"{line[: len(line) - len(line.lstrip())]}pass"))
+        if not line.endswith(":"):
+            found.append((number, f"{line[: len(line) - len(line.lstrip())]}pass"))
     texts = ["\n".join([*lines[:number], line, *lines[number + 1 :]]) + "\n" for number, line in found]
     return line_edit(faulty, rng.choice([text for text in texts if text not in (faulty, right)]))
