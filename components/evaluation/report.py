@@ -1,0 +1,156 @@
+"""A decision in words, for the terminal: one table and a few sentences."""
+
+from typing import TYPE_CHECKING
+
+from .statistics import Estimate
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from .promotion import Contender, Decision, Effect
+
+_MEANING = {
+    ("instance", "promote"): "new instances of known programs",
+    ("family", "promote"): "families never seen in train",
+}
+AUDIT_MEANING = "programs never seen"
+
+
+def meaning(role: str, split_by: str) -> str:
+    """What a success rate on the tasks of a role measures, given how the taskset was split."""
+    if role == "audit":
+        return AUDIT_MEANING
+    return _MEANING.get((split_by, role), f"{role} tasks")
+
+
+def percent(value: float | None) -> str:
+    """`71.3 %`, or n/a."""
+    return "n/a" if value is None else f"{100 * value:.1f} %"
+
+
+def points(value: float | None) -> str:
+    """A difference of rates in percentage points, signed."""
+    return "n/a" if value is None else f"{100 * value:+.1f}"
+
+
+def interval_text(estimate: Estimate, *, signed: bool = False) -> str:
+    """`[64.9, 77.2]` in percent; says so where the data give no interval."""
+    if estimate.interval is None:
+        return "[no interval]"
+    sign = "+" if signed else ""
+    return f"[{100 * estimate.interval.low:{sign}.1f}, {100 * estimate.interval.high:{sign}.1f}]"
+
+
+def p_text(p_value: float) -> str:
+    """`p = 0.0012`, never rounded to nothing."""
+    return f"p = {p_value:.2g}" if p_value < 0.001 else f"p = {p_value:.4f}"
+
+
+def effect_text(effect: "Effect") -> str:
+    """`+12.0 points [+5.1, +18.8], p = 0.0012`."""
+    lead = points(effect.difference.value)
+    return f"{lead} points {interval_text(effect.difference, signed=True)}, {p_text(effect.p_value)}"
+
+
+def summary_sentence(decision: "Decision") -> str:
+    """The verdict in one sentence with its numbers: the description of a run."""
+    word = "Promoted" if decision.verdict == "promote" else "Kept the champion"
+    return (
+        f"{word}: {decision.why} (champion {percent(decision.champion.success.value)}, "
+        f"challenger {percent(decision.challenger.success.value)}, {decision.n_tasks} tasks × {decision.k} attempts)."
+    )
+
+
+def explain(decision: "Decision") -> str:
+    """The whole decision in plain lines: what was played, what came out, what it rests on."""
+    taskset, rule = decision.taskset, decision.rule
+    lines = [
+        f"Verdict: {decision.verdict}. {_sentence(decision.why)}",
+        f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {_sentence(decision.self_improvement_why)}",
+        f"Played: {decision.n_tasks} promote tasks × {decision.k} attempts ({decision.n_families} families) of {taskset.name} "
+        f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {meaning('promote', taskset.split_by)}; "
+        f"{decision.lost} attempts lost.",
+        f"Test: sign-flip permutation over families, one-sided, alpha {rule.alpha:g}; {decision.correction}. "
+        f"Intervals: {100 * rule.level:g} %, resampled by family.",
+    ]
+    for guard in decision.guardrails:
+        state = "holds" if guard.passed else "BROKEN"
+        lines.append(
+            f"Guardrail {guard.name}: {state} (champion {_number(guard.champion)}, challenger {_number(guard.challenger)}, "
+            f"margin {guard.margin:g})."
+        )
+    if decision.audit is None:
+        lines.append("Audit: not played.")
+    else:
+        lines.append(
+            f"Audit ({AUDIT_MEANING}, {decision.audit.n_tasks} tasks × {decision.audit.k}, for information): champion "
+            f"{percent(decision.audit.champion.success.value)}, challenger {percent(decision.audit.challenger.success.value)}, "
+            f"difference {effect_text(decision.audit.versus_champion)}."
+        )
+    return "\n".join(lines)
+
+
+def render(decision: "Decision") -> "Table":
+    """The table of a night: success with intervals, the challenger's differences, and the audit under its own name."""
+    from rich.table import Table
+
+    taskset = decision.taskset
+    table = Table(
+        title=f"{taskset.name} {taskset.version}, split by {taskset.split_by}: {decision.n_tasks} tasks × {decision.k} attempts",
+        caption=f"{decision.verdict}: {_sentence(decision.why)} Self-improvement: {_sentence(decision.self_improvement_why)}",
+        caption_justify="left",
+    )
+    for heading in (
+        "",
+        "success",
+        f"{100 * decision.rule.level:g} % interval",
+        "challenger's lead",
+        "interval",
+        "p (one-sided)",
+    ):
+        table.add_column(heading, justify="left" if not heading else "right")
+    table.add_row(f"[bold]promote: {meaning('promote', taskset.split_by)}[/bold]")
+    _rows(
+        table,
+        decision.champion,
+        decision.control,
+        decision.challenger,
+        decision.versus_champion,
+        decision.versus_control,
+    )
+    audit = decision.audit
+    if audit is not None:
+        table.add_section()
+        table.add_row(f"[bold]audit: {AUDIT_MEANING}[/bold]", f"{audit.n_tasks} tasks")
+        _rows(table, audit.champion, audit.control, audit.challenger, audit.versus_champion, audit.versus_control)
+    return table
+
+
+def _rows(
+    table: "Table",
+    champion: "Contender",
+    control: "Contender | None",
+    challenger: "Contender",
+    versus_champion: "Effect",
+    versus_control: "Effect | None",
+) -> None:
+    table.add_row("champion", *_success(champion), *_lead(versus_champion))
+    if control is not None and versus_control is not None:
+        table.add_row("control", *_success(control), *_lead(versus_control))
+    table.add_row("challenger", *_success(challenger))
+
+
+def _success(contender: "Contender") -> tuple[str, str]:
+    return percent(contender.success.value), interval_text(contender.success)
+
+
+def _lead(effect: "Effect") -> tuple[str, str, str]:
+    return points(effect.difference.value), interval_text(effect.difference, signed=True), p_text(effect.p_value)[4:]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3g}"

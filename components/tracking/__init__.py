@@ -1,0 +1,1 @@
+"""What happened, kept in MLflow: runs, models, figures. The only component that imports mlflow, and it does so late."""

@@ -1,0 +1,115 @@
+"""Where MLflow keeps its records, and the one way to reach it.
+
+The tracking URI is always set: MLFLOW_TRACKING_URI where it is given, else SQLite in the local state folder
+(RATCHET_HOME, `.ratchet` by default). MLflow's own default would make a database in whatever folder one stands in.
+"""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from components.protocol import ConfigurationError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_environment_lock = threading.RLock()
+_QUIET = ("mlflow", "alembic")
+_BOUNDS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+}
+
+
+def home() -> Path:
+    """The folder of local state, absolute."""
+    return Path(os.environ.get("RATCHET_HOME") or ".ratchet").absolute()
+
+
+def tracking_uri() -> str:
+    """MLFLOW_TRACKING_URI, or SQLite under `home()`."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
+
+
+def artifact_root() -> Path | None:
+    """Where the artifacts of a local database lie; None where a server decides."""
+    return None if tracking_uri().startswith(("http://", "https://")) else home() / "mlartifacts"
+
+
+def client() -> "MlflowClient":
+    """The client of `tracking_uri()`; the first call imports mlflow and lays out an empty database (seconds).
+
+    Nothing is asked of a server yet. Calls that fail are retried once by MLflow; what must not be lost goes through the spool.
+    """
+    return _client(tracking_uri())
+
+
+def warm() -> threading.Thread:
+    """Import mlflow and lay out the database in the background, so that a night does not wait for it. Never raises."""
+
+    def load() -> None:
+        try:
+            client().search_experiments(max_results=1)
+        except Exception:  # the first real call says what is wrong
+            logging.getLogger(__name__).debug("MLflow is not ready", exc_info=True)
+
+    thread = threading.Thread(target=load, name="mlflow-warm", daemon=True)
+    thread.start()
+    return thread
+
+
+def server_command(port: int, host: str = "127.0.0.1") -> list[str]:
+    """The command that serves the UI over the local database. Raises ConfigurationError where a server is configured already."""
+    root = artifact_root()
+    if root is None:
+        raise ConfigurationError(f"MLFLOW_TRACKING_URI names a server already; open {tracking_uri()} instead")
+    root.mkdir(parents=True, exist_ok=True)
+    return [
+        *(sys.executable, "-m", "mlflow", "server"),
+        *("--backend-store-uri", tracking_uri()),
+        *("--default-artifact-root", root.as_uri()),
+        *("--host", host, "--port", str(port), "--workers", "1"),
+    ]
+
+
+def server_environment() -> dict[str, str]:
+    """What the server's process needs in its environment beside what it inherits."""
+    return {"MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+@contextmanager
+def as_default() -> Iterator[None]:
+    """Make `tracking_uri()` MLflow's default meanwhile: its SQL registry resolves `models:/<id>` against the default only."""
+    with _environment_lock:
+        before = os.environ.get("MLFLOW_TRACKING_URI")
+        os.environ["MLFLOW_TRACKING_URI"] = tracking_uri()
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["MLFLOW_TRACKING_URI"]
+            else:
+                os.environ["MLFLOW_TRACKING_URI"] = before
+
+
+@cache
+def _client(uri: str) -> "MlflowClient":
+    for name, value in _BOUNDS.items():
+        os.environ.setdefault(name, value)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    from mlflow import MlflowClient
+
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)

@@ -1,0 +1,194 @@
+"""The spool: what MLflow could not take stands here as JSON lines, in order, until `sync` tells it.
+
+MLflow down or its database locked never ends a night and loses no record. What MLflow refuses for good (a parameter
+that changed, a run that was deleted) goes to `rejected.jsonl` with its reason. Not spooled: the model registry, because
+a promotion that nobody can read has not happened.
+"""
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TypeVar
+
+import msgspec
+
+from components.protocol import InfrastructureError
+
+from .place import client, home, tracking_uri
+from .records import AnyRecord, NeverBegun, apply
+
+T = TypeVar("T")
+WAITS = (0.2, 1.0)
+"""Seconds before the second and the third try; then MLflow counts as down."""
+REJECTED = "rejected.jsonl"
+_REFUSALS = {
+    *("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"),
+    *("INVALID_STATE", "NOT_FOUND", "ENDPOINT_NOT_FOUND"),
+}
+_log = logging.getLogger(__name__)
+_decoder = msgspec.json.Decoder(AnyRecord)
+
+
+class Refused(Exception):
+    """MLflow answered, and will not take this record however often it is told."""
+
+
+class SyncReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records `told` and `rejected` for good; `waiting` files still to be told; half lines that were `cut` and dropped."""
+
+    told: int = 0
+    rejected: int = 0
+    waiting: int = 0
+    cut: int = 0
+
+
+class Journal:
+    """Tells MLflow records one by one; from the first that it cannot take, all go to the spool, so that order is kept."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self.rejected = 0
+        if sync().waiting:
+            self._open()
+
+    @property
+    def spooling(self) -> bool:
+        """True once records go to the spool."""
+        return self._file is not None
+
+    def write(self, record: AnyRecord) -> str | None:
+        """Tell one record; returns MLflow's run id, or None where it was spooled or refused."""
+        if self._file is None:
+            try:
+                return _tell(record)
+            except Refused as refusal:
+                self.rejected += 1
+                _reject(record, refusal)
+                return None
+            except InfrastructureError as error:
+                _log.warning("%s; records go to %s and are told later", error, spool_folder())
+                self._open()
+        assert self._file is not None
+        self._file.write(msgspec.json.encode(record) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return None
+
+    def close(self) -> SyncReport:
+        """End the journal and try once to tell what was spooled."""
+        if self._file is None:
+            return SyncReport()
+        self._file.close()
+        self._file = None
+        return sync()
+
+    def _open(self) -> None:
+        folder = spool_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / f"{time.time_ns():020d}-{os.getpid()}.jsonl").open("ab")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+
+def spool_folder() -> Path:
+    """Where the spool stands."""
+    return home() / "spool" / "mlflow"
+
+
+def sync() -> SyncReport:
+    """Tell MLflow what is spooled, oldest file first; a file that another process writes or tells is passed over.
+
+    Stops at the first record that cannot be told: the file stays whole and is told again from its start, which every record allows.
+    """
+    told = rejected = cut = 0
+    files = sorted(path for path in spool_folder().glob("*.jsonl") if path.name != REJECTED)
+    for number, path in enumerate(files):
+        with path.open("rb") as file:
+            if not _lock(file):
+                continue
+            try:
+                counts = _replay(file)
+            except InfrastructureError as error:
+                _log.warning("%s; %d files wait in %s", error, len(files) - number, spool_folder())
+                return SyncReport(told, rejected, len(files) - number, cut)
+            path.unlink(missing_ok=True)
+        told, rejected, cut = told + counts[0], rejected + counts[1], cut + counts[2]
+    return SyncReport(told, rejected, 0, cut)
+
+
+def reach(call: Callable[[], T]) -> T:
+    """Call MLflow with bounded retries. Raises Refused for an answer that will not change, InfrastructureError when it is down."""
+    problem: Exception | None = None
+    for wait in (0.0, *WAITS):
+        time.sleep(wait)
+        try:
+            return call()
+        except NeverBegun as error:
+            raise Refused(str(error)) from error
+        except _troubles() as error:
+            if getattr(error, "error_code", None) in _REFUSALS:
+                raise Refused(_first_line(error)) from error
+            problem = error
+    assert problem is not None
+    raise InfrastructureError(
+        f"MLflow at {tracking_uri()} does not answer ({_first_line(problem)}); start it or free its database"
+    ) from problem
+
+
+def _troubles() -> tuple[type[Exception], ...]:
+    """What MLflow, its database and its HTTP client raise when something is wrong with them; anything else is a defect here."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError
+
+
+def _tell(record: AnyRecord) -> str:
+    return reach(lambda: apply(client(), record))
+
+
+def _replay(file: IO[bytes]) -> tuple[int, int, int]:
+    told = rejected = cut = 0
+    for record in _records(file):
+        if record is None:
+            cut += 1
+            continue
+        try:
+            _tell(record)
+            told += 1
+        except Refused as refusal:
+            rejected += 1
+            _reject(record, refusal)
+    return told, rejected, cut
+
+
+def _records(file: IO[bytes]) -> Iterator[AnyRecord | None]:
+    """The records of a spool file; None for a line that was cut short when its writer died."""
+    for line in file:
+        try:
+            yield _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            yield None
+
+
+def _reject(record: AnyRecord, refusal: Refused) -> None:
+    folder = spool_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / REJECTED).open("ab") as file:
+        file.write(msgspec.json.encode({"reason": str(refusal), "record": record}) + b"\n")
+    _log.warning("MLflow refused a record of run '%s' (%s); it stands in %s", record.run, refusal, folder / REJECTED)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:200]
