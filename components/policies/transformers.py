@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorLis
 
 from components.protocol import DataError, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
 
+from .chat import encode
 from .checkpoints import version
 from .parsing import CLOSE, parse_calls
 from .sampling import SeededSampler
@@ -69,10 +70,8 @@ class TransformersPolicy(Policy):
         return replies
 
     def _prompt(self, request: PolicyRequest) -> list[int]:
-        tools = [tool.as_openai() for tool in request.tools] or None
-        ids: list[int] = self.tokenizer.apply_chat_template(
-            list(request.messages), tools=tools, add_generation_prompt=True, return_dict=True
-        )["input_ids"]
+        tools = [tool.as_openai() for tool in request.tools]
+        ids, _ = encode(request.messages, tools, self.tokenizer, prompt=True)
         return ids
 
     def _stop_ids(self) -> list[int]:

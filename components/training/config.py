@@ -27,6 +27,7 @@ class TrainConfig(Configuration):
     `sources` keeps only rows of those sources (`demonstration`, `on_policy`). The job ends at `steps` or at
     `token_budget` input tokens (the smaller where both are given), or, with `patience`, when the validation loss has not
     fallen for that many evaluations; the checkpoint with the lowest validation loss is then the result.
+    Weights are float32 always; `precision` is that of the arithmetic (`auto`: bfloat16 where the hardware has it).
     """
 
     output: Path
@@ -47,5 +48,6 @@ class TrainConfig(Configuration):
     patience: int | None = Field(None, gt=0)
     max_length: int = Field(1024, gt=8)
     save_every: int = Field(200, gt=0)
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     seed: int = 0
     threads: int | None = Field(None, gt=0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from components.policies.chat import encode
 from components.protocol import ConfigurationError, Message
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ def tokenize_chat(
         raise ConfigurationError(
             "the chat template has no {% generation %} marks; add them around the assistant's text"
         )
-    encoded = tokenizer.apply_chat_template(
-        list(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True
-    )
-    ids: list[int] = encoded["input_ids"]
-    mask: list[int] = encoded["assistant_masks"]
+    ids, mask = encode(messages, tools, tokenizer, prompt=False)
     labels = [token if own else IGNORE for token, own in zip(ids, mask, strict=True)]
     return TrainingRow(ids, labels, [weight * own for own in mask])

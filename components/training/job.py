@@ -113,6 +113,7 @@ def planned_steps(config: TrainConfig, train: list[TrainingRow]) -> int:
 def _trainer(
     config: TrainConfig, model: Any, tokenizer: Any, train: list[TrainingRow], validation: list[TrainingRow]
 ) -> Any:
+    import torch
     from transformers import EarlyStoppingCallback
     from trl import SFTConfig
 
@@ -143,7 +144,8 @@ def _trainer(
         data_seed=config.seed,
         report_to="none",
         disable_tqdm=True,
-        bf16=False,
+        bf16=bfloat16(config.precision),
+        use_cpu=not torch.cuda.is_available(),
         gradient_checkpointing=False,
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -163,6 +165,17 @@ def _trainer(
         data_collator=WeightedCollator(tokenizer.pad_token_id),
         callbacks=callbacks,
     )
+
+
+def bfloat16(precision: str) -> bool:
+    """Whether to compute in bfloat16 (weights stay float32): where asked, or where the hardware multiplies in it."""
+    import torch
+
+    if precision == "auto":
+        if torch.cuda.is_available():
+            return torch.cuda.is_bf16_supported()
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return precision == "bfloat16"
 
 
 def mean_tokens(rows: list[TrainingRow]) -> float:
