@@ -18,6 +18,9 @@ else
 TORCH := --torch-backend=auto
 endif
 
+# A night starts many Python processes: let them keep the bytecode that they compile.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup night test ui clean
 

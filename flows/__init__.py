@@ -1,0 +1,1 @@
+"""What happens in a night, and in which order."""

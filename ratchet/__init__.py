@@ -1,0 +1,1 @@
+"""The command line, and nothing else: each command parses, calls a flow or a component, prints."""

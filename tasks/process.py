@@ -1,13 +1,17 @@
 """Process: a command of ours in the background, with a log, that dies with us."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from components.protocol import InfrastructureError
+from components.protocol import ConfigurationError, DataError, InfrastructureError, RatchetError
 
+POLL = 0.5
+"""Seconds between two looks at a job."""
 GUARD = Path(__file__).with_name("guard.py")
 
 
@@ -35,6 +39,8 @@ class Process:
                 )
         except OSError as error:
             raise InfrastructureError(f"cannot start {self.command[0]}: {error}; see {self.log}") from error
+        with _lock:
+            _running.add(self)
         return self
 
     @property
@@ -55,6 +61,8 @@ class Process:
 
     def stop(self) -> None:
         """End the command and everything it started; safe to call twice."""
+        with _lock:
+            _running.discard(self)
         if self._guard is None or self._guard.poll() is not None:
             return
         self._guard.terminate()
@@ -71,3 +79,53 @@ class Process:
         except OSError:
             return ""
         return "\n".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
+
+
+_running: set[Process] = set()
+_lock = threading.Lock()
+
+
+def stop_all() -> None:
+    """End every process that was started here and still runs: the last act of an interrupted command."""
+    with _lock:
+        left = list(_running)
+    for process in left:
+        if process._guard is not None and process._guard.poll() is None:
+            process._guard.terminate()
+    for process in left:
+        process.stop()
+
+
+def run_to_end(
+    command: Sequence[str], *, log: Path, error: Path, env: Mapping[str, str] | None = None, look: Callable[[], None]
+) -> None:
+    """Run a job to its end, calling `look` meanwhile. Raises what the job left in `error`, as the error that it was.
+
+    `error` is `{"message": one line, "exit_code": int}`; a job that left none was killed or broke: InfrastructureError.
+    """
+    process = Process(command, log=log, env=env).start()
+    try:
+        while True:
+            try:
+                code = process.wait(POLL)
+                break
+            except subprocess.TimeoutExpired:
+                look()
+    finally:
+        process.stop()
+    if code != 0:
+        raise _failure(process, error, code)
+
+
+def _failure(process: Process, error: Path, code: int) -> RatchetError:
+    try:
+        said = json.loads(error.read_bytes())
+        kinds: dict[int, type[RatchetError]] = {2: ConfigurationError, 3: DataError, 4: InfrastructureError}
+        return kinds.get(said.get("exit_code"), RatchetError)(said["message"])
+    except (OSError, ValueError, KeyError):
+        job = " ".join(Path(word).name for word in process.command[1:3] if word != "-m")
+        if code > 128:
+            return InfrastructureError(
+                f"{job} was killed (signal {code - 128}; out of memory?); run the same command again"
+            )
+        return InfrastructureError(f"{job} ended with exit code {code}: {process.last_lines()}; see {process.log}")

@@ -6,25 +6,23 @@ used as it is; one that already serves this home (`ratchet ui`) is used and left
 """
 
 import atexit
-import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-from components.protocol import ConfigurationError, InfrastructureError
-from components.trajectories.store import write_atomically
+from components.protocol import InfrastructureError
 
 from .home import folder, home
 from .process import Process
+from .servers import forget, free_port, healthy, recorded, remember, require_free
 
 LIMIT = 240.0
-"""Seconds that a server has to become healthy; a first start on a slow, busy machine took 60."""
+"""Seconds that a server has to become healthy: a first start takes 13 on an idle machine, a minute on a busy one."""
 ATTEMPTS = 3
 """A free port may be taken by another before the server has it."""
+PATIENCE = 10.0
+"""Seconds that a server that is not ours has to answer."""
 
 
 def settings() -> dict[str, str]:
@@ -39,43 +37,15 @@ def settings() -> dict[str, str]:
     }
 
 
-def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def require_free(port: int, what: str) -> None:
-    """Raises ConfigurationError where a loopback port is taken."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise ConfigurationError(
-                f"port {port} for {what} is taken; end what listens there or choose another port"
-            ) from error
-
-
-def healthy(url: str, timeout: float = 2.0) -> bool:
-    """Whether an HTTP server answers 200 at `url`."""
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=timeout, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
 class PrefectServer:
-    """`start` returns at once, `ready` waits for health and points Prefect's client at it, `stop` ends what we started."""
+    """`start` returns at once, `ready` waits for health, `stop` ends the server if it was we who started it."""
 
     def __init__(self, port: int | None = None) -> None:
-        self._fixed = port is not None
         self._port = port
         self._process: Process | None = None
         self._attempts = 0
+        self.given = False
+        """Whether `PREFECT_API_URL` named it."""
         self.url = ""
         """The API's address, ending in /api."""
 
@@ -85,12 +55,14 @@ class PrefectServer:
         return self._process is not None
 
     def start(self) -> "PrefectServer":
-        """Use the server that is there, or start one. Sets Prefect's environment; call it before Prefect is imported."""
+        """Use the server that is there, or start one. Sets Prefect's environment: call it before Prefect is imported."""
         given = os.environ.get("PREFECT_API_URL")
-        os.environ.update({key: value for key, value in settings().items() if key not in os.environ})
+        self.given = given is not None
+        for name, value in settings().items():
+            os.environ.setdefault(name, value)
         if given:
             self.url = given.rstrip("/")
-        elif (running := recorded()) is not None:
+        elif running := recorded("prefect"):
             self.url = running
         else:
             self._launch()
@@ -98,12 +70,11 @@ class PrefectServer:
         return self
 
     def _launch(self) -> None:
-        port = self._port if self._fixed and self._port is not None else free_port()
-        if self._fixed:
-            require_free(port, "Prefect")
+        if self._port is not None:
+            require_free(self._port, "Prefect", "--prefect-port")
+        port = self._port or free_port()
         self._attempts += 1
         self.url = f"http://127.0.0.1:{port}/api"
-        folder("prefect")
         command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", "--timeout-keep-alive", "5"]
         env = {
@@ -112,30 +83,30 @@ class PrefectServer:
             "PREFECT_UI_API_URL": self.url,
             "PREFECT_SERVER_API_HOST": "127.0.0.1",
             "PREFECT_SERVER_API_PORT": str(port),
-            "PREFECT_UI_STATIC_DIRECTORY": str(home() / "prefect" / "ui"),
+            "PREFECT_UI_STATIC_DIRECTORY": str(folder("prefect") / "ui"),
             "PREFECT__SERVER_FINAL": "1",
         }
         self._process = Process(command, log=folder("logs") / "prefect-server.log", env=env).start()
-        atexit.register(self.stop)
-        pids = (self._process.pid, os.getpid())
-        record = {"url": self.url, "processes": [[pid, _started(pid)] for pid in pids]}
-        write_atomically(_record(), json.dumps(record).encode())
+        atexit.register(self.stop)  # before Prefect is imported, so after Prefect's own farewells
+        remember("prefect", self.url, self._process.pid)
 
     def ready(self, *, on_wait: Callable[[str], None] | None = None, limit: float = LIMIT) -> str:
-        """Wait until it answers; its address. Raises InfrastructureError with the place of its log."""
+        """Wait until it answers; its address. Raises InfrastructureError that says where its log is."""
         begin = time.monotonic()
         first = not (home() / "prefect" / "prefect.db").is_file()
         told = False
         while not healthy(f"{self.url}/health"):
             waited = time.monotonic() - begin
+            if self._process is None and waited > PATIENCE:
+                raise InfrastructureError(
+                    f"the Prefect server at {self.url} does not answer; start it, or unset PREFECT_API_URL to have one started"
+                )
             if self._process is not None and self._process.poll() is not None:
                 self._again()
-            if self._process is None and waited > 10:
-                raise InfrastructureError(f"the Prefect server at {self.url} does not answer; start it or unset PREFECT_API_URL")
             if waited > limit:
                 raise InfrastructureError(f"the Prefect server did not answer in {limit:.0f} s; see {self._log()}")
             if on_wait is not None and not told:
-                on_wait("the Prefect server prepares its database, once" if first else "the Prefect server starts")
+                on_wait("Prefect prepares its database (once)" if first else "Prefect starts")
                 told = True
             time.sleep(0.1)
         os.environ["PREFECT_API_URL"] = self.url
@@ -145,13 +116,15 @@ class PrefectServer:
         """The server ended before it answered: another port, or a clear error."""
         assert self._process is not None
         said = self._process.last_lines()
-        if "address already in use" in said.lower() and not self._fixed and self._attempts < ATTEMPTS:
+        if "address already in use" in said.lower() and self._port is None and self._attempts < ATTEMPTS:
             self._launch()
             return
-        raise InfrastructureError(f"the Prefect server ended at its start: {said or 'it said nothing'}; see {self._log()}")
+        raise InfrastructureError(
+            f"the Prefect server ended at its start: {said or 'it said nothing'}; see {self._log()}"
+        )
 
-    def _log(self) -> Path:
-        return self._process.log if self._process is not None else home() / "logs"
+    def _log(self) -> str:
+        return str(self._process.log if self._process is not None else home() / "logs")
 
     def stop(self) -> None:
         """End the server if we started it; safe to call twice."""
@@ -160,28 +133,4 @@ class PrefectServer:
         process, self._process = self._process, None
         atexit.unregister(self.stop)
         process.stop()
-        _record().unlink(missing_ok=True)
-
-
-def recorded() -> str | None:
-    """The address of the server that serves this home now; None where it, or the process that started it, is gone."""
-    try:
-        record: dict[str, Any] = json.loads(_record().read_bytes())
-        alive = all(_started(int(pid)) == started for pid, started in record["processes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(record["url"]) if alive else None
-
-
-def _record() -> Path:
-    return folder("run") / "prefect.json"
-
-
-def _started(pid: int) -> float | None:
-    """When a process began: with its pid, its identity. None where it is gone."""
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return None
+        forget("prefect")

@@ -1,0 +1,34 @@
+"""Which tasks are played: pure functions of the taskset, the seed and what was played before."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from components.protocol import ConfigurationError, TaskSpec
+
+
+def shuffled(tasks: Sequence[TaskSpec], seed: int, purpose: str) -> list[TaskSpec]:
+    """The tasks in an order that depends on the seed, the purpose and their ids alone, not on where they stand."""
+    return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{purpose}/{task.task_id}".encode()).digest())
+
+
+def draw(tasks: Sequence[TaskSpec], count: int, seed: int, purpose: str) -> tuple[str, ...]:
+    """`count` task ids without replacement. Raises ConfigurationError where there are fewer."""
+    if len(tasks) < count:
+        raise ConfigurationError(
+            f"{purpose}: {count} tasks were asked for and the taskset has {len(tasks)}; lower the number"
+        )
+    return tuple(task.task_id for task in shuffled(tasks, seed, purpose)[:count])
+
+
+def fresh(
+    tasks: Sequence[TaskSpec], count: int, seed: int, *, shown: Collection[str], plays: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """`count` tasks that no demonstration showed, those that were played least on earlier nights first."""
+    times = Counter(plays or {})
+    allowed = [task for task in shuffled(tasks, seed, "collection") if task.task_id not in set(shown)]
+    if len(allowed) < count:
+        raise ConfigurationError(
+            f"collection: {count} tasks were asked for and {len(allowed)} were never demonstrated; lower the number"
+        )
+    return tuple(task.task_id for task in sorted(allowed, key=lambda task: times[task.task_id])[:count])

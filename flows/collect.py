@@ -1,0 +1,75 @@
+"""Collecting: the teacher's demonstrations before the first champion, then each night the champion's own attempts."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tasks.versions import add_night
+
+from components.environments.tasksets import load
+from components.protocol import Role
+from components.trajectories.store import read_folder
+from tasks.collect import play_and_seal
+from tasks.home import folder
+from tasks.registry import Model
+
+from .choice import draw, fresh
+from .scale import Play
+from .tonight import ROLLOUTS, Tonight
+
+
+def collect_demonstrations(tonight: Tonight) -> str:
+    """The teacher plays a limited number of train tasks, once per seed; the id of the sealed night."""
+    name = f"demonstrations-s{tonight.seed}"
+    scale = tonight.scale
+    tasks = draw(load(scale.taskset).tasks(Role.TRAIN), scale.demonstrations.tasks, tonight.seed, "demonstrations")
+    _collect(tonight, "demonstrations", name, scale.demonstrations, scale.teacher, tasks)
+    return name
+
+
+def collect_attempts(tonight: Tonight, champion: Model) -> str:
+    """The champion plays train tasks that no demonstration showed, several attempts each; the id of the sealed night."""
+    scale = tonight.scale
+
+    def choose() -> tuple[str, ...]:
+        shown, plays = played(champion.nights, scale.teacher)
+        tasks = load(scale.taskset).tasks(Role.TRAIN)
+        return fresh(tasks, scale.collection.tasks, tonight.seed, shown=shown, plays=plays)
+
+    tasks = tuple(tonight.night.once("choose tasks", choose))
+    _collect(tonight, "attempts", tonight.id, scale.collection, champion.policy, tasks)
+    return tonight.id
+
+
+def played(nights: Iterable[str], teacher: str) -> tuple[set[str], Counter[str]]:
+    """The tasks that the teacher showed in those nights, and how often others were played."""
+    shown: set[str] = set()
+    groups: set[tuple[str, str]] = set()
+    for night in nights:
+        for trajectory in read_folder(ROLLOUTS / night, verify=False):
+            if trajectory.agent.policy == teacher:
+                shown.add(trajectory.task.task_id)
+            else:
+                groups.add((trajectory.task.task_id, trajectory.group_id))
+    return shown, Counter(task_id for task_id, _ in groups)
+
+
+def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, tasks: tuple[str, ...]) -> None:
+    """Collect, seal, and give the sealed folder to the data's versions; what is done is not done again."""
+    plan = tonight.scale.plan(how, policy, Role.TRAIN, tasks, tonight.seed)
+
+    def work() -> Any:
+        report = play_and_seal(f"collect {title}", plan, folder("spool") / name, ROLLOUTS / name)
+        add_night(name)
+        return report
+
+    report = tonight.night.once(f"collect {title}", work)
+    counted = max(report["episodes"] - report["infrastructure_failures"], 1)
+    tonight.run.metrics(
+        {
+            f"data/{title}_episodes": report["episodes"],
+            f"data/{title}_success": report["successes"] / counted,
+            f"sandbox/{title}_lost": report["infrastructure_failures"],
+            f"cost/{title}_seconds": report["seconds"],
+        }
+    )

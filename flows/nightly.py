@@ -1,0 +1,67 @@
+"""The night: one turn of the ratchet.
+
+    tasksets -> collect -> score, validate, rank, export -> train -> evaluate -> compare -> promote
+        ^                        (the data build)                                              |
+        +------------------- @champion plays the next night <----------------------------------+
+
+Started again after any end, the same command goes on where the night stood: each step's result is kept in the night's
+state, and a step that was interrupted continues from its own files.
+"""
+
+from typing import Any
+
+from prefect import flow
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from components.tracking.runs import night_run
+from flows.build import build, publish
+from flows.collect import collect_attempts, collect_demonstrations
+from flows.evaluate import evaluate, promote_or_keep
+from flows.lock import only_night
+from flows.scale import load_scale
+from flows.state import begin
+from flows.tonight import Tonight, announce
+from flows.train import train_first, train_pair
+from tasks.registry import Model, find_champion, promote
+
+AT_ONCE = 2
+"""Steps beside each other: two training jobs, two evaluations."""
+
+
+@flow(name="nightly", flow_run_name="night-{scale}", task_runner=ThreadPoolTaskRunner(max_workers=AT_ONCE))
+def nightly(scale: str = "smoke", seed: int | None = None, night: str | None = None) -> dict[str, Any]:
+    """Run a night of a scale, or go on with an unfinished one; the decision record."""
+    parameters = load_scale(scale)
+    with only_night() as claim:
+        state = begin(scale, seed, night)
+        claim(state.id)
+        with night_run(state.id, parameters.taskset, params={"scale": scale, "seed": state.seed}) as run:
+            tonight = Tonight(state, parameters, run)
+            announce(tonight)
+            decision = play(tonight)
+        state.finish()
+    return decision
+
+
+def play(tonight: Tonight) -> dict[str, Any]:
+    """The picture above, a line each."""
+    champion = tonight.night.once("champion", find_champion, Model | None) or first_champion(tonight)
+    collect_attempts(tonight, champion)
+    data, old = build(tonight, champion)
+    challenger, control = train_pair(tonight, champion, data, old)
+    decision = evaluate(tonight, {"champion": champion, "challenger": challenger, "control": control})
+    promote_or_keep(tonight, decision, challenger)
+    publish(tonight, decision)
+    return tonight.night.results["decision"]
+
+
+def first_champion(tonight: Tonight) -> Model:
+    """Where nothing was ever promoted: the teacher demonstrates, and what learns from it until convergence is champion."""
+    demonstrations = collect_demonstrations(tonight)
+    data = build_first(tonight, demonstrations)
+    champion = train_first(tonight, data)
+    assert champion.version is not None
+    tonight.night.once(
+        "first champion", lambda: promote(champion.version, "the first champion: there was none to beat")
+    )
+    return champion

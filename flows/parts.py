@@ -1,0 +1,147 @@
+"""The parts of a night by hand: what the single commands do. Nothing here needs a Prefect server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.environments.tasksets import load
+from components.evaluation.metrics import summary
+from components.evaluation.promotion import Decision, decide
+from components.protocol import ConfigurationError, Role
+from components.rollouts.collect import Progress, collect
+from components.training.config import TrainConfig
+from components.trajectories.store import read_manifest
+from tasks.display import Display, Step
+from tasks.home import folder as local
+
+from .choice import draw
+from .scale import Play, load_scale
+
+
+def policy_named(policy: str) -> str:
+    """`champion` as the checkpoint that it is; any other policy as it was given."""
+    if policy != "champion":
+        return policy
+    from tasks.registry import find_champion
+
+    model = find_champion.fn()
+    if model is None:
+        raise ConfigurationError("there is no champion yet; run `ratchet night`, or give --policy teacher")
+    return model.policy
+
+
+def collect_into(
+    folder: Path, *, policy: str, taskset: str, role: str, tasks: int | None, attempts: int, seed: int, scale: str
+) -> dict[str, Any]:
+    """One collection in this process; its report."""
+    parameters = load_scale(scale).model_copy(update={"taskset": taskset})
+    found = load(taskset).tasks(role)
+    chosen = draw(found, tasks or len(found), seed, "collection")
+    how = parameters.collection.model_copy(update={"tasks": len(chosen), "attempts": attempts})
+    return _play(folder, parameters.plan(how, policy_named(policy), Role(role), chosen, seed), f"collect {policy}")
+
+
+def _play(folder: Path, plan: Any, title: str) -> dict[str, Any]:
+    with Display() as display, display.step(title) as step:
+        report = collect(plan, folder, on_progress=lambda progress: _show(step, progress))
+    result: dict[str, Any] = msgspec.to_builtins(report)
+    return result
+
+
+def _show(step: Step, progress: Progress) -> None:
+    step.update(progress.done, progress.total, f"{progress.successes} succeed")
+
+
+def train_from(config: Path) -> dict[str, Any]:
+    """One training job in a process of its own; its report."""
+    from tasks.train import run_job
+
+    job = TrainConfig.load(config)
+    with Display() as display, display.step(f"train {job.output.name}") as step:
+        return run_job(job, step)
+
+
+def evaluate_policy(policy: str, scale: str, seed: int, out: Path | None) -> tuple[dict[str, dict[str, Any]], Path]:
+    """A policy on a scale's held-out tasks: its figures by role, and the folder of its episodes."""
+    from tasks.evaluate import result_of
+
+    parameters = load_scale(scale)
+    held_out = parameters.evaluation
+    name = policy.replace("/", "-").replace(":", "-")
+    place = out or local("evaluations", "by-hand", f"{name}-s{seed}")
+    taskset, folders = load(parameters.taskset), []
+    how = Play(tasks=1, **held_out.model_dump(include={"attempts", "temperature", "cohort_size"}))
+    for role, count in ((Role.PROMOTE, held_out.promote), (Role.AUDIT, held_out.audit)):
+        if count:
+            tasks = draw(taskset.tasks(role), count, seed, role.value)
+            plan = parameters.plan(how, policy_named(policy), role, tasks, seed)
+            _play(place / role.value, plan, f"evaluate {policy} ({role.value})")
+            folders.append(place / role.value)
+    result = result_of(policy, folders)
+    roles = sorted({task.role for task in result.tasks}, reverse=True)
+    return {role: msgspec.to_builtins(summary(result, role)) for role in roles}, place
+
+
+def compare_folders(champion: Path, challenger: Path, control: Path | None, scale: str) -> dict[str, Any]:
+    """The decision record over episodes that were played already."""
+    from tasks.evaluate import result_of, taskset_ref
+
+    parameters = load_scale(scale)
+    folders = {"champion": champion, "challenger": challenger, **({"control": control} if control else {})}
+    results = {name: result_of(name, shard_folders(folder)) for name, folder in folders.items()}
+    decision = decide(
+        results["champion"],
+        results["challenger"],
+        results.get("control"),
+        taskset_ref(parameters.taskset),
+        parameters.promotion,
+        night="by hand",
+    )
+    encoded: dict[str, Any] = msgspec.to_builtins(decision)
+    msgspec.convert(encoded, Decision)
+    return encoded
+
+
+def shard_folders(folder: Path) -> list[Path]:
+    """The folders of shards in a folder: itself, or those beneath it. Raises ConfigurationError where there are none."""
+    if read_manifest(folder):
+        return [folder]
+    found = sorted(path.parent for path in folder.glob("*/manifest.jsonl"))
+    if not found:
+        raise ConfigurationError(
+            f"{folder} holds no finished episodes; give a folder that `ratchet evaluate` has filled"
+        )
+    return found
+
+
+def promote_version(version: int, why: str) -> str:
+    """Move the alias by hand; what has happened, in one line."""
+    from components.tracking import models
+
+    before = models.champion()
+    now = models.promote(version, why=why)
+    was = f"version {before.version}" if before else "none"
+    return f"champion: version {now.version} ({now.policy_version}); before: {was}"
+
+
+def score_file(file: Path, domain: str) -> Iterator[dict[str, Any]]:
+    """One line a trajectory: totals, and each step with its rubric lines."""
+    from components.rewards.score import score_lines
+
+    yield from score_lines(file, domain)
+
+
+def build_nights(nights: list[str] | None, *, scale: str, seed: int) -> dict[str, Any]:
+    """Run the data build over those nights; what it made."""
+    from tasks.versions import run_build
+
+    return run_build(nights, scale=scale, seed=seed)
+
+
+def checkout_night(night: str) -> Iterator[str]:
+    """Bring a night's data back; what was brought, a line each."""
+    from tasks.versions import checkout
+
+    yield from checkout(night)

@@ -1,0 +1,79 @@
+"""Running the nightly flow in this process: its server, its log, its display, and its end, however it comes."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from tasks.display import Display
+from tasks.home import folder
+from tasks.process import stop_all
+from tasks.server import PrefectServer
+
+from .state import begin
+
+INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on from there"
+
+
+def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = False) -> dict[str, Any]:
+    """The decision record of a night run here and now. Raises the error that ended it; nothing is left running."""
+    from .scale import load_scale
+
+    load_scale(scale)  # what is wrong with it is said before anything is started
+    state = begin(scale, seed, night)
+    log = quiet_logs(state.id)
+    server = PrefectServer().start()
+    _end_at_once_on_signals()
+    with Display(quiet=quiet) as display:
+        try:
+            from components.tracking.place import warm
+
+            warm()
+            from .nightly import nightly
+
+            server.ready(on_wait=display.say)
+            decision: dict[str, Any] = nightly(scale, state.seed, state.id)
+        finally:
+            farewell()
+            server.stop()
+        display.say(f"log: {log}")
+    return decision
+
+
+def quiet_logs(name: str) -> Path:
+    """Send what libraries log to `logs/<name>.log`, and keep it off the terminal. Call it before Prefect is imported."""
+    path = folder("logs") / f"{name}.log"
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.captureWarnings(True)
+    return path
+
+
+def farewell() -> None:
+    """Let Prefect hand over its last logs and events while its server still listens, then stop its errors at the log file."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler.flush()
+    EventsWorker.drain_all(timeout=5)
+
+
+def _end_at_once_on_signals() -> None:
+    """Ctrl-C and SIGTERM end the night as safely as a kill does, but leave nothing behind and say so."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        show_cursor = "\x1b[?25h" if os.isatty(2) else ""
+        os.write(2, f"{show_cursor}\nerror: {INTERRUPTED}\n".encode())
+        stop_all()
+        for child in psutil.Process().children(recursive=True):
+            child.kill()
+        os._exit(130 if number == signal.SIGINT else 143)
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)

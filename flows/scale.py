@@ -1,0 +1,139 @@
+"""Scale: how large a night is. The same flow and the same code at every scale; only these parameters differ."""
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from components.sandboxes import SandboxConfig
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from components.evaluation.promotion import PromotionRule
+from components.protocol import ConfigurationError, Role
+from components.protocol.configuration import Configuration
+from components.rollouts.plan import CollectPlan
+from components.training.config import TrainConfig
+
+FOLDER = Path(__file__).parent / "scales"
+OF_THE_FLOW = {"output", "train", "validation", "base", "seed"}
+"""Keys of a training job that the flow fills in: a recipe may not."""
+
+
+class Play(Configuration):
+    """How many tasks are played, how often, and with how much parallelism. One shard holds `cohort_size` episodes."""
+
+    tasks: int = Field(gt=0)
+    attempts: int = Field(gt=0)
+    temperature: float = Field(0.8, ge=0)
+    cohort_size: int = Field(250, gt=0, le=500)
+    workers: int = Field(2, gt=0)
+
+
+class Evaluation(Configuration):
+    """The held-out tasks: `promote` decides, `audit` is only looked at. `at_once` agents play beside each other."""
+
+    promote: int = Field(gt=0)
+    audit: int = Field(ge=0)
+    attempts: int = Field(4, gt=0)
+    temperature: float = Field(0.8, ge=0)
+    cohort_size: int = Field(250, gt=0, le=500)
+    workers: int = Field(1, gt=0)
+    at_once: int = Field(2, gt=0)
+
+
+class Recipe(TrainConfig):
+    """A training job without its paths and its seed."""
+
+    output: Path = Path()
+    train: Path = Path()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paths_are_not_for_a_scale(cls, values: Any) -> Any:
+        if isinstance(values, dict) and (taken := OF_THE_FLOW & values.keys()):
+            raise ValueError(f"'{min(taken)}' is filled in by the flow; remove it")
+        return values
+
+    def job(self, output: Path, train: Path, validation: Path, *, seed: int, base: Path | None = None) -> TrainConfig:
+        """The job that this recipe makes of those files."""
+        own = self.model_dump(exclude=OF_THE_FLOW)
+        return TrainConfig(output=output, train=train, validation=validation, base=base, seed=seed, **own)
+
+
+def _rule(value: Any) -> Any:
+    try:
+        return value if isinstance(value, PromotionRule) else msgspec.convert(value, PromotionRule)
+    except (msgspec.ValidationError, ConfigurationError) as error:
+        raise ValueError(str(error)) from error
+
+
+Rule = Annotated[PromotionRule, BeforeValidator(_rule), PlainSerializer(msgspec.to_builtins)]
+
+
+class Scale(Configuration):
+    """One night's parameters. `teacher` plays `demonstrations` once; `cold_start` makes the first champion from them.
+
+    `training` makes the challenger from tonight's episodes and, with the same recipe and token budget, the control from
+    the champion's old data.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: str = ""
+    taskset: str
+    teacher: str = "teacher"
+    sandbox: SandboxConfig = SandboxConfig()
+    max_turns: int = Field(6, gt=0)
+    max_new_tokens: int = Field(96, gt=0)
+    threads: int = Field(8, gt=0)
+    retries: int = Field(2, ge=0)
+    min_completed: float = Field(0.95, ge=0, le=1)
+    demonstrations: Play
+    cold_start: Recipe
+    collection: Play
+    training: Recipe
+    evaluation: Evaluation
+    promotion: Rule = PromotionRule()
+
+    def plan(
+        self, play: Play | Evaluation, policy: str, role: Role, task_ids: tuple[str, ...], seed: int
+    ) -> CollectPlan:
+        """The collection of those tasks by that policy."""
+        return CollectPlan(
+            taskset=self.taskset,
+            role=role,
+            task_ids=task_ids,
+            policy=policy,
+            attempts=play.attempts,
+            seed=seed,
+            cohort_size=play.cohort_size,
+            workers=play.workers,
+            temperature=play.temperature,
+            threads=self.threads,
+            max_turns=self.max_turns,
+            max_new_tokens=self.max_new_tokens,
+            retries=self.retries,
+            min_completed=self.min_completed,
+            sandbox=self.sandbox,
+        )
+
+
+def known_scales() -> list[str]:
+    """The names that `load_scale` knows."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_scale(name_or_path: str) -> Scale:
+    """The scale of that name, or of that YAML file. Raises ConfigurationError that names the nearest one."""
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        path = FOLDER / f"{name_or_path}.yaml"
+        if name_or_path not in known_scales():
+            close = difflib.get_close_matches(name_or_path, known_scales(), n=1)
+            hint = (
+                f"did you mean '{close[0]}'?"
+                if close
+                else f"known: {', '.join(known_scales())}, or a path to a YAML file"
+            )
+            raise ConfigurationError(f"unknown scale '{name_or_path}'; {hint}")
+    return Scale.load(path).model_copy(update={"name": path.stem})

@@ -1,0 +1,160 @@
+"""State: where a night stands. What it has finished is not done again when the same command is given again."""
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.protocol import ConfigurationError, DataError
+from components.trajectories.store import write_atomically
+from tasks.home import folder, home
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of `.ratchet/nights/<night>/state.json`. `results` holds what each finished step returned, by its name."""
+
+    night: str
+    scale: str
+    seed: int
+    begun: str
+    finished: str | None = None
+    results: dict[str, Any] = {}
+    schema_version: int = 1
+
+
+class Night:
+    """One night and its state on disk. Safe to use from several threads of one process."""
+
+    def __init__(self, record: NightRecord) -> None:
+        self._record = record
+        self._lock = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """The night's name, as it stands in `data/rollouts/`, in tags and in MLflow."""
+        return self._record.night
+
+    @property
+    def scale(self) -> str:
+        """The name of its scale."""
+        return self._record.scale
+
+    @property
+    def seed(self) -> int:
+        """The seed from which all others are derived."""
+        return self._record.seed
+
+    @property
+    def begun(self) -> str:
+        """ISO 8601, UTC: when it was first started."""
+        return self._record.begun
+
+    @property
+    def finished(self) -> bool:
+        """Whether every step is done."""
+        return self._record.finished is not None
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What the finished steps returned."""
+        return dict(self._record.results)
+
+    @property
+    def folder(self) -> Path:
+        """Where the night keeps its state, its training data and its reports."""
+        return night_folder(self.id)
+
+    def once(self, step: str, work: Callable[[], Any], kind: Any = Any) -> Any:
+        """What `work` returns, kept as JSON and given back as `kind`: a step that was finished is not done again."""
+        with self._lock:
+            done = step in self._record.results
+        if not done:
+            result = msgspec.to_builtins(work())
+            with self._lock:
+                self._record.results[step] = result
+                self._save()
+        return msgspec.convert(self._record.results[step], kind)
+
+    def finish(self) -> None:
+        """Mark the night as done: the next start begins another."""
+        with self._lock:
+            self._record.finished = _now()
+            self._save()
+
+    def _save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        encoded = msgspec.json.format(msgspec.json.encode(self._record, order="sorted"))
+        write_atomically(self.folder / "state.json", encoded + b"\n")
+
+
+def night_folder(night: str) -> Path:
+    """The folder of a night's state; it need not exist."""
+    if not NAME.fullmatch(night):
+        raise ConfigurationError(f"'{night}' cannot name a night; use letters, digits, '.', '_' and '-', at most 64")
+    return home() / "nights" / night
+
+
+def begin(scale: str, seed: int | None = None, night: str | None = None) -> Night:
+    """The night to go on with, or a new one. Raises ConfigurationError where what is asked for contradicts what was begun.
+
+    An unfinished night of the same scale (and seed, where one is given) goes on; `night` names one explicitly.
+    """
+    if night is not None and (night_folder(night) / "state.json").is_file():
+        found = open_night(night)
+        if found.scale != scale or seed not in (None, found.seed):
+            raise ConfigurationError(
+                f"night {night} was begun with scale {found.scale} and seed {found.seed}; repeat those or name another night"
+            )
+        return found
+    if night is None:
+        open_ones = [
+            each for each in nights() if not each.finished and each.scale == scale and seed in (None, each.seed)
+        ]
+        if open_ones:
+            return open_ones[-1]
+    begun = _now()
+    name = night or f"{begun[:10]}-{secrets.token_hex(2)}"
+    record = NightRecord(night=name, scale=scale, seed=_next_seed(scale) if seed is None else seed, begun=begun)
+    new = Night(record)
+    night_folder(name)
+    new._save()
+    return new
+
+
+def _next_seed(scale: str) -> int:
+    """Nights in a row draw other tasks and other samples: each takes the seed after the last one's."""
+    return max((each.seed for each in nights() if each.scale == scale), default=-1) + 1
+
+
+def open_night(night: str) -> Night:
+    """The state of a night that was begun. Raises ConfigurationError, DataError."""
+    path = night_folder(night) / "state.json"
+    try:
+        return Night(msgspec.json.decode(path.read_bytes(), type=NightRecord))
+    except FileNotFoundError as error:
+        known = ", ".join(each.id for each in nights()[-3:]) or "none"
+        raise ConfigurationError(f"there is no night {night} here; the latest: {known}") from error
+    except msgspec.DecodeError as error:
+        raise DataError(f"{path}: {error}; remove the folder to give the night up") from error
+
+
+def nights() -> list[Night]:
+    """Every night of this home, by when it was begun."""
+    found = [open_night(path.parent.name) for path in (home() / "nights").glob("*/state.json")]
+    return sorted(found, key=lambda each: (each.begun, each.id))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def lock_path() -> Path:
+    """The file that the night in progress holds locked."""
+    return folder("run") / "night.lock"

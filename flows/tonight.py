@@ -1,0 +1,43 @@
+"""Tonight: what every part of a night is given."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.tracking.runs import Run
+from tasks.display import display
+
+from .scale import Scale
+from .state import Night
+
+ROLLOUTS = Path("data/rollouts")
+"""Sealed nights, a folder each."""
+
+
+@dataclass(frozen=True)
+class Tonight:
+    """The night with its state, its scale, and its run in MLflow."""
+
+    night: Night
+    scale: Scale
+    run: Run
+
+    @property
+    def id(self) -> str:
+        """The night's name."""
+        return self.night.id
+
+    @property
+    def seed(self) -> int:
+        """The night's seed."""
+        return self.night.seed
+
+    def training(self, name: str) -> Path:
+        """The folder of one of the night's training jobs."""
+        return self.night.folder / "training" / name
+
+
+def announce(tonight: Tonight) -> None:
+    """Say which night this is, and whether it goes on."""
+    done = len(tonight.night.results)
+    how = f"goes on after {done} finished steps" if done else "begins"
+    display().say(f"night {tonight.id} (scale {tonight.scale.name}, seed {tonight.seed}) {how}")

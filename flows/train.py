@@ -1,0 +1,67 @@
+"""Training: the first champion from demonstrations; then the challenger and, beside it, the control."""
+
+from pathlib import Path
+from typing import Any
+
+from components.tracking.runs import Run
+from tasks.registry import Model, register, trained
+from tasks.train import metrics_history, train
+
+from .build import TrainingData
+from .tonight import Tonight
+
+
+def train_first(tonight: Tonight, data: TrainingData) -> Model:
+    """A new model on the demonstrations alone, until its validation loss has stopped falling."""
+    recipe = tonight.scale.cold_start
+    config = recipe.job(tonight.training("cold-start"), data.train, data.validation, seed=tonight.seed)
+    report = tonight.night.once("train cold start", lambda: train("train cold start", config))
+    return _registered(tonight, "cold-start", Path(report["checkpoint"]), data.nights, report)
+
+
+def train_pair(tonight: Tonight, champion: Model, data: TrainingData, old: TrainingData) -> tuple[Model, Model]:
+    """Challenger (on all data, tonight's included) and control (on the champion's old data), with equally many tokens."""
+    recipe, base = tonight.scale.training, Path(champion.checkpoint)
+    sources = {"challenger": data, "control": old}
+    jobs = {
+        name: recipe.job(tonight.training(name), each.train, each.validation, seed=tonight.seed, base=base)
+        for name, each in sources.items()
+    }
+
+    def work() -> Any:
+        runs = {name: train.submit(f"train {name}", job) for name, job in jobs.items()}
+        return {name: run.result() for name, run in runs.items()}
+
+    reports = tonight.night.once("train challenger and control", work)
+    challenger, control = (
+        _registered(tonight, name, Path(reports[name]["checkpoint"]), sources[name].nights, reports[name])
+        for name in ("challenger", "control")
+    )
+    return challenger, control
+
+
+def _registered(
+    tonight: Tonight, name: str, checkpoint: Path, nights: tuple[str, ...], report: dict[str, Any]
+) -> Model:
+    """The checkpoint in the registry, linked to a run with its losses."""
+
+    def work() -> Model:
+        with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
+            _log(run, tonight.training(name), report)
+            return register(name, trained(checkpoint, nights), night=tonight.id, run_id=run.run_id)
+
+    return tonight.night.once(f"register {name}", work, Model)
+
+
+def _log(run: Run, output: Path, report: dict[str, Any]) -> None:
+    run.params({key: report[key] for key in ("rows", "parameters", "steps")})
+    run.history(metrics_history(output / "metrics.jsonl"))
+    run.metrics(
+        {
+            "train/tokens": report["tokens"],
+            "train/seconds": report["seconds"],
+            "train/best_validation_loss": report["validation_loss"],
+            "train/converged": float(report["converged"]),
+        }
+    )
+    run.file(output / "config.json", "train/config.json")

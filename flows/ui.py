@@ -1,0 +1,101 @@
+"""The two user interfaces, Prefect's and MLflow's, on loopback until Ctrl-C. Only what was started here is stopped."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from components.protocol import InfrastructureError
+from tasks.home import folder, home
+from tasks.process import Process
+from tasks.server import PrefectServer
+from tasks.servers import forget, healthy, recorded, remember, require_free
+
+LIMIT = 240.0
+"""Seconds that MLflow's server has to answer; a first start makes its database."""
+
+
+class MlflowServer:
+    """MLflow's server over the home's database. `start` returns at once, `ready` waits, `stop` ends it."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._port = port
+        self._process: Process | None = None
+
+    def start(self) -> "MlflowServer":
+        """Start it, or use the one that serves this home. Raises ConfigurationError for a port that is taken."""
+        if running := recorded("mlflow"):
+            self.url = running
+            return self
+        require_free(self._port, "MLflow", "--mlflow-port")
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
+        command += ["--backend-store-uri", f"sqlite:///{home() / 'mlflow.db'}", "--workers", "1"]
+        command += ["--artifacts-destination", folder("mlartifacts").as_uri()]
+        env = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+        self._process = Process(command, log=folder("logs") / "mlflow-server.log", env=env).start()
+        remember("mlflow", self.url, self._process.pid)
+        return self
+
+    def ready(self) -> str:
+        """Wait until it answers; its address. Raises InfrastructureError."""
+        limit = time.monotonic() + LIMIT
+        while not healthy(f"{self.url}/health"):
+            if self._process is not None and self._process.poll() is not None:
+                said = self._process.last_lines()
+                raise InfrastructureError(f"MLflow's server ended at its start: {said}; see {self._process.log}")
+            if time.monotonic() > limit:
+                raise InfrastructureError(f"MLflow's server did not answer in {LIMIT:.0f} s; see {home() / 'logs'}")
+            time.sleep(0.2)
+        return self.url
+
+    def stop(self) -> None:
+        """End the server if we started it; safe to call twice."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+            forget("mlflow")
+
+
+class Interfaces:
+    """Both servers as a context manager."""
+
+    def __init__(self, prefect_port: int, mlflow_port: int) -> None:
+        self._prefect_port = prefect_port
+        self.prefect = PrefectServer(prefect_port)
+        self.mlflow = MlflowServer(mlflow_port)
+
+    def __enter__(self) -> Self:
+        try:
+            self.prefect.start()
+            self.mlflow.start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self.mlflow.stop()
+        self.prefect.stop()
+
+    def ready(self) -> tuple[str, str]:
+        """Wait for both; the addresses of Prefect's and of MLflow's pages."""
+        return self.prefect.ready().removesuffix("/api"), self.mlflow.ready()
+
+    def watch(self, say: Callable[[str], None]) -> None:
+        """Stay until interrupted. Where the Prefect server was a night's and ended with it, start one of our own."""
+        borrowed = not self.prefect.ours and not self.prefect.given
+        while True:
+            time.sleep(1)
+            if borrowed and recorded("prefect") is None and not healthy(f"{self.prefect.url}/health"):
+                os.environ.pop("PREFECT_API_URL", None)
+                self.prefect = PrefectServer(self._prefect_port).start()
+                borrowed = not self.prefect.ours
+                say(f"Prefect  {self.prefect.ready().removesuffix('/api')}")

@@ -1,0 +1,112 @@
+"""Commands about agents: collect, train, evaluate, compare, promote."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .night import show_decision
+from .terminal import emit, facts, say
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    for command in (collect, train, evaluate, compare, promote):
+        app.command()(command)
+
+
+def collect(
+    folder: Annotated[
+        Path, typer.Argument(help="Where the shards go; the same folder goes on where it was interrupted.")
+    ],
+    policy: Annotated[
+        str, typer.Option(help="champion, teacher, clumsy, random-edit, or transformers:FOLDER.")
+    ] = "champion",
+    taskset: Annotated[str, typer.Option(help="A taskset's name or folder.")] = "repair",
+    role: Annotated[str, typer.Option(help="train, promote, audit or reserve.")] = "train",
+    tasks: Annotated[int | None, typer.Option(min=1, help="Only so many tasks.")] = None,
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 4,
+    seed: Annotated[int, typer.Option(help="Of the tasks' order and of the samples.")] = 0,
+    scale: Annotated[str, typer.Option(help="Where turns, temperature, sandbox and workers come from.")] = "smoke",
+    as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
+) -> None:
+    """Play tasks and keep every episode. Example: `ratchet collect /tmp/probe --policy teacher --tasks 20 --attempts 1`"""
+    from flows.parts import collect_into
+
+    report = collect_into(
+        folder, policy=policy, taskset=taskset, role=role, tasks=tasks, attempts=attempts, seed=seed, scale=scale
+    )
+    _report(report, as_json)
+
+
+def train(
+    config: Annotated[
+        Path, typer.Argument(help="A YAML or JSON file of a training job (components/training/config.py).")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
+) -> None:
+    """Run one training job to its end; a finished one is not repeated. Example: `ratchet train job.yaml`"""
+    from flows.parts import train_from
+
+    _report(train_from(config), as_json)
+
+
+def evaluate(
+    policy: Annotated[
+        str, typer.Option(help="champion, teacher, clumsy, random-edit, or transformers:FOLDER.")
+    ] = "champion",
+    scale: Annotated[str, typer.Option(help="Which tasks, how many, how often.")] = "smoke",
+    seed: Annotated[int, typer.Option(help="Two agents are compared over the same seed.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the episodes; by default under .ratchet/evaluations/by-hand."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON line.")] = False,
+) -> None:
+    """Play a scale's held-out tasks and show how often they are solved. Example: `ratchet evaluate --policy teacher --seed 9`"""
+    from flows.parts import evaluate_policy
+
+    summaries, folder = evaluate_policy(policy, scale, seed, out)
+    if as_json:
+        emit(summaries)
+        return
+    for role, summary in summaries.items():
+        say(f"{role}:")
+        facts({f"  {name}": value for name, value in summary.items()})
+    say(f"episodes: {folder}")
+
+
+def compare(
+    champion: Annotated[
+        Path, typer.Argument(help="Folder of the champion's episodes, as `ratchet evaluate` leaves it.")
+    ],
+    challenger: Annotated[Path, typer.Argument(help="Folder of the challenger's episodes.")],
+    control: Annotated[Path | None, typer.Option(help="Folder of the control's episodes.")] = None,
+    scale: Annotated[str, typer.Option(help="Whose taskset and promotion rule hold.")] = "smoke",
+    as_json: Annotated[bool, typer.Option("--json", help="The decision record as one JSON line.")] = False,
+) -> None:
+    """Two agents on the same tasks and seeds: the difference, how sure it is, and the verdict. Nothing is promoted."""
+    from flows.parts import compare_folders
+
+    decision = compare_folders(champion, challenger, control, scale)
+    if as_json:
+        emit(decision)
+    else:
+        show_decision(decision)
+
+
+def promote(
+    version: Annotated[int, typer.Argument(help="The version of the registered model `agent`.")],
+    why: Annotated[str, typer.Option(help="The reason; it stands in the registry.")],
+) -> None:
+    """Make a registered version the champion by hand. Example: `ratchet promote 3 --why "rolled back: 4 loops"`"""
+    from flows.parts import promote_version
+
+    say(promote_version(version, why))
+
+
+def _report(report: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        emit(report)
+    else:
+        facts({name: value for name, value in report.items() if value is not None})

@@ -1,0 +1,102 @@
+"""`ratchet`: the commands by group, and the one place where an error becomes a line and an exit code.
+
+Every command imports what it needs when it runs, so that `--help` costs a fraction of a second.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from components.protocol import RatchetError
+
+from . import agents, data, house, night, tasksets
+from .terminal import complain
+
+app = typer.Typer(
+    name="ratchet",
+    help="Trains LLM tool-use agents every night, and only ever moves forward.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for group in (night, agents, data, tasksets, house):
+    group.add(app)
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
+) -> None:
+    global _debug
+    _debug = debug
+
+
+_debug = False
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit code. Prints one line on stderr for any error."""
+    try:
+        result = app(args=list(arguments), standalone_mode=False)
+    except RatchetError as error:
+        return _expected(error)
+    except typer.TyperException as error:
+        complain(f"{error.format_message()} (see `ratchet {' '.join(_command(arguments))} --help`)".replace("  ", " "))
+        return error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        complain("interrupted; what was finished is kept, and the same command goes on from there")
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    except Exception as error:
+        return _unexpected(error)
+    return result if isinstance(result, int) else 0
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    """The words before the first option: which command it was."""
+    words = []
+    for argument in arguments:
+        if argument.startswith("-"):
+            break
+        words.append(argument)
+    return words[:1] if words and words[0] not in {"tasks", "data"} else words[:2]
+
+
+def _expected(error: RatchetError) -> int:
+    if _debug:
+        traceback.print_exception(error)
+    complain(str(error))
+    return error.exit_code
+
+
+def _unexpected(error: Exception) -> int:
+    """An error that nobody foresaw: one line, and the traceback in a log."""
+    from tasks.home import folder
+
+    if _debug:
+        traceback.print_exception(error)
+    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    try:
+        log = folder("logs") / f"error-{datetime.now(UTC):%Y%m%d-%H%M%S}.log"
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except OSError as full:
+        complain(f"{line} (its traceback could not be written: {full})")
+        return 1
+    complain(f"{line}; the traceback is in {log}")
+    return 1
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

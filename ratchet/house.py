@@ -1,0 +1,86 @@
+"""Commands about the house: doctor, ui, status, reap."""
+
+from typing import Annotated
+
+import typer
+
+from .terminal import emit, note, say, table
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(doctor)
+    app.command()(ui)
+    app.command()(status)
+    app.command()(reap)
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a check.")] = False) -> int:
+    """What this machine has for a night, what is missing, and what to do.
+
+    Exit code 1 where something essential is missing.
+    """
+    from tasks.host import State, examine
+
+    checks = list(examine())
+    if as_json:
+        for check in checks:
+            emit(check)
+    else:
+        marks = {State.OK: "[green]ok[/]", State.ABSENT: "[yellow]absent[/]", State.MISSING: "[red]missing[/]"}
+        table(("", "", "found", "what to do"), [(c.name, marks[c.state], c.found, c.advice) for c in checks])
+    return int(any(check.state is State.MISSING for check in checks))
+
+
+def ui(
+    prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Prefect's port on 127.0.0.1.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(min=1, max=65535, help="MLflow's port on 127.0.0.1.")] = 5000,
+) -> None:
+    """Prefect (what ran) and MLflow (what came out) in the browser, until Ctrl-C.
+
+    Stops only what it started: a server that was running already is used and left alone.
+    Example: `ratchet ui --mlflow-port 5001`
+    """
+    from flows.ui import Interfaces
+
+    with Interfaces(prefect_port, mlflow_port) as interfaces:
+        note("starting Prefect and MLflow (a first start takes about 20 s)")
+        prefect, mlflow = interfaces.ready()
+        say(f"Prefect  {prefect}")
+        say(f"MLflow   {mlflow}")
+        note("Ctrl-C ends both")
+        try:
+            interfaces.watch(say)
+        except KeyboardInterrupt:
+            note("stopping")
+
+
+def status(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a night.")] = False) -> None:
+    """The nights of this clone, how far each is, and which servers run."""
+    from flows.status import night_rows, servers
+
+    rows = night_rows()
+    if as_json:
+        for row in rows:
+            emit(row)
+        return
+    table(
+        ("night", "scale", "seed", "state", "verdict", "champion", "challenger", "control"),
+        [
+            (row.night, row.scale, row.seed, row.state, row.verdict, row.champion, row.challenger, row.control)
+            for row in rows
+        ],
+    )
+    for name, url in servers().items():
+        say(f"{name:<8} {url or 'not running (`ratchet ui`)'}")
+
+
+def reap() -> None:
+    """Remove what killed nights left behind: sandboxes without an owner, runs that Prefect still believes in.
+
+    Nothing that a running night owns is touched, and no data is removed.
+    """
+    from flows.reap import reap as sweep
+
+    for line in sweep():
+        say(line)

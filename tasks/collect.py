@@ -1,0 +1,68 @@
+"""Collecting rollouts and sealing them: one task run for a whole collection, which keeps its own shards."""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from components.rollouts.collect import Progress
+from components.rollouts.plan import CollectPlan
+from components.trajectories.store import seal
+
+from .display import Step, display
+from .home import folder as local
+from .player import Job, read_progress
+from .process import run_to_end
+from .retries import AGAIN
+
+
+@task(name="collect", task_run_name="{title}", cache_policy=NO_CACHE, **AGAIN)
+def play(title: str, plan: CollectPlan, folder: Path) -> dict[str, Any]:
+    """Play what the plan asks for into `folder`, going on where it was interrupted; the CollectReport as JSON values."""
+    with display().step(title) as step:
+        report = _play(plan, folder, step)
+        counted = max(report["episodes"] - report["infrastructure_failures"], 1)
+        lost = f", {report['infrastructure_failures']} lost" if report["infrastructure_failures"] else ""
+        step.update(remark=f"{report['episodes']} episodes, {100 * report['successes'] / counted:.1f} % succeed{lost}")
+    return report
+
+
+def _play(plan: CollectPlan, folder: Path, step: Step) -> dict[str, Any]:
+    """The collection in a process of its own."""
+    name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
+    answers = local("run", f"player-{name}")
+    for stale in answers.glob("*.json"):
+        stale.unlink()
+    job = answers / "job.json"
+    job.write_bytes(msgspec.json.encode(Job(plan.model_dump(mode="json"), str(folder), str(answers))))
+    run_to_end(
+        [sys.executable, "-m", "tasks.player", str(job)],
+        log=local("logs") / f"collect-{folder.parent.name}-{folder.name}.log",
+        error=answers / "error.json",
+        env={"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // plan.workers)), "TOKENIZERS_PARALLELISM": "false"},
+        look=lambda: _show(step, read_progress(answers)),
+    )
+    report: dict[str, Any] = json.loads((answers / "report.json").read_bytes())
+    return report
+
+
+def _show(step: Step, progress: Progress | None) -> None:
+    if progress is not None:
+        rate = f"{100 * progress.successes / progress.done:.0f} % succeed" if progress.done else ""
+        worst = ", ".join(f"{cause} {count}" for cause, count in progress.failures.most_common(2))
+        step.update(progress.done, progress.total, " · ".join(part for part in (rate, worst) if part))
+
+
+@task(name="collect and seal", task_run_name="{title}", cache_policy=NO_CACHE, **AGAIN)
+def play_and_seal(title: str, plan: CollectPlan, spool: Path, target: Path) -> dict[str, Any]:
+    """Collect into the spool, then move it once to its immutable place. A sealed night is only read again."""
+    report: dict[str, Any] = play.fn(title, plan, target if target.exists() else spool)
+    if not target.exists():
+        seal(spool, target)
+    return report

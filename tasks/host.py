@@ -1,0 +1,167 @@
+"""What this machine has for a night, what it lacks, and what to do about it. Looks only; imports nothing heavy."""
+
+import configparser
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from .home import home
+from .servers import healthy, recorded
+
+ESSENTIAL = (
+    "msgspec",
+    "pydantic",
+    "prefect",
+    "mlflow",
+    "dvc",
+    "great-expectations",
+    "pyarrow",
+    "torch",
+    "transformers",
+    "trl",
+)
+NEEDED_GB = 2.0
+"""Below this free space a night may fail for want of disk."""
+
+
+class State(StrEnum):
+    """How it stands. Only `missing` keeps a night from running."""
+
+    OK = "ok"
+    ABSENT = "absent"
+    MISSING = "missing"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked for. `advice` is empty where there is nothing to do."""
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def examine() -> Iterator[Check]:
+    """Every check, in the order in which a person would read them."""
+    checks: list[Callable[[], Check]] = [_python, _packages, _git, _disk, _data_remote, _docker, _namespaces, _gpu]
+    for check in checks:
+        yield check()
+    yield _server("prefect", "Prefect", "/health")
+    yield _server("mlflow", "MLflow", "/health")
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    fits = sys.version_info >= (3, 11)
+    return Check("Python", State.OK if fits else State.MISSING, version, "" if fits else "use Python 3.11 or newer")
+
+
+def _packages() -> Check:
+    found, absent = [], []
+    for name in ESSENTIAL:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
+    if absent:
+        return Check("packages", State.MISSING, f"without {', '.join(absent)}", "run `make setup`")
+    return Check("packages", State.OK, ", ".join(found))
+
+
+def _git() -> Check:
+    if shutil.which("git") is None:
+        return Check("git", State.MISSING, "no git", "install git: a night's data is tagged with it")
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return Check("git", State.MISSING, "not in a clone", "run inside a clone of the repository")
+    return Check("git", State.OK, f"a clone at {done.stdout.strip()}")
+
+
+def _disk() -> Check:
+    place = home() if home().exists() else Path.cwd()
+    free = shutil.disk_usage(place).free / 1e9
+    if free < NEEDED_GB:
+        return Check("disk", State.MISSING, f"{free:.1f} GB free", f"free at least {NEEDED_GB:.0f} GB at {place}")
+    return Check("disk", State.OK, f"{free:.1f} GB free at {place}")
+
+
+def _data_remote() -> Check:
+    config = configparser.ConfigParser()
+    try:
+        config.read([".dvc/config", ".dvc/config.local"])
+    except configparser.Error as error:
+        return Check(
+            "data remote", State.MISSING, f".dvc/config cannot be read: {error}", "restore .dvc/config from git"
+        )
+    name = config.get("core", "remote", fallback=None)
+    if name is None:
+        return Check(
+            "data remote", State.ABSENT, "none", "nights stay in this clone; add one: dvc remote add -d NAME URL"
+        )
+    url = next((config[section].get("url") for section in config.sections() if name in section), None)
+    return Check("data remote", State.OK, f"{name}: {url}")
+
+
+def _docker() -> Check:
+    import httpx
+
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    try:
+        if host.startswith("unix://"):
+            transport = httpx.HTTPTransport(uds=host.removeprefix("unix://"))
+            address = "http://docker"
+        else:
+            transport, address = httpx.HTTPTransport(), host.replace("tcp://", "http://")
+        with httpx.Client(transport=transport, timeout=2) as client:
+            version = client.get(f"{address}/version").json().get("Version", "?")
+    except (httpx.HTTPError, OSError, ValueError):
+        advice = "the local sandbox is used: fine for our own small models, not for code that you do not trust"
+        return Check("Docker engine", State.ABSENT, f"no answer at {host}", advice)
+    return Check("Docker engine", State.OK, str(version))
+
+
+def _namespaces() -> Check:
+    if shutil.which("unshare") is None:
+        return Check(
+            "namespaces", State.ABSENT, "no unshare", "the local sandbox runs without a network namespace of its own"
+        )
+    command = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "true"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=10)
+    if done.returncode != 0:
+        return Check(
+            "namespaces", State.ABSENT, "not allowed by this kernel", "the local sandbox isolates less; prefer Docker"
+        )
+    return Check("namespaces", State.OK, "user, network and process namespaces")
+
+
+def _gpu() -> Check:
+    if shutil.which("nvidia-smi") is None:
+        return Check("GPU", State.ABSENT, "none", "scale smoke needs none")
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=10)
+    except subprocess.TimeoutExpired:
+        return Check("GPU", State.ABSENT, "nvidia-smi does not answer", "look at the driver")
+    if done.returncode != 0:
+        return Check("GPU", State.ABSENT, "nvidia-smi fails", "look at the driver")
+    return Check("GPU", State.OK, "; ".join(done.stdout.strip().splitlines()))
+
+
+def _server(name: str, title: str, path: str) -> Check:
+    given = os.environ.get("PREFECT_API_URL") if name == "prefect" else os.environ.get("MLFLOW_TRACKING_URI")
+    url = given if given and given.startswith("http") else recorded(name)
+    if url is None:
+        return Check(
+            f"{title} server", State.ABSENT, "not running", "a night starts what it needs; `ratchet ui` shows both"
+        )
+    if healthy(url.rstrip("/") + path):
+        return Check(f"{title} server", State.OK, url)
+    state = State.MISSING if given else State.ABSENT
+    return Check(f"{title} server", state, f"no answer at {url}", "start it, or unset its address in the environment")

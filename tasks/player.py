@@ -1,0 +1,74 @@
+"""Player: one collection in a process of its own, so that its memory, its threads and its end are its own.
+
+`python -m tasks.player JOB.json`, where JOB holds `plan`, `folder` and `answers`, a folder for `progress.json`,
+`report.json` and, where it failed, `error.json`.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from components.protocol import DataError, InfrastructureError, RatchetError
+from components.rollouts.collect import Progress, collect
+from components.rollouts.plan import CollectPlan
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to play and where to say how it goes."""
+
+    plan: dict[str, object]
+    folder: str
+    answers: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a job in a process of its own failed: one line, and the error's exit code."""
+
+    message: str
+    exit_code: int
+
+
+def main(path: Path) -> int:
+    """Play the job; the exit code of the error where there is one."""
+    job = msgspec.json.decode(path.read_bytes(), type=Job)
+    answers = Path(job.answers)
+    try:
+        report = collect(
+            CollectPlan.load(job.plan),
+            Path(job.folder),
+            on_progress=lambda progress: _answer(answers / "progress.json", progress),
+        )
+    except OSError as error:
+        wrong: RatchetError = InfrastructureError(
+            f"collecting into {job.folder} stopped: {error}; free space and repeat"
+        )
+    except RatchetError as error:
+        wrong = error
+    else:
+        _answer(answers / "report.json", report)
+        return 0
+    print(f"error: {wrong}", file=sys.stderr)
+    _answer(answers / "error.json", Failure(str(wrong), wrong.exit_code))
+    return wrong.exit_code
+
+
+def _answer(path: Path, value: object) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(msgspec.json.encode(value))
+    temporary.replace(path)
+
+
+def read_progress(answers: Path) -> Progress | None:
+    """How far the job is; None before it said so."""
+    try:
+        return msgspec.json.decode((answers / "progress.json").read_bytes(), type=Progress)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise DataError(f"{answers / 'progress.json'}: {error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,71 @@
+"""Champion and challengers in MLflow's registry. A promotion that nobody can read has not happened: none of this is spooled."""
+
+from pathlib import Path
+
+import msgspec
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from components.policies import checkpoints
+
+from .retries import AGAIN
+
+
+class Model(msgspec.Struct, frozen=True):
+    """A checkpoint and where it comes from. `nights` are the sealed nights that it was trained on; `version` the registry's."""
+
+    policy_version: str
+    checkpoint: str
+    nights: tuple[str, ...]
+    version: int | None = None
+
+    @property
+    def policy(self) -> str:
+        """The policy that plays with it, as a collection plan names it."""
+        return f"transformers:{self.checkpoint}"
+
+
+def trained(checkpoint: Path, nights: tuple[str, ...]) -> Model:
+    """The model that a training job left. Raises DataError for a checkpoint that is not whole."""
+    return Model(checkpoints.version(checkpoint), str(checkpoint), nights)
+
+
+@task(name="champion", cache_policy=NO_CACHE, **AGAIN)
+def find_champion() -> Model | None:
+    """The promoted model, its checkpoint on this machine and checked; None before the first."""
+    from components.tracking import models
+
+    found = models.champion()
+    return None if found is None else local(found)
+
+
+def local(found: "models.ModelRef") -> Model:  # type: ignore[name-defined]  # noqa: F821
+    """A registered model with its checkpoint on this machine, checked against its hash."""
+    from components.tracking import models
+
+    checkpoint = models.download(found.version, found.name)
+    checkpoints.check(checkpoint)
+    nights = tuple(night for night in found.tags.get("nights", "").split(",") if night)
+    return Model(found.policy_version, str(checkpoint), nights, found.version)
+
+
+@task(name="register", task_run_name="register: {title}", cache_policy=NO_CACHE, **AGAIN)
+def register(
+    title: str, model: Model, *, night: str, run_id: str | None = None, metrics: dict[str, float] | None = None
+) -> Model:
+    """Give a checkpoint a version in the registry; the same checkpoint registered again keeps the one that it has."""
+    from components.tracking import models
+
+    tags = {"night": night, "role": title, "nights": ",".join(model.nights)}
+    found = models.register(
+        Path(model.checkpoint), policy_version=model.policy_version, run_id=run_id, tags=tags, metrics=metrics
+    )
+    return msgspec.structs.replace(model, version=found.version)
+
+
+@task(name="promote", task_run_name="promote version {version}", cache_policy=NO_CACHE, **AGAIN)
+def promote(version: int, why: str) -> int:
+    """Point the alias `champion` at a version; once it points there, nothing changes."""
+    from components.tracking import models
+
+    return models.promote(version, why=why).version

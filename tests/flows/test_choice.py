@@ -1,0 +1,35 @@
+import pytest
+
+from components.protocol import ConfigurationError, Role, TaskSpec
+from flows.choice import draw, fresh
+
+TASKS = [
+    TaskSpec(f"t{number}", "repair", f"f{number % 7}", "k", Role.TRAIN, "coding", "fix it") for number in range(50)
+]
+
+
+def test_the_same_seed_draws_the_same_tasks_wherever_they_stand():
+    assert draw(TASKS, 10, 4, "promote") == draw(TASKS[::-1], 10, 4, "promote")
+
+
+def test_another_seed_or_purpose_draws_others():
+    assert draw(TASKS, 10, 4, "promote") != draw(TASKS, 10, 5, "promote")
+    assert draw(TASKS, 10, 4, "promote") != draw(TASKS, 10, 4, "audit")
+
+
+def test_tasks_are_drawn_once_each_and_not_more_than_there_are():
+    assert sorted(draw(TASKS, 50, 0, "all")) == sorted(task.task_id for task in TASKS)
+    with pytest.raises(ConfigurationError, match="51 tasks were asked for"):
+        draw(TASKS, 51, 0, "all")
+
+
+def test_what_a_demonstration_showed_is_never_collected():
+    shown = set(draw(TASKS, 20, 0, "demonstrations"))
+    assert shown.isdisjoint(fresh(TASKS, 30, 0, shown=shown))
+    with pytest.raises(ConfigurationError, match="30 were never demonstrated"):
+        fresh(TASKS, 31, 0, shown=shown)
+
+
+def test_what_was_played_least_comes_first():
+    played = {task.task_id: 1 for task in TASKS[:40]}
+    assert set(fresh(TASKS, 10, 0, shown=(), plays=played)) == {task.task_id for task in TASKS[40:]}

@@ -1,0 +1,82 @@
+import pytest
+
+from components.protocol import ConfigurationError, DataError
+from flows.lock import holder, only_night
+from flows.state import begin, nights, open_night
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+
+
+def test_a_finished_step_is_not_done_again_by_the_process_that_comes_after():
+    calls = []
+    night = begin("smoke", 3)
+    assert night.once("collect", lambda: calls.append(1) or {"episodes": 4}) == {"episodes": 4}
+    again = begin("smoke")
+    assert again.id == night.id and again.seed == 3
+    assert again.once("collect", lambda: calls.append(2) or {"episodes": 9}) == {"episodes": 4}
+    assert calls == [1]
+
+
+def test_a_step_that_failed_is_done_again():
+    night = begin("smoke", 0)
+    with pytest.raises(ZeroDivisionError):
+        night.once("build", lambda: 1 / 0)
+    assert open_night(night.id).once("build", lambda: "built") == "built"
+
+
+def test_a_step_may_return_nothing_and_still_counts_as_done():
+    night = begin("smoke", 0)
+    assert night.once("champion", lambda: None) is None
+    assert open_night(night.id).once("champion", lambda: "another") is None
+
+
+def test_a_finished_night_is_followed_by_another_with_the_next_seed():
+    first = begin("smoke", 5)
+    first.finish()
+    second = begin("smoke")
+    assert second.id != first.id and second.seed == 6
+    assert [night.id for night in nights()] == [first.id, second.id]
+
+
+def test_an_unfinished_night_of_another_scale_or_seed_is_left_alone():
+    first = begin("smoke", 0)
+    assert begin("night", 0).id != first.id
+    assert begin("smoke", 1).id != first.id
+
+
+def test_a_named_night_goes_on_only_with_the_scale_and_seed_that_it_was_begun_with():
+    begin("smoke", 2, "tonight")
+    assert begin("smoke", None, "tonight").seed == 2
+    with pytest.raises(ConfigurationError, match="seed 2"):
+        begin("smoke", 3, "tonight")
+    with pytest.raises(ConfigurationError, match="scale smoke"):
+        begin("night", None, "tonight")
+
+
+@pytest.mark.parametrize("name", ["../up", "", "a b", "-x", "x" * 65])
+def test_a_night_has_a_name_that_is_safe_in_paths_and_tags(name):
+    with pytest.raises(ConfigurationError, match="cannot name a night"):
+        begin("smoke", 0, name)
+
+
+def test_an_unknown_night_and_a_broken_state_are_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="no night missing"):
+        open_night("missing")
+    night = begin("smoke", 0)
+    (night.folder / "state.json").write_text("{")
+    with pytest.raises(DataError, match=r"state\.json"):
+        open_night(night.id)
+
+
+def test_one_night_at_a_time_and_the_lock_says_which():
+    with only_night() as claim:
+        claim("tonight")
+        assert holder() == "tonight"
+        with pytest.raises(ConfigurationError, match="night tonight is running"), only_night():
+            pass
+    assert holder() is None
+    with only_night():
+        pass

@@ -1,0 +1,109 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from components.protocol import DataError, InfrastructureError
+from tasks.process import Process, run_to_end, stop_all
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+
+
+def wait_for(condition, seconds=10.0):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not come about"
+        time.sleep(0.05)
+
+
+def gone(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_command_runs_to_its_end_and_its_output_is_in_the_log(tmp_path):
+    process = Process([sys.executable, "-c", "print('said'); raise SystemExit(7)"], log=tmp_path / "log").start()
+    assert process.wait(10) == 7
+    assert process.last_lines() == "said"
+
+
+def test_stopping_ends_the_command_and_what_it_started(tmp_path):
+    script = f"import subprocess; p = subprocess.Popen({SLEEPER!r}); print(p.pid, flush=True); p.wait()"
+    process = Process([sys.executable, "-c", script], log=tmp_path / "log").start()
+    wait_for(lambda: len(process.last_lines(2).splitlines()) == 2)
+    grandchild = next(int(line) for line in process.last_lines(2).splitlines() if line.isdigit())
+    process.stop()
+    process.stop()
+    assert gone(grandchild)
+    assert process.poll() is not None
+
+
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    process = Process([sys.executable, "-c", script], log=tmp_path / "log").start()
+    wait_for(lambda: process.last_lines() == "deaf")
+    begin = time.monotonic()
+    process.stop()
+    assert process.poll() is not None and time.monotonic() - begin < 12
+
+
+@pytest.mark.parametrize("how", ["parent alone", "process group"])
+def test_a_command_does_not_outlive_a_parent_that_was_killed(tmp_path, how):
+    script = f"""
+import sys, time
+from pathlib import Path
+from tasks.process import Process
+process = Process({SLEEPER!r}, log=Path({str(tmp_path / "log")!r})).start()
+print(process.pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    guard = int(parent.stdout.readline())
+    wait_for(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().strip() == "up")
+    command = psutil.Process(guard).children()[0].pid
+    if how == "parent alone":
+        os.kill(parent.pid, signal.SIGKILL)
+    else:
+        os.killpg(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_for(lambda: gone(command) and gone(guard))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_a_command_does_not_outlive_its_guard(tmp_path):
+    process = Process(SLEEPER, log=tmp_path / "log").start()
+    wait_for(lambda: process.last_lines() == "up")
+    command = psutil.Process(process.pid).children()[0].pid
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: gone(command))
+    process.stop()
+
+
+def test_stop_all_ends_whatever_runs(tmp_path):
+    processes = [Process(SLEEPER, log=tmp_path / name).start() for name in "ab"]
+    stop_all()
+    assert all(process.poll() is not None for process in processes)
+
+
+def job(tmp_path: Path, script: str) -> None:
+    run_to_end([sys.executable, "-c", script], log=tmp_path / "log", error=tmp_path / "error.json", look=lambda: None)
+
+
+def test_a_jobs_own_error_comes_out_as_the_error_that_it_was(tmp_path):
+    said = json.dumps({"message": "the shard is cut short", "exit_code": 3})
+    with pytest.raises(DataError, match="the shard is cut short"):
+        job(tmp_path, f"open({str(tmp_path / 'error.json')!r}, 'w').write({said!r}); raise SystemExit(3)")
+
+
+def test_a_job_that_breaks_or_is_killed_is_an_infrastructure_failure_that_names_its_log(tmp_path):
+    with pytest.raises(InfrastructureError, match="exit code 9"):
+        job(tmp_path, "raise SystemExit(9)")
+    with pytest.raises(InfrastructureError, match=r"was killed \(signal 9"):
+        job(tmp_path, "import os; os.kill(os.getpid(), 9)")
