@@ -49,8 +49,10 @@ def test_the_committed_data_are_what_the_generator_writes(tmp_path: Path) -> Non
         assert (tmp_path / name).read_bytes() == (COMMITTED / name).read_bytes(), name
 
 
-def test_another_seed_gives_other_tasks(tasks: list[TaskSpec]) -> None:
+def test_another_seed_gives_other_tasks(tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.environments.tasksets.repair.generate.COUNTS", {Role.TRAIN: 100})
     other = generate(1)[Role.TRAIN]
+    assert len(other) == 100
     assert {task.description for task in other}.isdisjoint({task.description for task in tasks})
 
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-POOL = 30
+POOL = 64
 FEWEST, MOST = 4, 6
 LETTERS = "abcd"
 
@@ -13,7 +13,7 @@ Case = tuple[Any, ...]
 
 
 def draw(kind: str, rng: random.Random, edges: Sequence[int]) -> Any:
-    """One argument of a type: number, few, some, small, divisor, numbers, words, text, bit, letter.
+    """One argument of a type: number, large, few, some, small, divisor, numbers, words, text, bit, letter.
 
     `edges` are values at which the program may change its mind; numbers fall on them often.
     """
@@ -26,12 +26,12 @@ def draw(kind: str, rng: random.Random, edges: Sequence[int]) -> Any:
     return _text(rng, *_LENGTHS[kind])
 
 
-_RANGES = {"few": (0, 9), "some": (2, 14), "small": (1, 4), "divisor": (2, 12)}
+_RANGES = {"few": (0, 9), "some": (2, 14), "small": (1, 4), "divisor": (2, 12), "large": (100, 999)}
 _LENGTHS = {"text": (2, 6), "bit": (1, 2), "letter": (1, 1)}
 
 
 def _number(rng: random.Random, edges: Sequence[int]) -> int:
-    return rng.choice(edges) if edges and rng.random() < 0.5 else rng.randint(0, 120)
+    return rng.choice(edges) if edges and rng.random() < 0.6 else rng.randint(0, 120)
 
 
 def _text(rng: random.Random, shortest: int, longest: int) -> str:
@@ -62,7 +62,7 @@ def choose(
     others: Sequence[Function],
     rng: random.Random,
 ) -> tuple[list[Case], list[str]] | None:
-    """4 to 6 cases with the right answers: one or two show the fault, and together they show as many others as they can.
+    """4 to 6 cases with the right answers: at least one shows the fault, and together they show as many others as they can.
 
     None where the fault shows in none of the inputs drawn.
     """
@@ -71,14 +71,19 @@ def choose(
     shown = [{at for at, case in enumerate(pool) if answer(one, case) != expected[at]} for one in (fault, *others)]
     if not shown[0]:
         return None
-    picked = sorted(shown[0])[:2]
-    missing = [places for places in shown[1:] if places and not places & set(picked)]
-    while missing and len(picked) < MOST:
-        best = max(range(len(pool)), key=lambda at: sum(at in places for places in missing))
+    places = shown[0]
+    picked: list[int] = []
+    missing = [each for each in shown[1:] if each]
+    while len(picked) < MOST and places:
+        best = max(sorted(places), key=lambda at: sum(at in each for each in missing))
         picked.append(best)
-        missing = [places for places in missing if best not in places]
-    spare = [at for at in range(len(pool)) if at not in picked]
-    picked = sorted([*picked, *spare[: max(0, FEWEST - len(picked))]])
+        missing = [each for each in missing if best not in each]
+        places = set().union(*missing)
+    spare = [*sorted(shown[0]), *range(len(pool))]
+    for at in spare:
+        if len(picked) < FEWEST and at not in picked:
+            picked.append(at)
+    picked.sort()
     return [pool[at] for at in picked], [expected[at] for at in picked]
 
 

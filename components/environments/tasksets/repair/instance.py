@@ -1,11 +1,11 @@
 """An instance of a program: names, arguments and constants chosen, one line gone wrong, written out as a TaskSpec."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.protocol import Role, TaskSpec
 
-from .cases import Case, choose, function
+from .cases import choose, function
 from .program import Fault, Program, fill
 
 VERBS = (
@@ -94,7 +94,7 @@ def write(instance: Instance, task_id: str, role: Role, rng: random.Random) -> T
     edges = [value + step for _, value in instance.constants for step in (-1, 0, 1)]
     if fault.instead:
         edges.append(instance.wrong)
-    others = [instance.text(program.broken(other)) for other in program.faults if other != fault]
+    others = [text for other in program.faults for text in _versions(instance, other) if text not in (right, broken)]
     chosen = choose(
         program.inputs,
         edges,
@@ -116,7 +116,7 @@ def write(instance: Instance, task_id: str, role: Role, rng: random.Random) -> T
         description=instance.description,
         files={"main.py": broken},
         editable=("main.py",),
-        tests={"run_cases.py": TEST.format(name=name, cases=_listed(cases))},
+        tests={"run_cases.py": TEST.format(name=name, cases=cases)},
         test_command="python3 -I -B -S run_cases.py",
         expected_output=tuple(expected),
         reference={"main.py": right},
@@ -124,5 +124,10 @@ def write(instance: Instance, task_id: str, role: Role, rng: random.Random) -> T
     )
 
 
-def _listed(cases: list[Case]) -> str:
-    return repr(cases)
+def _versions(instance: Instance, fault: Fault) -> list[str]:
+    """The sources that have this fault; of a wrong constant, those that are nearest to the right one."""
+    lines = instance.program.broken(fault)
+    if not fault.instead:
+        return [instance.text(lines)]
+    value = dict(instance.constants)[fault.instead]
+    return [replace(instance, wrong=value + step).text(lines) for step in (-1, 1)]

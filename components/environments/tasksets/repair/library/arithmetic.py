@@ -5,6 +5,7 @@ from .words import OPERATORS as SAID
 from .words import op
 
 NUMBERS = ("number", "number")
+LARGE = ("large", "large")
 HELPER = "def {name}(x, y):\n    return x {sign} y\n\n\n"
 
 
@@ -12,14 +13,16 @@ def chain(first: str, second: str, audit: bool = False) -> Program:
     """`A first K second B`."""
     name = f"chain_{_name(first)}_{_name(second)}"
     sentence = f"return A {SAID[first]} K {SAID[second]} B"
-    return Program(name, NUMBERS, sentence, f"def F(A, B):\n    return A {op(first)} K {op(second)} B\n", audit=audit)
+    inputs = LARGE if first == "//" else NUMBERS
+    return Program(name, inputs, sentence, f"def F(A, B):\n    return A {op(first)} K {op(second)} B\n", audit=audit)
 
 
 def group(first: str, second: str) -> Program:
     """`(A first B) second K`."""
     name = f"group_{_name(first)}_{_name(second)}"
     sentence = f"return A {SAID[first]} B, all {SAID[second]} K"
-    return Program(name, NUMBERS, sentence, f"def F(A, B):\n    return (A {op(first)} B) {op(second)} K\n")
+    inputs = LARGE if second in ("//", "%") else NUMBERS
+    return Program(name, inputs, sentence, f"def F(A, B):\n    return (A {op(first)} B) {op(second)} K\n")
 
 
 def part(first: str, second: str) -> Program:
@@ -34,7 +37,8 @@ def twice(first: str, second: str) -> Program:
     """One argument, two constants."""
     name = f"twice_{_name(first)}_{_name(second)}"
     sentence = f"return A {SAID[first]} K, all {SAID[second]} M"
-    return Program(name, ("number",), sentence, f"def F(A):\n    return (A {op(first)} K) {op(second)} M\n")
+    inputs = ("large",) if second in ("//", "%") else ("number",)
+    return Program(name, inputs, sentence, f"def F(A):\n    return (A {op(first)} K) {op(second)} M\n")
 
 
 def helper(name: str, sign: str, second: str, divisor: str = "number") -> Program:
