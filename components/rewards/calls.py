@@ -1,0 +1,111 @@
+"""A recorded call as the rules see it: canonical tool, category, target, and what makes two calls the same call."""
+
+import posixpath
+import re
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from components.protocol import Category, DomainProfile, Sandbox, ToolCall, ToolResult
+
+_PATH_KEYS = ("path", "file_path", "filename", "file", "target_file")
+_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
+_VERBS: dict[str, Category] = {
+    verb: category
+    for category, verbs in {
+        Category.READ: "read view open cat get fetch show list load",
+        Category.WRITE: "write edit create update insert replace delete remove save put set append patch",
+        Category.SEARCH: "search grep find query lookup",
+        Category.EXECUTE: "run exec execute bash shell terminal python ipython test eval",
+        Category.NAVIGATE: "navigate click scroll goto press type wait select",
+        Category.SUBMIT: "submit finish done exit complete",
+        Category.THINK: "think plan reflect",
+    }.items()
+    for verb in verbs.split()
+}
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+Key = tuple[str, str | None, bytes]
+"""Canonical tool, target, fingerprint of the other arguments."""
+
+
+class Tool(NamedTuple):
+    """A tool name resolved. `known` is False where the domain lists its tools and this is none of them."""
+
+    name: str
+    category: Category | None
+    stateful_key: str | None
+    known: bool
+
+
+class Step(NamedTuple):
+    """One call with its result. `key` is equal for two calls that ask for the same thing; `whole`: for all of `target`."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    target: str | None
+    key: Key
+    whole: bool
+    result: ToolResult | None
+
+    @property
+    def failed(self) -> bool:
+        """True where the call could not be carried out. A command that exits non-zero was carried out."""
+        return self.result is not None and self.result.error is not None
+
+    @property
+    def output(self) -> str:
+        """What came back; empty where nothing did."""
+        return self.result.content if self.result is not None else ""
+
+
+def subcommand(call: ToolCall) -> str | None:
+    """The `command` argument where it is one word: some tools are several in one."""
+    command = call.arguments.get("command")
+    return command if isinstance(command, str) and command.isidentifier() else None
+
+
+def resolve(profile: DomainProfile, call: ToolCall) -> Tool:
+    """The tool of a call: by name or alias, or as `tool.command`; by the verb in its name where a domain lists no tools."""
+    found = profile.tool(call.tool)
+    if found is None and (command := subcommand(call)) is not None:
+        found = profile.tool(f"{call.tool}.{command}")
+    if found is not None:
+        return Tool(found[0], found[1].category, found[1].stateful_key, True)
+    return Tool(call.tool, None if profile.tools else _guess(call.tool), None, not profile.tools)
+
+
+def _guess(name: str) -> Category | None:
+    """The category of the first verb in a tool's name, for domains that list no tools."""
+    for word in _SPLIT.split(name):
+        if (category := _VERBS.get(word.lower())) is not None:
+            return category
+    return None
+
+
+def normal_path(path: str) -> str:
+    """A path as it stands relative to the workspace."""
+    path = posixpath.normpath(path)
+    return path.removeprefix(Sandbox.workspace + "/").removeprefix("./")
+
+
+def fingerprint(value: object) -> bytes:
+    """16 bytes that are equal for equal values, whatever the order of their keys."""
+    return blake2b(_encode(value), digest_size=16).digest()
+
+
+def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
+    """A call of a resolved tool with its result. Arguments that are null count as not given."""
+    arguments = call.arguments
+    if None in arguments.values():
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+    target, rest = None, arguments
+    if tool.category in (Category.READ, Category.WRITE):
+        for name in (tool.stateful_key, *_PATH_KEYS):
+            value = arguments.get(name) if name else None
+            if isinstance(value, str):
+                target = normal_path(value)
+                rest = {each: arguments[each] for each in arguments if each != name}
+                break
+    return Step(tool, arguments, target, (tool.name, target, fingerprint(rest)), not rest, result)

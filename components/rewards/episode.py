@@ -1,0 +1,78 @@
+"""The parts of an episode's reward: outcome, process, efficiency, and the total that joins them.
+
+**Any success outranks any failure of the same task.** With weights w, a success earns at least f = w_outcome / (sum of w)
+however poor its process was; a failure's weighted mean is multiplied by f and so stays below it, whatever the number of
+cheap or well-formed steps. (Summing step rewards would let a spammer outrank a solver.) Where the outcome weighs nothing, it
+decides nothing, and no such promise is made.
+"""
+
+import math
+from collections.abc import Iterable
+
+from components.protocol import DomainProfile
+from components.trajectories.record import FailureKind, Outcome, Trajectory
+
+from .config import Weights
+
+
+def is_infrastructure_failure(trajectory: Trajectory) -> bool:
+    """True for an episode that something outside the policy ended: it is not scored at all."""
+    return trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
+
+
+def outcome_score(trajectory: Trajectory, profile: DomainProfile) -> float | None:
+    """Tests passed / tests there were, else the score, else success; None where nobody knows. In [0, 1].
+
+    An episode that failed by the policy's fault and was not graded scores 0. That it submitted says nothing.
+    """
+    outcome = trajectory.outcome
+    passed, total = getattr(outcome, profile.outcome.passed, None), getattr(outcome, profile.outcome.total, None)
+    if passed is not None and total is not None and total > 0:
+        return clip(passed / total)
+    if outcome.score is not None and math.isfinite(outcome.score):
+        return clip(outcome.score)
+    if outcome.success is not None:
+        return float(outcome.success)
+    return None if trajectory.failure is None else 0.0
+
+
+def is_success(outcome: Outcome, score: float | None) -> bool | None:
+    """What the record says of success; where it says nothing, whether the outcome is complete; None where nobody knows."""
+    if outcome.success is not None:
+        return outcome.success
+    return None if score is None else score >= 1.0
+
+
+def efficiency_score(reference: float | None, steps: int) -> float | None:
+    """min(1, reference steps / actual steps); None where there is no reference or no step."""
+    return None if reference is None or steps == 0 else min(1.0, reference / steps)
+
+
+def mean(scores: Iterable[float | None]) -> float | None:
+    """The mean of those that are not None; None where none is left."""
+    known = [score for score in scores if score is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def total_score(
+    outcome: float | None, process: float | None, efficiency: float | None, success: bool | None, weights: Weights
+) -> float | None:
+    """The weighted mean of the parts that are not None, held below every success for a failure (see the module)."""
+    parts = ((weights.outcome, outcome), (weights.process, process), (weights.efficiency, efficiency))
+    known = [(weight, score) for weight, score in parts if score is not None and weight > 0]
+    weight = sum(each for each, _ in known)
+    if not known or weight <= 0:
+        return None
+    total = clip(math.fsum(each * score for each, score in known) / weight)
+    floor = weights.outcome / (weights.outcome + weights.process + weights.efficiency)
+    if floor == 0 or success is None:
+        return total
+    return max(total, floor) if success else min(total * floor, floor * _BELOW)
+
+
+_BELOW = 1 - 1e-9  # a record may call a failure what passed every test: it still stays below a success
+
+
+def clip(score: float) -> float:
+    """Into [0, 1]."""
+    return min(1.0, max(0.0, score))
