@@ -1,0 +1,75 @@
+"""Validating a taskset without a model: each faulty file fails, each reference passes, each empty answer fails."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import msgspec
+
+from components.environments.grading import grade
+from components.protocol import Sandbox, TaskSpec
+
+from .taskset import Taskset
+
+SandboxFactory = Callable[[], Sandbox]
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task that does not measure what it should, and why."""
+
+    task_id: str
+    message: str
+
+
+class ValidationReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What validation found: `tasks` were tried, three answers each."""
+
+    taskset: str
+    taskset_hash: str
+    tasks: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True when every task was as it should be."""
+        return not self.problems
+
+
+def validate(
+    taskset: Taskset,
+    sandbox_factory: SandboxFactory,
+    workers: int = 2,
+    *,
+    on_task: Callable[[TaskSpec], None] | None = None,
+) -> ValidationReport:
+    """Grade three answers to every task, each in a fresh sandbox; `on_task` is told of each task when it is done.
+
+    Raises InfrastructureError where an answer could not be graded: that proves nothing of the task.
+    """
+    tasks, problems = taskset.tasks(), []
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for task, found in zip(tasks, pool.map(partial(_check, sandbox_factory), tasks), strict=True):
+            problems += found
+            if on_task:
+                on_task(task)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return ValidationReport(taskset.name, taskset.hash, len(tasks), tuple(problems))
+
+
+def _check(sandbox_factory: SandboxFactory, task: TaskSpec) -> list[Problem]:
+    return [Problem(task.task_id, message) for message in _problems(sandbox_factory, task)]
+
+
+def _problems(sandbox_factory: SandboxFactory, task: TaskSpec) -> Iterator[str]:
+    faulty = {path: text.encode() for path, text in task.files.items() if path in task.editable}
+    right = faulty | {path: text.encode() for path, text in task.reference.items()}
+    answers = (
+        (faulty, False, "the files as they are given pass; they must fail"),
+        (right, True, "the reference fails; it must pass"),
+        (dict.fromkeys(task.editable, b""), False, "an empty answer passes; it must fail"),
+    )
+    for answer, wanted, message in answers:
+        if grade(task, answer, sandbox_factory).success is not wanted:
+            yield message
