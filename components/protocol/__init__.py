@@ -3,6 +3,7 @@
 from .domain import Category, DomainProfile, ToolProfile, load_domain, read_domain
 from .environment import Action, Environment
 from .errors import ConfigurationError, DataError, InfrastructureError, RatchetError
+from .gymnasium import as_gymnasium
 from .policy import Message, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
 from .registry import EnvironmentSpec, list_envs, make, register, spec
 from .sandbox import (
@@ -48,6 +49,7 @@ __all__ = [
     "ToolResult",
     "ToolSpec",
     "Usage",
+    "as_gymnasium",
     "list_envs",
     "load_domain",
     "make",
