@@ -92,6 +92,11 @@ class Sandbox(ABC):
     def write(self, path: str, data: bytes) -> None:
         """Write a file, its folders included. Raises SandboxFileError, SandboxUnavailable."""
 
+    def write_files(self, files: Mapping[str, bytes]) -> None:
+        """Write many files, by path. A back end whose calls are slow does it in one."""
+        for path, data in files.items():
+            self.write(path, data)
+
     @abstractmethod
     def snapshot(self) -> str:
         """Keep the workspace as it is now; returns the id that `restore` takes."""

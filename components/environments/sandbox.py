@@ -1,0 +1,124 @@
+"""SandboxEnvironment: an agent at work on files in a sandbox, graded by hidden tests in a fresh one."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from components.protocol import Action, Environment, Sandbox, TaskSpec, TimeStep, ToolResult, ToolSpec
+from components.sandboxes import SandboxConfig, make_sandbox
+
+from .grading import TIMEOUT, Grade, collect_answer, grade
+from .tools import TOOLS, Observation, ToolSettings, check_call, use
+
+
+class SandboxEnvironment(Environment):
+    """Domain coding: read_file, edit_file, bash, grep, submit.
+
+    - The first observation is the task's description; its `files` lie in the workspace.
+    - `submit` ends the episode (terminated), as does step number `max_steps` (truncated, reason `max_steps`).
+    - The reward is 0 until the end and then the score: the share of hidden tests that passed.
+    - `sandbox` configures the back end; `sandbox_factory`, where it is given, makes the sandboxes instead.
+    - A step after the end repeats the last TimeStep.
+    """
+
+    domain = "coding"
+
+    def __init__(
+        self,
+        sandbox: SandboxConfig | None = None,
+        *,
+        max_steps: int = 8,
+        grading_timeout: float = TIMEOUT,
+        tools: ToolSettings | None = None,
+        sandbox_factory: Callable[[], Sandbox] | None = None,
+    ) -> None:
+        self.max_steps = max_steps
+        self.grading_timeout = grading_timeout
+        self.settings = tools or ToolSettings()
+        self._factory = sandbox_factory or partial(make_sandbox, sandbox)
+        self._task: TaskSpec | None = None
+        self._sandbox: Sandbox | None = None
+        self._last: TimeStep | None = None
+        self._steps = 0
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The five tools."""
+        return TOOLS
+
+    def reset(self, *, task: TaskSpec | None = None, seed: int | None = None) -> TimeStep:
+        """Lay out `task` in a new sandbox; nothing of the episode before is left. Nothing here is random: `seed` is unused."""
+        self.close()
+        self._task = task or self._task
+        if self._task is None:
+            raise ValueError("reset needs a task the first time")
+        self._steps = 0
+        self._last = None
+        self._sandbox = self._factory()
+        self._sandbox.start()
+        self._sandbox.write_files({path: text.encode() for path, text in self._task.files.items()})
+        return TimeStep(observation=self._task.description, info={"task_id": self._task.task_id})
+
+    def step(self, action: Action) -> TimeStep:
+        """Carry out one action; `info["result"]` is its ToolResult, `info["outcome"]` the outcome when it was the last."""
+        if self._last is not None:
+            return self._last
+        sandbox = self._running()
+        self._steps += 1
+        tool, params = action.get("tool"), action.get("params", {})
+        call_id = str(action.get("call_id", self._steps - 1))
+        wrong = check_call(tool, params)
+        if wrong is not None:
+            return self._answer(Observation(f"error: {wrong}", error=wrong), call_id)
+        assert isinstance(tool, str)
+        if tool == "submit":
+            return self._end(None, Observation("submitted"), call_id)
+        return self._answer(use(tool, params, sandbox, self.settings), call_id)
+
+    def finish(self, reason: str) -> TimeStep:
+        """End the episode as truncated, graded as it stands; `reason` becomes the outcome's."""
+        if self._last is not None:
+            return self._last
+        return self._end(reason, Observation(""), "")
+
+    def close(self) -> None:
+        """Remove the sandbox; safe to call twice."""
+        if self._sandbox is not None:
+            self._sandbox.stop()
+            self._sandbox = None
+
+    def _running(self) -> Sandbox:
+        if self._sandbox is None:
+            raise ValueError("no episode is running; call reset first")
+        return self._sandbox
+
+    def _answer(self, observation: Observation, call_id: str) -> TimeStep:
+        if self._steps >= self.max_steps:
+            return self._end("max_steps", observation, call_id)
+        return TimeStep(observation=observation.content, info={"result": _result(observation, call_id)})
+
+    def _end(self, reason: str | None, observation: Observation, call_id: str) -> TimeStep:
+        """Grade and end. Without a `reason` the task came to its own end, and the grade says why it failed."""
+        assert self._task is not None
+        answer = collect_answer(self._task, self._running())
+        self.close()
+        graded = grade(self._task, answer, self._factory, timeout=self.grading_timeout)
+        self._last = TimeStep(
+            observation=observation.content,
+            reward=graded.score,
+            terminated=reason is None,
+            truncated=reason is not None,
+            info={"result": _result(observation, call_id), "outcome": _outcome(graded, reason)},
+        )
+        return self._last
+
+
+def _result(observation: Observation, call_id: str) -> ToolResult:
+    return ToolResult(call_id, observation.content, observation.exit_code, observation.error, observation.truncated)
+
+
+def _outcome(graded: Grade, reason: str | None) -> dict[str, Any]:
+    outcome: dict[str, Any] = msgspec.structs.asdict(graded)
+    return outcome if reason is None else {**outcome, "reason": reason}

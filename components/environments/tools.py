@@ -1,0 +1,211 @@
+"""The tools of the sandbox environment: what a policy is told of them, and what each does to a sandbox.
+
+Observations are terse: a small model reads them. A call that cannot be carried out is one short line, never an exception.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from components.protocol import (
+    CommandFailure,
+    CommandTimeout,
+    Sandbox,
+    SandboxFileError,
+    ToolSpec,
+)
+
+GREP_SECONDS = 10.0
+SHELL = 'exec 2>&1; eval "$1"'
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """What a tool answers. `error`: the call could not be carried out, and why."""
+
+    content: str
+    exit_code: int | None = None
+    error: str | None = None
+    truncated: bool = False
+
+
+class ToolError(Exception):
+    """A call that cannot be carried out; its text is what the policy reads."""
+
+
+class ToolSettings(msgspec.Struct, frozen=True):
+    """Limits of the tools. Times in seconds; `observation_limit` in characters, `output_limit` in bytes."""
+
+    command_timeout: float = 30.0
+    longest_timeout: float = 120.0
+    observation_limit: int = 8000
+    output_limit: int = 1 << 20
+
+
+def _spec(name: str, description: str, required: dict[str, str], optional: dict[str, str] | None = None) -> ToolSpec:
+    types = {**required, **(optional or {})}
+    return ToolSpec(
+        name,
+        description,
+        {
+            "type": "object",
+            "properties": {key: {"type": kind} for key, kind in types.items()},
+            "required": list(required),
+            "additionalProperties": False,
+        },
+    )
+
+
+TOOLS = (
+    _spec(
+        "read_file",
+        "Show a file, or some of its lines.",
+        {"path": "string"},
+        {"start_line": "integer", "end_line": "integer"},
+    ),
+    _spec(
+        "edit_file",
+        "Replace old, which must occur exactly once, by new. An empty old creates the file.",
+        {"path": "string", "old": "string", "new": "string"},
+    ),
+    _spec("bash", "Run a shell command in the workspace.", {"command": "string"}, {"timeout": "number"}),
+    _spec("grep", "Search files for a regular expression.", {"pattern": "string"}, {"path": "string"}),
+    _spec("submit", "Hand in the work. Ends the episode.", {}),
+)
+_BY_NAME = {tool.name: tool for tool in TOOLS}
+_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+
+
+def check_call(tool: Any, params: Any) -> str | None:
+    """What is wrong with a call, in one line; None when it can be carried out."""
+    spec = _BY_NAME.get(tool) if isinstance(tool, str) else None
+    if spec is None:
+        return f"unknown tool {tool!r}; tools: {', '.join(_BY_NAME)}"
+    if not isinstance(params, dict):
+        return f"{tool}: params must be an object"
+    known = spec.parameters["properties"]
+    for key, value in params.items():
+        if key not in known:
+            return f"{tool}: unknown parameter {key!r}"
+        kind = known[key]["type"]
+        if not isinstance(value, _TYPES[kind]) or isinstance(value, bool):
+            return f"{tool}: {key} must be {'an' if kind == 'integer' else 'a'} {kind}"
+    missing = [key for key in spec.parameters["required"] if key not in params]
+    return f"{tool}: missing parameter {missing[0]!r}" if missing else None
+
+
+def use(tool: str, params: dict[str, Any], sandbox: Sandbox, settings: ToolSettings) -> Observation:
+    """Carry out a call that `check_call` found right, of any tool but submit. Raises only InfrastructureError."""
+    try:
+        observation = _USES[tool](sandbox, settings, **params)
+    except (ToolError, SandboxFileError) as error:
+        return Observation(f"error: {error}", error=str(error))
+    return _cut(observation, settings.observation_limit)
+
+
+def _cut(observation: Observation, limit: int) -> Observation:
+    left_out = len(observation.content) - limit
+    if left_out <= 0:
+        return observation
+    content = f"{observation.content[:limit]}\n[cut: {left_out} more characters]"
+    return msgspec.structs.replace(observation, content=content, truncated=True)
+
+
+def _text(sandbox: Sandbox, path: str) -> str:
+    return sandbox.read(path).decode("utf-8", "replace")
+
+
+def read_file(
+    sandbox: Sandbox, settings: ToolSettings, path: str, start_line: int | None = None, end_line: int | None = None
+) -> Observation:
+    """The file's text, or its lines from `start_line` to `end_line` (from 1, both included)."""
+    text = _text(sandbox, path)
+    if start_line is None and end_line is None:
+        return Observation(text)
+    lines = text.splitlines(keepends=True)
+    first = 1 if start_line is None else start_line
+    last = len(lines) if end_line is None else min(end_line, len(lines))
+    if first < 1 or first > last:
+        raise ToolError(
+            f"{path} has {len(lines)} lines; {first} to {last if end_line is None else end_line} is no range"
+        )
+    return Observation("".join(lines[first - 1 : last]))
+
+
+def edit_file(sandbox: Sandbox, settings: ToolSettings, path: str, old: str, new: str) -> Observation:
+    """Replace `old` by `new`; an empty `old` makes a new file."""
+    if old == "":
+        if _exists(sandbox, path):
+            raise ToolError(f"{path} exists; old must be the text to replace")
+        sandbox.write(path, new.encode("utf-8", "surrogatepass"))
+        return Observation("ok")
+    content = sandbox.read(path)
+    wanted = old.encode("utf-8", "surrogatepass")
+    times = content.count(wanted)
+    if times == 0:
+        raise ToolError(f"old not found in {path}")
+    if times > 1:
+        raise ToolError(f"old occurs {times} times in {path}; give more of the text around it")
+    sandbox.write(path, content.replace(wanted, new.encode("utf-8", "surrogatepass")))
+    return Observation("ok")
+
+
+def _exists(sandbox: Sandbox, path: str) -> bool:
+    try:
+        sandbox.read(path)
+    except SandboxFileError:
+        return False
+    return True
+
+
+def bash(sandbox: Sandbox, settings: ToolSettings, command: str, timeout: float | None = None) -> Observation:
+    """What a command prints, standard error included, and its exit code where it is not 0."""
+    if timeout is not None and not 0 < timeout <= settings.longest_timeout:
+        raise ToolError(f"timeout must be above 0 and at most {settings.longest_timeout:g} seconds")
+    seconds = timeout or settings.command_timeout
+    if "\0" in command:
+        raise ToolError("command holds a null character")
+    argv = ["bash", "-c", SHELL, "bash", command]
+    try:
+        result = sandbox.run(argv, timeout=seconds, output_limit=settings.output_limit)
+    except CommandFailure as failure:
+        late = isinstance(failure, CommandTimeout)
+        why = f"timed out after {seconds:g} s" if late else f"printed more than {settings.output_limit} bytes; killed"
+        content = _with_note(failure.result.stdout_text[: settings.observation_limit], why)
+        return Observation(content, failure.result.exit_code, error=why, truncated=not late)
+    if result.exit_code == 0:
+        return Observation(result.stdout_text, 0)
+    return Observation(_with_note(result.stdout_text, f"exit {result.exit_code}"), result.exit_code)
+
+
+def _with_note(text: str, note: str) -> str:
+    return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{note}]"
+
+
+def grep(sandbox: Sandbox, settings: ToolSettings, pattern: str, path: str = ".") -> Observation:
+    """Matching lines as `path:number:line`, in the order of paths."""
+    if "\0" in pattern + path:
+        raise ToolError("pattern or path holds a null character")
+    argv = ["grep", "-rnHIE", "-e", pattern, "--", path]
+    try:
+        result = sandbox.run(argv, timeout=GREP_SECONDS, output_limit=settings.output_limit)
+    except CommandFailure as failure:
+        raise ToolError(
+            "the search took too long" if isinstance(failure, CommandTimeout) else "too many matches"
+        ) from failure
+    if result.exit_code == 1:
+        return Observation("no match", 1)
+    if result.exit_code > 1 and not result.stdout:
+        lines = result.stderr_text.removeprefix("grep: ").strip().splitlines() or [f"exit {result.exit_code}"]
+        raise ToolError(f"grep: {lines[0]}")
+    found = [line.removeprefix("./") for line in result.stdout_text.split("\n")[:-1]]
+    found.sort(key=lambda line: line.partition(":")[0])
+    return Observation("\n".join(found), 0)
+
+
+_USES: dict[str, Callable[..., Observation]] = {
+    "read_file": read_file,
+    "edit_file": edit_file,
+    "bash": bash,
+    "grep": grep,
+}

@@ -1,0 +1,26 @@
+"""SandboxConfig: which back end, and how much of everything a sandbox may use."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from components.protocol.configuration import Configuration
+
+IMAGE = "ratchet-sandbox:latest"
+
+
+class SandboxConfig(Configuration):
+    """Limits of one sandbox. `memory_mb` holds for the container (docker) or for each process (local).
+
+    `image` is docker's alone (None: `ratchet-sandbox:latest`, made by infra/sandbox). `workspace_mb` is the size of the
+    workspace (docker) or of any one file (local). `start_timeout` bounds each call to the engine, in seconds.
+    """
+
+    backend: Literal["auto", "docker", "local"] = "auto"
+    image: str | None = None
+    cpus: float = Field(default=1.0, gt=0)
+    memory_mb: int = Field(default=512, ge=16)
+    pids: int = Field(default=64, ge=4)
+    workspace_mb: int = Field(default=64, ge=1)
+    open_files: int = Field(default=256, ge=16)
+    start_timeout: float = Field(default=30.0, gt=0)

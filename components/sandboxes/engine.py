@@ -1,0 +1,144 @@
+"""The Docker engine as the sandboxes use it: one client per process, failures in our own words, leftovers swept."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from components.protocol import SandboxUnavailable
+
+POOL = 256
+LABEL = "ratchet"
+OWNER_LABEL = "ratchet.owner"
+CREATING_SECONDS = 60.0
+
+_sweeping = threading.Lock()
+_swept: set[int] = set()
+
+
+@cache
+def _client(owner: int, timeout: float) -> Any:
+    """`owner` (the process's id) keeps a fork from sharing its parent's connections."""
+    import docker
+
+    return docker.from_env(timeout=timeout, max_pool_size=POOL)
+
+
+def client(timeout: float) -> Any:
+    """This process's client; `timeout` bounds each call, in seconds. Raises SandboxUnavailable."""
+    with explained("connect"):
+        return _client(os.getpid(), timeout)
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Turn whatever the SDK and the layers beneath it raise into SandboxUnavailable with one line."""
+    import docker.errors
+    import requests.exceptions
+    import urllib3.exceptions
+
+    try:
+        yield
+    except docker.errors.ImageNotFound as error:
+        raise SandboxUnavailable(
+            "the Docker engine has not the sandbox's image; make it: infra/sandbox/build_base.sh (or docker build infra/sandbox)"
+        ) from error
+    except docker.errors.APIError as error:
+        raise SandboxUnavailable(f"the Docker engine refused to {doing}: {error.explanation or error}") from error
+    except (
+        docker.errors.DockerException,
+        requests.exceptions.RequestException,
+        urllib3.exceptions.HTTPError,
+        OSError,
+    ) as error:
+        text = " ".join(str(error).split())[:200]
+        raise SandboxUnavailable(
+            f"the Docker engine does not answer (to {doing}): {text}; is dockerd running? Or use the local sandbox"
+        ) from error
+
+
+def has_image(image: str, timeout: float) -> bool:
+    """Whether an engine answers within `timeout` seconds and has the image. Never raises."""
+    import docker
+
+    try:
+        probe = docker.from_env(timeout=timeout, version="1.41")
+    except Exception:  # the SDK, requests, urllib3 and the operating system: whatever it is, it is no answer
+        return False
+    try:
+        probe.api.inspect_image(image)
+        return True
+    except Exception:
+        return False
+    finally:
+        with suppress(Exception):
+            probe.close()
+
+
+@cache
+def _boot() -> str:
+    """This boot of this machine, and this namespace of process ids: where an owner's id means something."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    return os.uname().nodename
+
+
+def _started(pid: int) -> str | None:
+    """When a process began, in the kernel's ticks: a reused id is another process. None when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+
+
+def owner() -> str:
+    """The label of this process's containers."""
+    pid = os.getpid()
+    return f"{_boot()}/{pid}/{_started(pid)}"
+
+
+def is_dead(label: str) -> bool:
+    """Whether the owner is known to be gone; one of another boot or namespace is not known."""
+    place, _, rest = label.rpartition("/")
+    place, _, pid = place.rpartition("/")
+    return place == _boot() and pid.isdigit() and _started(int(pid)) != rest
+
+
+def sweep(timeout: float) -> int:
+    """Remove the containers whose owners have died; how many there were. Raises SandboxUnavailable."""
+    removed = 0
+    with explained("list containers"):
+        api = client(timeout).api
+        found = api.containers(all=True, filters={"label": f"{LABEL}=1"})
+    for container in found:
+        if is_dead(container["Labels"].get(OWNER_LABEL, "")) and remove(container["Id"], timeout):
+            removed += 1
+    return removed
+
+
+def sweep_once(timeout: float) -> None:
+    """`sweep`, at the first call of a process."""
+    with _sweeping:
+        if os.getpid() not in _swept:
+            sweep(timeout)
+            _swept.add(os.getpid())
+
+
+def remove(container: str, timeout: float) -> bool:
+    """Remove a container by id or name with all that runs in it; False when it was gone already."""
+    import docker.errors
+
+    with explained("remove a container"):
+        try:
+            client(timeout).api.remove_container(container, force=True, v=True)
+        except docker.errors.NotFound:
+            return False
+        except docker.errors.APIError as error:
+            if error.status_code == 409:  # the engine is removing it already
+                return False
+            raise
+    return True

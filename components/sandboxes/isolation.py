@@ -1,0 +1,116 @@
+"""How far this kernel lets a local command be shut in: tried once per process, strongest first."""
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from components.protocol import CommandFailure, SandboxUnavailable
+
+from .command import Command
+from .launch.jail import search_path
+from .launcher import launcher
+
+INNER_USER = 1000
+UNPRIVILEGED = 65534
+PROBE_SECONDS = 5.0
+
+
+class Isolation(StrEnum):
+    """What a local command is shut in by.
+
+    - `jail`: user, network, process, mount, IPC and host name namespaces, and a root file system of its own.
+    - `privileged_jail`: the same without a user namespace, where only root may make the others.
+    - `namespaces`: user, network, process, IPC and host name namespaces; the host's files stay visible.
+    - `limits`: none of them, only resource limits, a scrubbed environment and an unprivileged user where we are root.
+    """
+
+    JAIL = "jail"
+    PRIVILEGED_JAIL = "privileged_jail"
+    NAMESPACES = "namespaces"
+    LIMITS = "limits"
+
+    @property
+    def jailed(self) -> bool:
+        """Whether commands see a root of their own."""
+        return self in (Isolation.JAIL, Isolation.PRIVILEGED_JAIL)
+
+    @property
+    def has_users(self) -> bool:
+        """Whether commands have a user namespace of their own, which also makes a limit on processes their own."""
+        return self in (Isolation.JAIL, Isolation.NAMESPACES)
+
+    def request(self) -> dict[str, Any]:
+        """This isolation in the launcher's words."""
+        return {
+            "users": self.has_users,
+            "isolate": self is not Isolation.LIMITS,
+            "jail": self.jailed,
+            "user": command_user(),
+            "inner_user": INNER_USER,
+        }
+
+
+def command_user() -> int | None:
+    """The user that commands run as: an unprivileged one where we are root, else our own (None)."""
+    return UNPRIVILEGED if os.geteuid() == 0 else None
+
+
+@cache
+def isolation() -> Isolation:
+    """The strongest that works here. Raises SandboxUnavailable where not even a plain command can be run."""
+    levels = list(Isolation) if platform.system() == "Linux" else [Isolation.LIMITS]
+    for level in levels[:-1]:
+        if level is Isolation.PRIVILEGED_JAIL and os.geteuid() != 0:
+            continue
+        with contextlib.suppress(SandboxUnavailable, CommandFailure):
+            if _works(level):
+                return level
+    if not _works(Isolation.LIMITS):
+        raise SandboxUnavailable("the local sandbox cannot run /bin/sh; see `ratchet doctor`")
+    return Isolation.LIMITS
+
+
+def _works(level: Isolation) -> bool:
+    current = launcher()
+    folder = current.new_folder()
+    try:
+        lay_out(folder)
+        request = {
+            **level.request(),
+            "argv": ["/bin/sh", "-c", "echo works > probe && cat probe"],
+            "env": {"PATH": search_path()},
+            "folder": str(folder),
+            "cwd": "/workspace" if level.jailed else str(folder / "workspace"),
+            "limits": {},
+            "timeout": PROBE_SECONDS,
+        }
+        result = Command(current, request, None).wait(PROBE_SECONDS, 1024)
+        return result.exit_code == 0 and result.stdout == b"works\n"
+    finally:
+        remove(folder)
+
+
+def lay_out(folder: Any) -> None:
+    """The folders of one sandbox, owned by the user that its commands run as."""
+    user = command_user()
+    for name in ("", "root", "workspace", "tmp"):
+        part = folder / name
+        if name:
+            part.mkdir(mode=0o755)
+        if user is not None:
+            os.chown(part, user, user)
+
+
+def remove(folder: Any) -> None:
+    """Remove a folder whatever a command has made of it: closed folders, or nested beyond Python's reach."""
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+        return
+    if os.path.lexists(folder):
+        subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)

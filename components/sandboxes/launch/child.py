@@ -1,0 +1,210 @@
+# ruff: noqa: PTH123
+# pathlib would double the time that the launcher takes to start.
+"""One command: its namespaces, its limits, its end. Runs in processes forked from the launcher.
+
+The launcher forks a *door*, which enters the namespaces and forks the *keeper*, which is the first process in them.
+The keeper forks the command, waits for its end, the time limit or its owner's hanging up, kills whatever still runs,
+reports, and exits. It asks nothing of the owner: when the owner dies, the control socket closes and the keeper kills.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from . import jail, kernel
+
+Request = dict[str, Any]
+NAMESPACES = kernel.NEW_PROCESSES | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME
+
+
+def serve(control: socket.socket, streams: list[int]) -> NoReturn:
+    """The door. `streams` are the command's standard input, output and error."""
+    try:
+        request = _receive(control)
+        os.chdir(request["folder"])
+        _enter_namespaces(request)
+        if os.fork() == 0:
+            _keep(request, control, streams)
+    except BaseException as error:
+        _report(control, {"error": f"{type(error).__name__}: {error}"})
+    os._exit(0)
+
+
+def _receive(control: socket.socket) -> Request:
+    with control.makefile("rb") as file:
+        (size,) = struct.unpack("!I", file.read(4))
+        request: Request = json.loads(file.read(size))
+    return request
+
+
+def _report(control: socket.socket, report: dict[str, Any]) -> None:
+    try:
+        control.sendall(json.dumps(report).encode())
+    except OSError:
+        return  # the owner has gone: nobody to tell
+
+
+def _enter_namespaces(request: Request) -> None:
+    """With a user namespace privileges go first and come back inside; without one they go last, in the command."""
+    if request["users"]:
+        _drop_user(request)
+        kernel.unshare(kernel.NEW_USERS)
+        kernel.map_user(request["inner_user"])
+    if request["isolate"]:
+        kernel.unshare(NAMESPACES | (kernel.NEW_MOUNTS if request["jail"] else 0))
+        kernel.raise_loopback()
+
+
+def _drop_user(request: Request) -> None:
+    user = request["user"]
+    if user is None:
+        return
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    if kernel.LINUX:
+        kernel.set_dumpable(True)
+
+
+def _keep(request: Request, control: socket.socket, streams: list[int]) -> NoReturn:
+    try:
+        if kernel.LINUX:
+            kernel.become_subreaper()
+        if request["jail"]:
+            jail.enter(request["inner_user"])
+        if kernel.LINUX:
+            kernel.set_dumpable(False)
+        waker = _wake_on_child()
+        pid = os.fork()
+        if pid == 0:
+            _become(request, streams)
+        for stream in streams:
+            os.close(stream)
+        report = _wait(pid, control, waker, time.monotonic() + request["timeout"])
+        _kill_all(pid, request["isolate"])
+    except BaseException as error:
+        report = {"error": f"{type(error).__name__}: {error}"}
+    _report(control, report)
+    os._exit(0)
+
+
+def _wake_on_child() -> socket.socket:
+    """A socket that becomes readable when a child has ended."""
+    waker, wake = socket.socketpair()
+    waker.setblocking(False)
+    wake.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake.detach(), warn_on_full_buffer=False)
+    return waker
+
+
+def _wait(pid: int, control: socket.socket, waker: socket.socket, deadline: float) -> dict[str, Any]:
+    poll = select.poll()
+    poll.register(control, select.POLLIN | select.POLLHUP)
+    poll.register(waker, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        ready = {descriptor for descriptor, _ in poll.poll(max(0.0, left) * 1000)}
+        if waker.fileno() in ready:
+            waker.recv(4096)
+        status = _reap(pid)
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return {"exit_code": code if code >= 0 else 128 - code}
+        if left <= 0:
+            return {"exit_code": 128 + signal.SIGKILL, "timed_out": True}
+        if control.fileno() in ready:
+            return {"exit_code": 128 + signal.SIGKILL}
+
+
+def _reap(pid: int) -> int | None:
+    """Collect every child that has ended; the status of `pid` once it is among them."""
+    found = None
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if ended == 0:
+            return found
+        if ended == pid:
+            found = status
+
+
+def _kill_all(pid: int, isolated: bool) -> None:
+    """Kill all that still runs: everything else in the namespace, or every descendant."""
+    while True:
+        try:
+            for target in [-1] if isolated else [-pid, *_children()]:
+                _kill(target)
+            while os.waitpid(-1, 0 if isolated else os.WNOHANG)[0]:
+                continue
+            time.sleep(0.001)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return []
+
+
+def _kill(target: int) -> None:
+    try:
+        os.kill(target, signal.SIGKILL)
+    except OSError as error:
+        if error.errno not in (errno.ESRCH, errno.EPERM):
+            raise
+
+
+def _become(request: Request, streams: list[int]) -> NoReturn:
+    """The command itself; 127 and 126 are said as a shell says them."""
+    argv = request["argv"]
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        os.closerange(3, 256)
+        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(request["cwd"])
+        os.umask(0o022)
+        for name, limit in request["limits"].items():
+            _limit(getattr(resource, name), limit)
+        if not request["users"]:
+            _drop_user(request)
+        if kernel.LINUX:
+            kernel.forbid_new_privileges()
+        for path in _candidates(argv[0], request["env"]["PATH"]):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.execve(path, argv, request["env"])
+        os.write(2, f"{argv[0]}: not found\n".encode(errors="replace"))
+        os._exit(127)
+    except BaseException as error:
+        os.write(2, f"{argv[0]}: {error}\n".encode(errors="replace"))
+        os._exit(126)
+    sys.exit(126)
+
+
+def _candidates(program: str, search_path: str) -> list[str]:
+    return [program] if "/" in program else [f"{folder}/{program}" for folder in search_path.split(":")]
+
+
+def _limit(name: int, value: int) -> None:
+    """Both limits, never above what this process has already."""
+    hard = resource.getrlimit(name)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(name, (value, value))

@@ -1,0 +1,98 @@
+# ruff: noqa: PTH123
+# pathlib would double the time that the launcher takes to start.
+"""The system calls that Python does not offer. Linux only; elsewhere `LINUX` is false and nothing here may be called."""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+
+LINUX = sys.platform == "linux"
+libc = ctypes.CDLL(None, use_errno=True)
+
+NEW_MOUNTS, NEW_HOST_NAME, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
+NEW_USERS, NEW_PROCESSES, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
+
+READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC = 1, 2, 4, 8
+_REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
+_DETACH = 2
+_SET_DUMPABLE, _SET_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 4, 36, 38
+
+
+def _checked(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Enter new namespaces."""
+    _checked(libc.unshare(flags), "unshare")
+
+
+def map_user(inner: int) -> None:
+    """In a new user namespace: the current user and group are `inner`, and there is no other."""
+    uid, gid = os.geteuid(), os.getegid()
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{inner} {uid} 1"), ("gid_map", f"{inner} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
+def _process_control(option: int, value: int) -> None:
+    _checked(libc.prctl(option, value, 0, 0, 0), "prctl")
+
+
+def set_dumpable(value: bool) -> None:
+    """Whether processes of the same user may look into this one, and whether its /proc entries are its own."""
+    _process_control(_SET_DUMPABLE, int(value))
+
+
+def become_subreaper() -> None:
+    """Orphans among the descendants become children of this process."""
+    _process_control(_SET_SUBREAPER, 1)
+
+
+def forbid_new_privileges() -> None:
+    """No setuid program gives this process or its children anything."""
+    _process_control(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """mount(2) of a file system."""
+    arguments = (source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
+    _checked(libc.mount(*arguments), f"mount {target}")
+
+
+def make_mounts_private() -> None:
+    """What is mounted from now on stays in this namespace."""
+    _checked(libc.mount(None, b"/", None, ctypes.c_ulong(_RECURSIVE | _PRIVATE), None), "mount --make-rprivate")
+
+
+def bind(source: str, target: str, attributes: int) -> None:
+    """Show `source` and all that is mounted beneath it at `target`, with READ_ONLY, NO_SUID, NO_DEVICES as given."""
+    flags = ctypes.c_ulong(_BIND | _RECURSIVE)
+    _checked(libc.mount(source.encode(), target.encode(), None, flags, None), f"bind {source}")
+    value = struct.pack("QQQQ", attributes, 0, 0, 0)
+    number, at, flag, size = (ctypes.c_long(each) for each in (_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, len(value)))
+    _checked(libc.syscall(number, at, target.encode(), flag, value, size), f"mount_setattr {target}")
+
+
+def enter_root(path: str) -> None:
+    """Make the mount at `path` the root, read-only; the old root is gone."""
+    os.chdir(path)
+    _checked(libc.pivot_root(b".", b"."), "pivot_root")
+    _checked(libc.umount2(b".", _DETACH), "umount")
+    flags = ctypes.c_ulong(_REMOUNT | _BIND | READ_ONLY | NO_SUID | NO_DEVICES)
+    _checked(libc.mount(None, b"/", None, flags, None), "remount /")
+
+
+def raise_loopback() -> None:
+    """Bring `lo` up in a new network namespace."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        reply = fcntl.ioctl(channel, get_flags, struct.pack("16sh22x", b"lo", 0))
+        flags = struct.unpack_from("h", reply, 16)[0]
+        fcntl.ioctl(channel, set_flags, struct.pack("16sh22x", b"lo", flags | up))
