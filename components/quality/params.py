@@ -1,0 +1,75 @@
+"""The sections of `params.yaml` that belong to quality, and how a stage reads its section."""
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from components.protocol import ConfigurationError
+from components.protocol.configuration import Configuration
+
+Section = TypeVar("Section", bound=Configuration)
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class QualityParams(Configuration):
+    """What the suite expects. Rates are shares of episodes in [0, 1]; lengths are characters.
+
+    Episodes of a policy named in `demonstrators` are demonstrations; all others are on-policy.
+    Above `max_quarantined` the warnings together stop the build: a quarantine is for the odd row, not for the data set.
+    """
+
+    demonstrators: tuple[str, ...] = ("teacher",)
+    max_infrastructure_rate: Share = 0.1
+    max_truncation_rate: Share = 0.5
+    max_parse_errors: Weight = 1.0
+    min_group_size: Count = 2
+    max_turns: Count = 100
+    max_steps: Count = 200
+    max_observation: Count = 200_000
+    max_quarantined: Share = 0.2
+
+
+class GdiWeights(Configuration):
+    """How much each term of the rank counts; they need not sum to 1. A term of weight 0 is shown and not counted."""
+
+    reward: Weight = 0.35
+    process: Weight = 0.15
+    learnability: Weight = 0.25
+    uniqueness: Weight = 0.15
+    recency: Weight = 0.10
+    use: Weight = 0.0
+
+
+class RankParams(Configuration):
+    """How episodes are ranked and which are accepted: successes, the `best_of` best of each task, at least `min_gdi`.
+
+    `min_weight` is the least weight in training of an on-policy episode, whatever its task's pass rate.
+    """
+
+    weights: GdiWeights = GdiWeights()
+    half_life_days: Annotated[float, Field(gt=0)] = 30.0
+    best_of: Count = 2
+    min_gdi: Share = 0.0
+    min_weight: Share = 0.25
+
+
+def read_section(path: Path, name: str, model: type[Section]) -> Section:
+    """One section of a parameter file. Raises ConfigurationError that names the file, the section and the key."""
+    import yaml
+
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; check the path") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict) or name not in values:
+        raise ConfigurationError(f"{path} has no section '{name}'; add it, or restore the file")
+    try:
+        return model.load(values[name] or {})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}, section '{name}': {error}") from error
