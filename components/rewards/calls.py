@@ -31,12 +31,16 @@ Key = tuple[str, str | None, bytes]
 
 
 class Tool(NamedTuple):
-    """A tool name resolved. `known` is False where the domain lists its tools and this is none of them."""
+    """A tool name resolved. `known` is False where the domain lists its tools and this is none of them.
+
+    `by_command`: the argument `command` was part of the name.
+    """
 
     name: str
     category: Category | None
     stateful_key: str | None
     known: bool
+    by_command: bool = False
 
 
 class Step(NamedTuple):
@@ -68,11 +72,12 @@ def subcommand(call: ToolCall) -> str | None:
 
 def resolve(profile: DomainProfile, call: ToolCall) -> Tool:
     """The tool of a call: by name or alias, or as `tool.command`; by the verb in its name where a domain lists no tools."""
-    found = profile.tool(call.tool)
-    if found is None and (command := subcommand(call)) is not None:
+    found, command = profile.tool(call.tool), subcommand(call)
+    by_command = found is None and command is not None
+    if by_command:
         found = profile.tool(f"{call.tool}.{command}")
     if found is not None:
-        return Tool(found[0], found[1].category, found[1].stateful_key, True)
+        return Tool(found[0], found[1].category, found[1].stateful_key, True, by_command)
     return Tool(call.tool, None if profile.tools else _guess(call.tool), None, not profile.tools)
 
 
@@ -100,6 +105,8 @@ def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
     arguments = call.arguments
     if None in arguments.values():
         arguments = {name: value for name, value in arguments.items() if value is not None}
+    if tool.by_command:
+        arguments = {name: value for name, value in arguments.items() if name != "command"}
     target, rest = None, arguments
     if tool.category in (Category.READ, Category.WRITE):
         for name in (tool.stateful_key, *_PATH_KEYS):

@@ -78,8 +78,8 @@ def _unscored(trajectory: Trajectory) -> list[StepScore]:
 
 def calls_with_results(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult | None]]:
     """Each call of a turn with its result; None where the episode ended before there was one."""
-    if [call.call_id for call in turn.calls] == [result.call_id for result in turn.results]:
-        yield from zip(turn.calls, turn.results, strict=True)
+    if len(turn.calls) == 1 and len(turn.results) == 1 and turn.calls[0].call_id == turn.results[0].call_id:
+        yield turn.calls[0], turn.results[0]
         return
     results = {result.call_id: result for result in turn.results}
     for call in turn.calls:

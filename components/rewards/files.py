@@ -52,8 +52,8 @@ class FileHistory:
         self._edits: set[tuple[bytes, bytes]] = set()
 
     def forget(self) -> None:
-        """Something that cannot be followed may have changed the file: what it held before is still remembered."""
-        self._content = self._current = None
+        """Something that cannot be followed may have changed the file: its text is no longer known."""
+        self._content = None
 
     def observe(self, content: str, step: int) -> None:
         """The whole file was read."""
@@ -73,7 +73,7 @@ class FileHistory:
     def change(self, step: int) -> None:
         """A writing tool changed the file in a way that cannot be followed."""
         self.changed_at = self.known_at = step
-        self.forget()
+        self._content = self._current = None
 
     def _write(self, content: str) -> bool:
         digest = _digest(content)
@@ -89,7 +89,7 @@ class FileHistory:
         self._edits.add((before, after))
         content = self._content
         if content is None or not old or content.count(old) != 1:
-            self.forget()
+            self._content = self._current = None
             return undone
         content = content.replace(old, new, 1)
         undone = undone or _digest(content) in self._seen

@@ -13,13 +13,7 @@ _COMMON = """
     have import def return python python3 pytest unittest bash cat ls cd echo head tail grep find sed awk git rm
     mkdir touch pip usr bin dev tmp null etc workspace
 """
-_NOISE = frozenset(
-    {
-        *keyword.kwlist,
-        *dir(builtins),
-        *_COMMON.split(),
-    }
-)
+_NOISE = frozenset({*keyword.kwlist, *dir(builtins), *_COMMON.split()})
 
 
 def names(text: str) -> set[str]:
@@ -27,6 +21,19 @@ def names(text: str) -> set[str]:
     found = set(_IDENTIFIER.findall(text, 0, _SCANNED))
     if "." in text:
         found.update(_FILE_NAME.findall(text, 0, _SCANNED))
+    return found
+
+
+def names_in(arguments: dict[Any, Any]) -> set[str]:
+    """The names in every string of a call's arguments."""
+    found: set[str] = set()
+    for value in arguments.values():
+        if isinstance(value, str):
+            found |= names(value)
+        elif isinstance(value, dict):
+            found |= names_in(value)
+        elif isinstance(value, list):
+            found |= names_in(dict(enumerate(value)))
     return found
 
 
@@ -40,26 +47,12 @@ class Information:
         """Take in a text that stood before the agent's eyes."""
         self._seen |= names(text)
 
-    def see_arguments(self, arguments: dict[str, Any]) -> None:
-        """Take in what the agent wrote itself, once it stands in the world."""
-        for text in _texts(arguments):
-            self.see(text)
+    def add(self, found: set[str]) -> None:
+        """Take in names that the agent wrote itself, once they stand in the world."""
+        self._seen |= found
 
-    def used_by(self, arguments: dict[str, Any]) -> float | None:
-        """1 when the arguments use a name seen so far, 0 when they use none, None when they name nothing of their own."""
-        used: set[str] = set()
-        for text in _texts(arguments):
-            used |= names(text)
-        used -= _NOISE
-        if not used:
-            return None
-        return 0.0 if used.isdisjoint(self._seen) else 1.0
-
-
-def _texts(value: Any) -> list[str]:
-    """Every string in the values of arguments, however deep."""
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
+    def used_by(self, mentioned: set[str]) -> float | None:
+        """1 when one of the names was seen before, 0 when none was, None when they are no names of this world."""
+        if not mentioned.isdisjoint(self._seen) and not (mentioned & self._seen) <= _NOISE:
+            return 1.0
+        return None if mentioned <= _NOISE else 0.0

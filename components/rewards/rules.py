@@ -19,7 +19,7 @@ from components.protocol import Category, DomainProfile, ToolCall, ToolResult
 
 from .calls import Key, Step, Tool, make_step, resolve, subcommand
 from .files import read_edit
-from .information import Information
+from .information import Information, names_in
 from .world import World
 
 RULES = ("non_redundancy", "non_regression", "information_use", "validity")
@@ -39,9 +39,13 @@ class StepScores(msgspec.Struct, frozen=True):
 
     def total(self, rubric: dict[str, float]) -> float | None:
         """The mean of the lines that are not None, weighted by the rubric; None where no weight is left."""
-        weighted = [(rubric.get(name, 0.0), score) for name in RULES if (score := getattr(self, name)) is not None]
-        weight = sum(each for each, _ in weighted)
-        return sum(each * score for each, score in weighted) / weight if weight > 0 else None
+        weight = weighted = 0.0
+        for name in RULES:
+            score = getattr(self, name)
+            if score is not None:
+                weight += rubric.get(name, 0.0)
+                weighted += rubric.get(name, 0.0) * score
+        return min(1.0, weighted / weight) if weight > 0 else None
 
 
 class RuleEngine:
@@ -84,9 +88,10 @@ class RuleEngine:
     def _judge(self, step: Step) -> StepScores:
         category = step.tool.category
         redundant = self._is_redundant(step)
-        used = self._information.used_by(step.arguments) if category in _ACTING else None
+        mentioned = names_in(step.arguments) if category in _ACTING else set()
+        used = self._information.used_by(mentioned) if category in _ACTING else None
         undone = self._world.follow(step)
-        self._remember(step)
+        self._remember(step, mentioned)
         if redundant:
             return StepScores(non_redundancy=0.0)
         if category in _SILENT:
@@ -115,13 +120,13 @@ class RuleEngine:
             return self._outputs.get(step.key) == step.output
         return before >= self._world.changed_at(step.target)
 
-    def _remember(self, step: Step) -> None:
+    def _remember(self, step: Step, mentioned: set[str]) -> None:
         self._done[step.key] = self._world.clock
         if step.tool.category in (Category.NAVIGATE, None):
             self._outputs[step.key] = step.output
         if step.failed or step.result is None:
             return
-        if step.tool.category in _ACTING:
-            self._information.see_arguments(step.arguments)
+        if mentioned:
+            self._information.add(mentioned)
         elif step.target is not None:
             self._information.see(step.target)

@@ -1,0 +1,243 @@
+"""What each rule says of a call, and where it says nothing."""
+
+import time
+
+from components.protocol import ToolCall, load_domain
+from components.rewards.rules import RULES, RuleEngine, StepScores
+
+CODING = load_domain("coding")
+
+
+def judge(*steps, opening="total_price in price.py returns one too little", profile=CODING):
+    engine = RuleEngine(profile)
+    engine.see(opening)
+    return [engine.step(call, result) for call, result in steps]
+
+
+def redundancy(*steps, **options):
+    return [scores.non_redundancy for scores in judge(*steps, **options)]
+
+
+class TestNonRedundancy:
+    def test_a_file_read_again_with_nothing_in_between_is_redundant(self, play):
+        assert redundancy(play.read(), play.read()) == [1, 0]
+
+    def test_a_file_read_again_after_a_write_to_it_is_not(self, play):
+        assert redundancy(play.read(), play.edit("- 1", "+ 1"), play.read()) == [1, 1, 1]
+
+    def test_a_write_to_another_file_leaves_a_second_read_redundant(self, play):
+        steps = play.read(), play.edit("a_name", "b_name", path="other.py"), play.read()
+        assert redundancy(*steps)[-1] == 0
+
+    def test_a_refused_write_leaves_a_second_read_redundant(self, play):
+        assert redundancy(play.read(), play.edit("x", "y", _error="not found"), play.read())[-1] == 0
+
+    def test_a_command_that_may_have_changed_the_file_makes_a_second_read_new(self, play):
+        assert redundancy(play.read(), play.bash("sed -i s/1/2/ price.py"), play.read())[-1] == 1
+
+    def test_a_command_that_only_reads_does_not(self, play):
+        assert redundancy(play.read(), play.bash("ls -la | head -3 2>/dev/null"), play.read())[-1] == 0
+
+    def test_defect_09_another_range_of_a_file_is_not_redundant(self, play):
+        first, second = play.read(start_line=1, end_line=50), play.read(start_line=51, end_line=100)
+        assert redundancy(first, second, first) == [1, 1, 0]
+
+    def test_defect_09_two_searches_in_one_path_are_not_redundant(self, play):
+        searches = [play.call("grep", pattern=pattern, path="src") for pattern in ("alpha", "beta")]
+        assert redundancy(*searches, searches[0]) == [1, 1, 0]
+
+    def test_defect_09_testing_again_after_an_edit_is_not_redundant(self, play):
+        test = play.bash("python -m pytest test_price.py", _exit_code=1)
+        assert redundancy(test, play.edit("- 1", "+ 1"), test, test) == [1, 1, 1, 0]
+
+    def test_defect_09_aliases_are_the_same_tool(self, play):
+        assert redundancy(play.read(), play.call("view", path="./price.py")) == [1, 0]
+        assert redundancy(play.bash("pytest"), play.call("execute_bash", command="pytest")) == [1, 0]
+
+    def test_a_tool_of_several_commands_is_known_by_its_command(self, play):
+        view = play.call("str_replace_editor", command="view", path="/workspace/price.py")
+        create = play.call("str_replace_editor", command="create", path="new.py", file_text="total_price = 3")
+        scores = judge(play.read(), view, create)
+        assert [each.validity for each in scores] == [1, None, 1]
+
+    def test_a_null_argument_counts_as_not_given_and_order_does_not_matter(self, play):
+        ranged = play.call("read_file", path="price.py", start_line=1, end_line=2)
+        turned = play.call("read_file", end_line=2, start_line=1, path="price.py")
+        assert redundancy(play.read(), play.read(start_line=None), ranged, turned) == [1, 0, 1, 0]
+
+    def test_an_edit_that_changes_nothing_is_redundant(self, play):
+        assert redundancy(play.edit("same", "same")) == [0]
+
+    def test_the_same_content_written_again_is_redundant(self, play):
+        write = play.call("create", path="a.py", content="total_price = 1")
+        assert redundancy(write, write) == [1, 0]
+
+    def test_replacing_a_second_occurrence_is_not_redundant(self, play):
+        assert redundancy(play.edit("- 1", "- 2"), play.edit("- 1", "- 2")) == [1, 1]
+
+    def test_a_refused_edit_repeated_is_redundant(self, play):
+        refused = play.edit("nowhere", "else", _error="not found")
+        assert redundancy(refused, refused) == [1, 0]
+
+    def test_clicking_next_twice_is_not_redundant_unless_nothing_came_of_it(self, play):
+        pages = [play.call("click_next", _content=content) for content in ("page 2", "page 3", "page 3")]
+        assert redundancy(*pages, profile=load_domain("generic")) == [1, 1, 0]
+
+    def test_the_same_thought_twice_is_redundant_and_a_first_one_earns_nothing(self, play):
+        thought = play.call("think", thought="hm")
+        assert redundancy(thought, thought) == [None, 0]
+
+    def test_a_redundant_call_is_judged_for_that_alone(self, play):
+        assert judge(play.read(), play.read())[1] == StepScores(non_redundancy=0.0)
+
+
+class TestNonRegression:
+    def undone(self, *steps):
+        return [scores.non_regression for scores in judge(*steps)]
+
+    def test_an_edit_that_swaps_an_earlier_one_back_is_a_regression(self, play):
+        assert self.undone(play.edit("a < b", "a <= b"), play.edit("a <= b", "a < b")) == [1, 0]
+
+    def test_it_is_found_with_other_edits_in_between(self, play):
+        steps = play.edit("a < b", "a <= b"), play.edit("x = 1", "x = 2"), play.edit("a <= b", "a < b")
+        assert self.undone(*steps) == [1, 1, 0]
+
+    def test_the_same_swap_in_another_file_is_not(self, play):
+        assert self.undone(play.edit("a < b", "a <= b"), play.edit("a <= b", "a < b", path="other.py")) == [1, 1]
+
+    def test_defect_09_a_deletion_restored_is_a_regression(self, play):
+        assert self.undone(play.edit("x = 1", ""), play.edit("", "x = 1")) == [1, 0]
+        assert self.undone(play.edit("", "x = 1"), play.edit("x = 1", "")) == [1, 0]
+
+    def test_defect_09_a_deletion_restored_at_an_anchor_is_known_by_the_content(self, play):
+        content = "def f():\n    x = 1\n    return x\n"
+        read = play.read(_content=content)
+        steps = play.edit("    x = 1\n", ""), play.edit("def f():\n", "def f():\n    x = 1\n")
+        assert self.undone(read, *steps) == [None, 1, 0]
+
+    def test_a_line_moved_elsewhere_is_not_a_regression(self, play):
+        read = play.read(_content="alpha = 1\nbeta = 2\ngamma = 3\n")
+        assert (
+            self.undone(read, play.edit("alpha = 1\n", ""), play.edit("gamma = 3\n", "gamma = 3\nalpha = 1\n"))[2] == 1
+        )
+
+    def test_writing_back_what_was_read_at_first_is_a_regression(self, play):
+        first = play.read(_content="value = 1\n")
+        steps = first, play.edit("value = 1", "value = 2"), play.call("create", path="price.py", content="value = 1\n")
+        assert self.undone(*steps) == [None, 1, 0]
+
+    def test_a_file_removed_and_written_again_as_it_was_is_a_regression(self, play):
+        write = play.call("create", path="a.py", content="value = 1\n")
+        assert self.undone(write, play.bash("rm a.py"), write)[2] == 0
+
+    def test_a_file_written_again_as_it_stands_undoes_nothing(self, play):
+        write = play.call("create", path="a.py", content="value = 1\n")
+        assert self.undone(write, play.bash("rm a.py", _exit_code=1), write)[2] == 1
+
+    def test_git_that_throws_edits_away_is_a_regression(self, play):
+        for command in ("git checkout -- price.py", "git restore price.py", "git stash", "git reset --hard HEAD"):
+            assert self.undone(play.edit("a", "b"), play.bash(command)) == [1, 0], command
+        assert self.undone(play.edit("a", "b"), play.call("git", subcommand="checkout", args="price.py")) == [1, 0]
+
+    def test_git_where_nothing_was_edited_is_not(self, play):
+        steps = (
+            play.edit("a", "b"),
+            play.bash("git checkout other.py"),
+            play.bash("git stash pop"),
+            play.bash("git status"),
+        )
+        assert self.undone(*steps)[1:] == [None, None, None]
+
+    def test_a_refused_write_and_other_tools_are_no_question(self, play):
+        assert self.undone(play.edit("a", "b", _error="no"), play.read(), play.bash("ls")) == [None, None, None]
+
+    def test_a_refused_edit_leaves_nothing_to_undo(self, play):
+        assert self.undone(play.edit("a", "b", _error="no"), play.edit("b", "a")) == [None, 1]
+
+
+class TestInformationUse:
+    def used(self, *steps, **options):
+        return [scores.information_use for scores in judge(*steps, **options)]
+
+    def test_a_write_that_uses_a_name_from_the_task_scores_1(self, play):
+        assert self.used(play.edit("total_price", "x")) == [1]
+
+    def test_a_write_that_uses_nothing_seen_scores_0(self, play):
+        assert self.used(play.edit("foobar", "quux", path="zzz.txt")) == [0]
+
+    def test_what_a_result_showed_may_be_used(self, play):
+        steps = play.read(path="zzz.txt", _content="def foobar(): pass"), play.edit("foobar", "quux", path="zzz.txt")
+        assert self.used(*steps) == [None, 1]
+
+    def test_a_file_written_by_the_agent_may_be_executed(self, play):
+        steps = play.call("create", path="probe_it.py", content="total_price"), play.bash("python probe_it.py")
+        assert self.used(*steps) == [1, 1]
+
+    def test_a_command_that_names_nothing_of_its_own_is_not_judged(self, play):
+        assert self.used(play.bash("ls -la"), play.bash("python -m pytest")) == [None, None]
+
+    def test_reading_searching_and_submitting_are_not_judged(self, play):
+        assert self.used(play.read(path="zzz.txt"), play.call("grep", pattern="quux"), play.submit()) == [None] * 3
+
+    def test_words_of_the_language_are_not_information(self, play):
+        assert self.used(play.edit("return None", "pass", path="q"), opening="return None if not import") == [None]
+
+
+class TestValidity:
+    def validity(self, *steps, **options):
+        return [scores.validity for scores in judge(*steps, **options)]
+
+    def test_a_call_that_cannot_be_read_scores_0_and_nothing_else(self, play):
+        assert judge(play.unreadable()) == [StepScores(validity=0.0)]
+
+    def test_an_unknown_tool_scores_0_and_nothing_else(self, play):
+        assert judge(play.call("frobnicate", command="cat")) == [StepScores(validity=0.0)]
+
+    def test_a_domain_that_lists_no_tools_knows_them_all(self, play):
+        assert self.validity(play.call("frobnicate"), profile=load_domain("generic")) == [1]
+
+    def test_a_refused_call_scores_0(self, play):
+        assert self.validity(play.read(_error="no such file")) == [0]
+
+    def test_a_command_that_exits_non_zero_is_valid(self, play):
+        assert self.validity(play.bash("pytest test_price.py", _exit_code=1)) == [1]
+
+    def test_a_call_without_a_result_is_not_judged(self):
+        assert self.validity((ToolCall("0-0", "read_file", {"path": "a.py"}), None)) == [None]
+
+    def test_submitting_earns_nothing(self, play):
+        assert judge(play.submit()) == [StepScores()]
+
+
+class TestGenericDomain:
+    """A domain without a list of tools: what a tool does is told by the verb in its name."""
+
+    def test_reads_searches_writes_and_runs_are_recognised(self, play):
+        get, change = play.call("get_document", path="a.md"), play.call("updateDocument", path="a.md", content="new")
+        assert redundancy(get, get, change, get, profile=load_domain("generic")) == [1, 0, 1, 1]
+
+
+def test_the_total_is_the_mean_of_the_lines_that_speak_weighted_by_the_rubric():
+    scores = StepScores(non_redundancy=1.0, information_use=0.0, validity=1.0)
+    assert scores.total({"non_redundancy": 3, "information_use": 1, "validity": 0, "non_regression": 9}) == 0.75
+
+
+def test_a_step_of_which_no_rule_speaks_has_no_total():
+    assert StepScores().total(dict.fromkeys(RULES, 1.0)) is None
+    assert StepScores(validity=1.0).total({"validity": 0.0}) is None
+
+
+def test_the_cost_of_a_step_does_not_grow_with_the_steps_before_it(play):
+    def seconds_a_step(steps):
+        calls = [play.edit(f"name_{n}", f"name_{n + 1}", path=f"file_{n % 50}.py") for n in range(steps)]
+        calls = [step for edit in calls for step in (edit, play.bash("python run.py"), play.read())]
+        best = min(_timed(judge, calls) for _ in range(5))
+        return best / len(calls)
+
+    assert seconds_a_step(1000) < 4 * seconds_a_step(20)
+
+
+def _timed(function, steps):
+    begin = time.process_time()
+    function(*steps)
+    return time.process_time() - begin
