@@ -14,7 +14,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from components.tracking.runs import night_run
-from flows.build import build, publish
+from flows.build import build, build_first, publish
 from flows.collect import collect_attempts, collect_demonstrations
 from flows.evaluate import evaluate, promote_or_keep
 from flows.lock import only_night

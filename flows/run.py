@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,8 @@ from tasks.home import folder
 from tasks.process import stop_all
 from tasks.server import PrefectServer
 
+from .lock import holder
+from .reap import close_stale_runs
 from .state import begin
 
 INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on from there"
@@ -36,6 +39,8 @@ def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = 
             from .nightly import nightly
 
             server.ready(on_wait=display.say)
+            if holder() is None:
+                close_stale_runs(server.url)
             decision: dict[str, Any] = nightly(scale, state.seed, state.id)
         finally:
             farewell()
@@ -55,12 +60,13 @@ def quiet_logs(name: str) -> Path:
 
 
 def farewell() -> None:
-    """Let Prefect hand over its last logs and events while its server still listens, then stop its errors at the log file."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogHandler
+    """Let Prefect hand over its last logs and events while its server still listens."""
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
 
-    APILogHandler.flush()
-    EventsWorker.drain_all(timeout=5)
+        APILogWorker.drain_all(timeout=5)
+        EventsWorker.drain_all(timeout=5)
 
 
 def _end_at_once_on_signals() -> None:

@@ -37,25 +37,28 @@ def _options(
 
 
 _debug = False
+INTERRUPTED = 130
+"""Typer's exit code, and the shell's, for Ctrl-C."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code. Prints one line on stderr for any error."""
     try:
-        result = app(args=list(arguments), standalone_mode=False)
+        result = app(args=list(arguments), prog_name="ratchet", standalone_mode=False)
     except RatchetError as error:
         return _expected(error)
     except typer.TyperException as error:
         complain(f"{error.format_message()} (see `ratchet {' '.join(_command(arguments))} --help`)".replace("  ", " "))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        complain("interrupted; what was finished is kept, and the same command goes on from there")
-        return 130
+        result = INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 141
     except Exception as error:
         return _unexpected(error)
+    if result == INTERRUPTED:
+        complain("interrupted; what was finished is kept, and the same command goes on from there")
     return result if isinstance(result, int) else 0
 
 

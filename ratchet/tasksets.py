@@ -107,9 +107,10 @@ def validate_taskset(
     if as_json:
         emit(report)
     else:
-        for fault in report["faults"][:20]:
-            note(f"{fault['task_id']}: {fault['problem']}")
+        for problem in report["problems"][:20]:
+            note(f"{problem['task_id']}: {problem['message']}")
         say(
-            f"{report['tasks']} tasks, {report['valid']} valid, {report['seconds']:.1f} s in the {report['backend']} sandbox"
+            f"{report['tasks']} tasks, {len(report['problems'])} problems, {report['seconds']:.1f} s "
+            f"in the {report['backend']} sandbox"
         )
-    return 0 if report["valid"] == report["tasks"] else 3
+    return 3 if report["problems"] else 0

@@ -1,0 +1,97 @@
+"""Building: sealed nights become datasets by the data build; what the training jobs read is set aside for the night."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.evaluation.promotion import Decision
+from components.protocol import DataError
+from components.trajectories.store import write_atomically
+from tasks.registry import Model
+from tasks.versions import publish_night, run_build
+
+from .state import nights
+from .tonight import ROLLOUTS, Tonight
+
+EXPORT = Path("data/datasets/sft")
+"""Where the build leaves the SFT export."""
+
+
+class TrainingData(msgspec.Struct, frozen=True):
+    """The rows of some nights, set aside: a training job that goes on later reads the same bytes. `rows` counts training rows."""
+
+    folder: str
+    nights: tuple[str, ...]
+    rows: int
+
+    @property
+    def train(self) -> Path:
+        """The rows to train on."""
+        return Path(self.folder) / "train.jsonl"
+
+    @property
+    def validation(self) -> Path:
+        """The rows to validate on; the file may be empty."""
+        return Path(self.folder) / "validation.jsonl"
+
+
+class Row(msgspec.Struct):
+    """What matters here of an exported row."""
+
+    night: str
+
+
+def build_first(tonight: Tonight, demonstrations: str) -> TrainingData:
+    """The datasets of the demonstrations alone."""
+    names = (demonstrations,)
+    _build(tonight, "build demonstrations", names)
+    return tonight.night.once("set aside demonstrations", lambda: set_aside(tonight, "cold-start", names), TrainingData)
+
+
+def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData]:
+    """All data, tonight's included, for the challenger; of the same export, the champion's own nights for the control."""
+    before = [night.id for night in nights() if night.finished]
+    wanted = tuple(dict.fromkeys([*champion.nights, *before, tonight.id]))
+    names = tuple(tonight.night.once("choose nights", lambda: [name for name in wanted if _is_here(name)]))
+    _build(tonight, "build", names)
+    data = tonight.night.once("set aside data", lambda: set_aside(tonight, "challenger", names), TrainingData)
+    old = tonight.night.once("set aside old data", lambda: set_aside(tonight, "control", champion.nights), TrainingData)
+    return data, old
+
+
+def publish(tonight: Tonight, decision: Decision) -> None:
+    """Keep the night: data to the remote, pointers and decision under a tag; both names stand in MLflow."""
+    published = tonight.night.once("publish", lambda: publish_night(tonight.id, tonight.night.folder / "decision.json"))
+    tonight.run.tags({f"ratchet.{name}": value for name, value in published.items() if value is not None})
+
+
+def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], export: Path | None = None) -> TrainingData:
+    """Copy the export's rows of those nights into the night's folder, in their order. Raises DataError where there is none."""
+    place = tonight.night.folder / "data" / name
+    place.mkdir(parents=True, exist_ok=True)
+    decoder, wanted, counts = msgspec.json.Decoder(Row), set(names), {}
+    for part in ("train.jsonl", "validation.jsonl"):
+        lines = (export or EXPORT).joinpath(part).read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if decoder.decode(line).night in wanted]
+        write_atomically(place / part, b"".join(kept))
+        counts[part] = len(kept)
+    if not counts["train.jsonl"]:
+        raise DataError(
+            f"{export or EXPORT} has no training row of {', '.join(names)}; see data/quality_report.json for why"
+        )
+    return TrainingData(str(place), tuple(names), counts["train.jsonl"])
+
+
+def _is_here(night: str) -> bool:
+    return (ROLLOUTS / night).is_dir() or ROLLOUTS.joinpath(f"{night}.dvc").is_file()
+
+
+def _build(tonight: Tonight, step: str, names: tuple[str, ...]) -> None:
+    report: dict[str, Any] = tonight.night.once(
+        step,
+        lambda: run_build(list(names), scale=tonight.scale.name, seed=tonight.seed, as_of=tonight.night.begun[:10]),
+    )
+    tonight.run.metrics({f"data/{name}": value for name, value in report.get("metrics", {}).items()})
+    if report.get("lock_hash"):
+        tonight.run.tags({"ratchet.dvc_lock": report["lock_hash"]})

@@ -1,0 +1,83 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from components.protocol import ConfigurationError
+from flows.schedule import check_times
+
+FLOW = """
+from pathlib import Path
+from prefect import flow
+
+@flow
+def tick(marker: str):
+    with Path(marker).open("a") as file:
+        file.write("tick\\n")
+"""
+SERVE = """
+import sys
+sys.path.insert(0, {folder!r})
+from tasks.server import PrefectServer
+server = PrefectServer().start()
+try:
+    server.ready()
+    print(server.url, flush=True)
+    from prefect.schedules import Interval
+    from flows.schedule import serve_flow
+    from tiny import tick
+    serve_flow(tick, Interval(4), {{"marker": {marker!r}}})
+finally:
+    server.stop()
+"""
+ACTIVE = """
+import httpx, sys
+from tasks.server import PrefectServer
+server = PrefectServer().start()
+found = httpx.post(server.ready() + "/deployments/filter", json={}).json()
+for each in found:
+    limits = each["global_concurrency_limit"]["limit"], each["concurrency_options"]["collision_strategy"]
+    print(each["name"], each["paused"], [schedule["active"] for schedule in each["schedules"]], *limits)
+server.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cron", "timezone", "said"),
+    [
+        ("61 * * * *", "UTC", "is not a cron time"),
+        ("at dawn", "UTC", "is not a cron time"),
+        ("0 1 * * *", "X/Y", "time zone"),
+    ],
+)
+def test_a_time_that_cannot_be_read_is_said_before_anything_is_started(cron, timezone, said):
+    with pytest.raises(ConfigurationError, match=said):
+        check_times(cron, timezone)
+
+
+def test_cron_times_in_a_zone_are_accepted():
+    check_times("30 2 * * 1-5", "Europe/Berlin")
+
+
+@pytest.mark.slow
+def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serves_it(tmp_path):
+    (tmp_path / "tiny.py").write_text(FLOW)
+    marker = tmp_path / "marker"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment["RATCHET_HOME"] = str(tmp_path / "home")
+    script = SERVE.format(folder=str(tmp_path), marker=str(marker))
+    with (tmp_path / "said").open("wb") as said:
+        serving = subprocess.Popen([sys.executable, "-c", script], stdout=said, stderr=said, env=environment)
+        limit = time.monotonic() + 150
+        while not marker.exists():
+            assert serving.poll() is None and time.monotonic() < limit, (tmp_path / "said").read_text()
+            time.sleep(0.2)
+        serving.send_signal(signal.SIGINT)
+        serving.wait(30)
+    assert marker.read_text().startswith("tick\n")
+    assert "Traceback" not in (tmp_path / "said").read_text()
+    done = subprocess.run([sys.executable, "-c", ACTIVE], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "nightly False [True] 1 CANCEL_NEW", done.stderr

@@ -1,0 +1,165 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from components.protocol import DataError, InfrastructureError
+from ratchet import cli
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(ROOT)
+
+
+def run(*arguments):
+    return cli.run(arguments)
+
+
+COMMANDS = [
+    *("night", "schedule", "collect", "train", "evaluate", "compare", "promote", "build", "score"),
+    *("doctor", "ui", "status", "reap", "data checkout", "tasks list", "tasks show", "tasks validate"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_help_that_says_what_it_does(command, capsys):
+    assert run(*command.split(), "--help") == 0
+    out = capsys.readouterr().out
+    assert f"Usage: ratchet {command}" in out and len(out.splitlines()) > 8
+
+
+def test_help_imports_no_heavy_library():
+    script = "import sys; from ratchet import cli; cli.run(['night', '--help']); print(*sys.modules, sep='\\n', file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {"torch", "mlflow", "prefect", "dvc", "pandas", "numpy", "great_expectations", "scipy", "docker", "httpx"}
+    assert not heavy & set(done.stderr.split())
+
+
+def one_line(capsys):
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), captured.err
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nihgt"], 2, "night"),
+        (["night", "--sede", "3"], 2, "--seed"),
+        (["night", "--scale", "smok"], 2, "did you mean 'smoke'?"),
+        (["tasks", "list", "repare"], 2, "did you mean 'repair'?"),
+        (["tasks", "list", "repair", "--role", "trian"], 2, "unknown role 'trian'"),
+        (["tasks", "show", "repair", "no-such-task"], 2, "has no task 'no-such-task'"),
+        (["schedule", "--cron", "every day"], 2, "is not a cron time"),
+        (["schedule", "--timezone", "Mars/Olympus"], 2, "unknown time zone"),
+        (["train", "absent.yaml"], 2, "absent.yaml cannot be read"),
+        (["promote", "3"], 2, "--why"),
+        (["compare", "/nowhere", "/nowhere"], 2, "holds no finished episodes"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_names_what_was_meant(arguments, code, said, capsys):
+    assert run(*arguments) == code
+    assert said in one_line(capsys)
+
+
+def test_an_unknown_key_of_a_scale_names_the_nearest_and_starts_nothing(tmp_path, capsys):
+    text = Path("flows/scales/smoke.yaml").read_text().replace("max_turns:", "max_turn:")
+    (tmp_path / "mine.yaml").write_text(text)
+    assert run("night", "--scale", str(tmp_path / "mine.yaml")) == 2
+    assert "unknown key 'max_turn'; did you mean 'max_turns'?" in one_line(capsys)
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_corrupt_checkpoint_is_one_line(tmp_path, capsys):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    assert run("evaluate", "--policy", f"transformers:{tmp_path / 'model'}") == 3
+    assert "is corrupt" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_port_that_is_taken_is_one_line_and_leaves_nothing_running(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run("ui", "--prefect-port", str(taken.getsockname()[1])) == 2
+    assert "is taken" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_an_expected_error_becomes_its_exit_code(monkeypatch, capsys):
+    for error, code in ((DataError("line 3 is cut\nshort"), 3), (InfrastructureError("no engine"), 4)):
+        monkeypatch.setattr("flows.status.night_rows", lambda error=error: (_ for _ in ()).throw(error))
+        assert run("status") == code
+        assert one_line(capsys) == f"error: {' '.join(str(error).split())}"
+
+
+def test_an_unexpected_error_is_one_line_and_its_traceback_in_a_log(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("flows.status.night_rows", lambda: 1 / 0)
+    assert run("status") == 1
+    line = one_line(capsys)
+    log = Path(line.rsplit(" ", 1)[1])
+    assert "ZeroDivisionError" in line and "night_rows" in log.read_text() and log.is_relative_to(tmp_path)
+    assert run("--debug", "status") == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_a_command_with_130(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.status.night_rows", interrupted)
+    assert run("status") == 130
+    assert "interrupted" in one_line(capsys)
+
+
+def test_status_of_a_new_clone_is_an_empty_table(capsys):
+    assert run("status") == 0
+    assert "not running" in capsys.readouterr().out
+
+
+def test_doctor_says_what_is_here_and_fails_without_an_essential(monkeypatch, capsys):
+    assert run("doctor", "--json") == 0
+    checks = {check["name"]: check for check in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert checks["packages"]["state"] == "ok" and "prefect" in checks["packages"]["found"]
+    monkeypatch.setattr("tasks.host.ESSENTIAL", ("no-such-package",))
+    assert run("doctor", "--json") == 1
+    assert "make setup" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_interfaces_answer_until_ctrl_c_and_leave_nothing_behind(tmp_path):
+    import httpx
+    import psutil
+
+    from tasks.servers import free_port
+
+    prefect, mlflow = free_port(), free_port()
+    command = [sys.executable, "-m", "ratchet.cli", "ui", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
+    ui = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    lines = [ui.stdout.readline(), ui.stdout.readline()]
+    assert [line.split() for line in lines] == [
+        ["Prefect", f"http://127.0.0.1:{prefect}"],
+        ["MLflow", f"http://127.0.0.1:{mlflow}"],
+    ], ui.stderr.read()
+    assert httpx.get(f"http://127.0.0.1:{mlflow}/health").text == "OK"
+    assert "<html" in httpx.get(f"http://127.0.0.1:{prefect}", follow_redirects=True).text.lower()
+    tree = psutil.Process(ui.pid).children(recursive=True)
+    ui.send_signal(signal.SIGINT)
+    assert ui.wait(30) == 0
+    assert "Traceback" not in ui.stderr.read()
+    limit = time.monotonic() + 10
+    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in tree):
+        assert time.monotonic() < limit, "a server was left running"
+        time.sleep(0.1)
