@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor
 
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 
 
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
