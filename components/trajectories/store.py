@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from components.protocol import ConfigurationError, DataError
+from components.protocol import ConfigurationError, DataError, InfrastructureError
 
 from .record import SCHEMA_VERSION, Trajectory
 
@@ -91,7 +91,11 @@ def read_manifest(folder: Path) -> list[ShardEntry]:
 def read_jsonl(path: Path) -> Iterator[Trajectory]:
     """The trajectories of one file, streaming. Raises DataError that names the line and what to do."""
     decoder = msgspec.json.Decoder(Trajectory)
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
+    with file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -99,6 +103,8 @@ def read_jsonl(path: Path) -> Iterator[Trajectory]:
                 trajectory = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise DataError(_explain(path, number, line, error)) from error
+            if trajectory.schema_version > SCHEMA_VERSION:
+                raise DataError(_newer(path, number, trajectory.schema_version))
             yield trajectory
 
 
@@ -110,8 +116,12 @@ def _explain(path: Path, number: int, line: bytes, error: Exception) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
         version = None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+        return _newer(path, number, version)
     return f"{path}, line {number}: not a trajectory of schema {SCHEMA_VERSION}: {error}"
+
+
+def _newer(path: Path, number: int, version: int) -> str:
+    return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
 
 
 def read_folder(folder: Path, *, verify: bool = True) -> Iterator[Trajectory]:
@@ -141,4 +151,8 @@ def seal(spool: Path, target: Path) -> None:
     if not read_manifest(spool):
         raise DataError(f"{spool} holds no finished shard; collect before sealing")
     target.parent.mkdir(parents=True, exist_ok=True)
-    spool.rename(target)
+    try:
+        spool.rename(target)
+    except OSError as error:
+        place = "keep RATCHET_HOME and data on one file system"
+        raise InfrastructureError(f"{spool} cannot be moved to {target}: {error.strerror}; {place}") from error
