@@ -17,7 +17,7 @@ from .store import write_atomically
 
 def trajectory_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of one line of a shard. Unknown fields are refused, as the reader refuses them."""
-    schema = msgspec.to_builtins(msgspec.json.schema(Trajectory))
+    schema = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Trajectory)))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Ratchet trajectory, schema version {SCHEMA_VERSION}",
