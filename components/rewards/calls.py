@@ -55,8 +55,10 @@ class Step(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """True where the call could not be carried out. A command that exits non-zero was carried out."""
-        return self.result is not None and self.result.error is not None
+        """True where the call could not be carried out. A command that exits non-zero, or is killed by a limit, was."""
+        if self.result is None or self.result.error is None:
+            return False
+        return self.tool.category is not Category.EXECUTE or self.result.exit_code is None
 
     @property
     def output(self) -> str:

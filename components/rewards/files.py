@@ -86,7 +86,10 @@ class FileHistory:
             return False
         before, after = _digest(old), _digest(new)
         undone = (after, before) in self._edits
+        creates = not old and (self._current is _ABSENT or not (self._seen or self._edits))
         self._edits.add((before, after))
+        if creates:
+            return self._write(new) or undone
         content = self._content
         if content is None or not old or content.count(old) != 1:
             self._content = self._current = None

@@ -130,6 +130,11 @@ class TestNonRegression:
         write = play.call("create", path="a.py", content="value = 1\n")
         assert self.undone(write, play.bash("rm a.py"), write)[2] == 0
 
+    def test_a_file_removed_and_created_again_by_an_empty_old_is_a_regression(self, play):
+        create = play.edit("", "value = 1\n", path="a.py")
+        assert self.undone(create, play.bash("rm a.py"), create)[2] == 0
+        assert self.undone(create, play.edit("1", "2", path="a.py"), play.edit("2", "1", path="a.py")) == [1, 1, 0]
+
     def test_a_file_written_again_as_it_stands_undoes_nothing(self, play):
         write = play.call("create", path="a.py", content="value = 1\n")
         assert self.undone(write, play.bash("rm a.py", _exit_code=1), write)[2] == 1
@@ -201,6 +206,11 @@ class TestValidity:
 
     def test_a_command_that_exits_non_zero_is_valid(self, play):
         assert self.validity(play.bash("pytest test_price.py", _exit_code=1)) == [1]
+
+    def test_a_command_that_ran_into_its_time_limit_is_valid_and_one_that_never_ran_is_not(self, play):
+        late = play.bash("python total_price.py", _exit_code=124, _error="timed out after 30 s")
+        refused = play.bash("x", timeout=-1, _exit_code=None, _error="timeout must be above 0")
+        assert self.validity(late, refused) == [1, 0]
 
     def test_a_call_without_a_result_is_not_judged(self):
         assert self.validity((ToolCall("0-0", "read_file", {"path": "a.py"}), None)) == [None]
