@@ -1,0 +1,142 @@
+"""A night's data back, in any clone, hash for hash. Nothing that is there already is overwritten.
+
+Where all of the night's paths are free or hold the very same bytes (a fresh clone), the data goes into place. Where something
+else stands there, the night is laid into `data/nights/<night>` (or the folder that is given), which is a DVC project of its own.
+"""
+
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+import msgspec
+
+from components.protocol import ConfigurationError, DataError, InfrastructureError
+
+from . import dvc
+from .build_file import BUILD
+from .commits import DECISIONS, TAG, list_nights
+from .git import commit_of, git, git_bytes
+from .hashes import md5_of, outputs_of, pointed, read_lock
+from .remote import configured, override
+from .sealed import ROLLOUTS
+
+NIGHTS = Path("data/nights")
+WANTED = (
+    ".dvc/config",
+    ".dvcignore",
+    "dvc.yaml",
+    "dvc.lock",
+    "params.yaml",
+    str(BUILD),
+    f"{ROLLOUTS}/",
+    f"{DECISIONS}/",
+)
+IN_PLACE = ("dvc.lock", str(BUILD), f"{ROLLOUTS}/", f"{DECISIONS}/")
+"""Of these, what goes into place: the rest stands in the clone already."""
+
+
+class Checkout(msgspec.Struct, frozen=True):
+    """`place` is the folder beneath which the night's `data/rollouts/…`, `data/datasets/…` now stand; `data` their DVC hashes."""
+
+    night: str
+    commit: str
+    place: Path
+    data: dict[str, str]
+
+
+def checkout_night(night: str, into: Path | None = None, *, remote: str | None = None, root: Path = Path()) -> Checkout:
+    """Bring back a tagged night and verify every hash. `remote` is a path or URL to use instead of the configured one.
+
+    Raises ConfigurationError for an unknown night or remote, InfrastructureError where data cannot be fetched, DataError
+    where a hash is wrong.
+    """
+    commit = commit_of(f"refs/tags/{TAG}{night}", root)
+    if commit is None:
+        known = ", ".join(list_nights(root)) or "none"
+        raise ConfigurationError(f"there is no tag {TAG}{night} here (nights: {known}); fetch it: `git fetch --tags`")
+    staging = root / NIGHTS / f".{night}.tmp"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        files = _lay_out(commit, staging, root)
+        data = expected(staging)
+        place = into or _place(night, files, data, staging, root)
+        complete = all(md5_of(place / path) == hash_ for path, hash_ in data.items())
+        if not complete:
+            _pull(staging, remote, root)
+            _verify(staging, data)
+        if place == root:
+            _into_place(staging, root, [*([] if complete else data), *_in_place(files)])
+        elif not complete:
+            _whole(staging, place)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Checkout(night, commit, place, data)
+
+
+def _lay_out(commit: str, staging: Path, root: Path) -> list[str]:
+    """The night's small files, as they stand in its commit; their paths."""
+    names = git("ls-tree", "-r", "--name-only", commit, root=root).splitlines()
+    files = [name for name in names if any(name == each or name.startswith(each) for each in WANTED)]
+    archive = git_bytes("archive", "--format=tar", commit, "--", *files, root=root)
+    staging.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(staging, filter="data")
+    return files
+
+
+def expected(project: Path) -> dict[str, str]:
+    """Every data path that a lock and pointers name, with DVC's hash."""
+    nights = (pointed(pointer) for pointer in sorted((project / ROLLOUTS).glob("*.dvc")))
+    sealed = {path.relative_to(project).as_posix(): hash_ for path, hash_ in nights}
+    return sealed | outputs_of(read_lock(project / "dvc.lock"))
+
+
+def _place(night: str, files: list[str], data: dict[str, str], staging: Path, root: Path) -> Path:
+    """The clone itself where nothing there differs, else a folder of the night's own."""
+    differs = [path for path, hash_ in data.items() if md5_of(root / path) not in (None, hash_)]
+    differs += [path for path in _in_place(files) if md5_of(root / path) not in (None, md5_of(staging / path))]
+    return root / NIGHTS / night if differs else root
+
+
+def _in_place(files: list[str]) -> list[str]:
+    return [path for path in files if any(path == each or path.startswith(each) for each in IN_PLACE)]
+
+
+def _pull(staging: Path, remote: str | None, root: Path) -> None:
+    """Fetch through the clone's own cache, so that nothing is fetched twice."""
+    url = override(remote) or configured(root)
+    if "://" not in url and not Path(url).is_dir() and not (root / ".dvc/cache").is_dir():
+        raise ConfigurationError(f"the remote {url} is absent; name it with --remote PATH or RATCHET_DVC_REMOTE")
+    local = f"[core]\n    remote = night\n[cache]\n    dir = {(root / '.dvc/cache').absolute()}\n"
+    (staging / ".dvc/config.local").write_text(f"{local}['remote \"night\"']\n    url = {url}\n", encoding="utf-8")
+    try:
+        dvc.run(["pull", "--quiet"], staging)
+    except InfrastructureError as error:
+        raise InfrastructureError(
+            f"the night's data cannot be fetched from {url}: {error}; name the right remote with --remote PATH"
+        ) from error
+
+
+def _verify(staging: Path, data: dict[str, str]) -> None:
+    for path, hash_ in data.items():
+        if (found := md5_of(staging / path)) != hash_:
+            raise DataError(f"{path} came back as {found} and not as {hash_}: the remote is damaged")
+
+
+def _into_place(staging: Path, root: Path, paths: list[str]) -> None:
+    """Move what is not there yet; what is there was found to be the same."""
+    for path in paths:
+        if not (root / path).exists():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (staging / path).rename(root / path)
+
+
+def _whole(staging: Path, place: Path) -> None:
+    if place.exists() and any(place.iterdir()):
+        raise ConfigurationError(
+            f"{place} is there already and differs from the night; remove it or name another folder"
+        )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.move(staging, place)

@@ -1,0 +1,63 @@
+"""Calling DVC: as a subprocess of this very interpreter, silent about itself, in the project's folder."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from components.protocol import ConfigurationError, InfrastructureError
+
+
+def environment() -> dict[str, str]:
+    """The environment of DVC and of its stages: `python` is this interpreter, nothing phones home."""
+    own = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([own, os.environ.get("PATH", "")]),
+        "DVC_NO_ANALYTICS": "1",
+        "GX_ANALYTICS_ENABLED": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def stream(arguments: Sequence[str], root: Path, on_line: Callable[[str], None]) -> int:
+    """Run `dvc` with each line of its output handed over as it comes; its exit code. It ends with its caller."""
+    if not (root / ".dvc").is_dir():
+        raise ConfigurationError(f"{root.absolute()} has no .dvc folder: run the command in the root of the repository")
+    command = [sys.executable, "-m", "dvc", *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            on_line(line.rstrip("\n"))
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def run(arguments: Sequence[str], root: Path) -> str:
+    """Run `dvc` to its end; its output. Raises InfrastructureError with DVC's own words."""
+    lines: list[str] = []
+    if stream(arguments, root, lines.append):
+        raise InfrastructureError(f"`dvc {arguments[0]}` failed: {explain(lines)}")
+    return "\n".join(lines)
+
+
+def explain(lines: Sequence[str]) -> str:
+    """The one line that says why: a stage's own `error: …`, else DVC's, else the last one."""
+    own = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    dvcs = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    spoken = [line for line in lines if line.strip()]
+    return [*own, *dvcs[:1], *spoken[-1:], "it said nothing"][0]

@@ -1,0 +1,28 @@
+"""Where versioning keeps what is local: beneath `.ratchet`, or where RATCHET_HOME says."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from components.protocol import ConfigurationError
+
+
+def local(root: Path, *parts: str) -> Path:
+    """A folder of local state, made where it is missing."""
+    home = Path(os.environ.get("RATCHET_HOME") or root / ".ratchet")
+    path = home.joinpath(*parts)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def only_build(root: Path) -> Iterator[None]:
+    """One build at a time; the lock ends with its process. Raises ConfigurationError where another holds it."""
+    with (local(root, "build") / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigurationError("another data build runs in this clone; wait until it has ended") from error
+        yield

@@ -1,0 +1,100 @@
+"""What a failed build leaves behind: its own outputs as they were before, by name, and a copy of its reports.
+
+DVC removes the outputs of a stage before it runs it. A bare `dvc checkout` would bring them back, and delete every file that
+no pointer knows; so the outputs named in the lock of the last good build are restored, and nothing else is touched. The
+state before a build is kept on disk: a build that follows one that was killed restores what was there before both.
+"""
+
+import shutil
+from pathlib import Path
+
+from components.protocol import RatchetError
+
+from . import dvc
+from .build_file import BUILD
+from .hashes import md5_of, outputs_of, read_lock
+from .place import local
+
+LOCK = Path("dvc.lock")
+REPORTS = ("data/quality_report.json", "data/quarantine.parquet", "data/gate.json")
+
+
+def keep(root: Path) -> None:
+    """Remember lock and build file as they are, unless a killed build left an older memory."""
+    before = local(root, "build") / "before"
+    if before.is_dir():
+        return
+    new = before.with_name("before.tmp")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    for path in (LOCK, BUILD):
+        if (root / path).is_file():
+            shutil.copy(root / path, new / path.name)
+    new.rename(before)
+
+
+def forget(root: Path) -> None:
+    """The build went well: what was before is no longer needed."""
+    shutil.rmtree(local(root, "build") / "before", ignore_errors=True)
+
+
+def restore(root: Path) -> None:
+    """Put lock, build file and the outputs that they name back. After a first build there is nothing to put back."""
+    before = local(root, "build") / "before"
+    if (before / LOCK.name).is_file() and (before / BUILD.name).is_file():
+        shutil.copy(before / LOCK.name, root / LOCK)
+        shutil.copy(before / BUILD.name, root / BUILD)
+        outputs = outputs_of(read_lock(root / LOCK))
+        changed = [path for path, hash_ in outputs.items() if md5_of(root / path) != hash_]
+        if changed:
+            dvc.run(["checkout", "--quiet", "--force", *changed], root)
+    forget(root)
+
+
+def keep_reports(root: Path) -> Path:
+    """Copy the failed build's reports to where they are not restored; the folder."""
+    place = local(root, "build", "failed")
+    for name in REPORTS:
+        (place / Path(name).name).unlink(missing_ok=True)
+        if (root / name).is_file():
+            shutil.copy(root / name, place / Path(name).name)
+    return place
+
+
+def prune(root: Path, nights: list[str]) -> None:
+    """Forget what the lock and `data/scores` hold of nights that are no part of the build; DVC's cache keeps it."""
+    own = {f"{night}.parquet" for night in nights}
+    for table in (root / "data/scores").glob("*.parquet"):
+        if table.name not in own:
+            table.unlink()
+    if (root / LOCK).is_file():
+        text = (root / LOCK).read_text(encoding="utf-8")
+        kept = without_stages(text, {f"score@{night}" for night in nights})
+        if kept != text:
+            (root / LOCK).write_text(kept, encoding="utf-8")
+
+
+def without_stages(lock: str, scores: set[str]) -> str:
+    """The text of a lock without the `score@…` stages that are not named; all else stays byte for byte."""
+    lines, skipping = [], False
+    for line in lock.splitlines(keepends=True):
+        if line.startswith("  ") and not line.startswith("   ") and line.rstrip().endswith(":"):
+            name = line.strip().removesuffix(":").strip("'\"")
+            skipping = name.startswith("score@") and name not in scores
+        elif not line.startswith(" "):
+            skipping = False
+        if not skipping:
+            lines.append(line)
+    return "".join(lines)
+
+
+def failed(root: Path, error: RatchetError) -> RatchetError:
+    """Restore, and the error to raise: what was said, with its report where it can still be read."""
+    message, place = str(error), keep_reports(root)
+    for name in REPORTS:
+        message = message.replace(name, str(place / Path(name).name))
+    try:
+        restore(root)
+    except RatchetError as second:
+        return type(error)(f"{message}; and the outputs of the last build could not be restored: {second}")
+    return type(error)(message)
