@@ -19,10 +19,14 @@ EXPORT = Path("data/datasets/sft")
 
 
 class TrainingData(msgspec.Struct, frozen=True):
-    """The rows of some nights, set aside: a training job that goes on later reads the same bytes. `rows` counts training rows."""
+    """The rows of some nights, set aside: a training job that goes on later reads the same bytes.
+
+    `build` is the hash of the lock of the build that exported them; `rows` counts training rows.
+    """
 
     folder: str
     nights: tuple[str, ...]
+    build: str
     rows: int
 
     @property
@@ -45,8 +49,10 @@ class Row(msgspec.Struct):
 def build_first(tonight: Tonight, demonstrations: str) -> TrainingData:
     """The datasets of the demonstrations alone."""
     names = (demonstrations,)
-    _build(tonight, "build demonstrations", names)
-    return tonight.night.once("set aside demonstrations", lambda: set_aside(tonight, "cold-start", names), TrainingData)
+    lock = _build(tonight, "build demonstrations", names)
+    return tonight.night.once(
+        "set aside demonstrations", lambda: set_aside(tonight, "cold-start", names, lock), TrainingData
+    )
 
 
 def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData]:
@@ -54,9 +60,11 @@ def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData
     before = [night.id for night in nights() if night.finished]
     wanted = tuple(dict.fromkeys([*champion.nights, *before, tonight.id]))
     names = tuple(tonight.night.once("choose nights", lambda: [name for name in wanted if _is_here(name)]))
-    _build(tonight, "build", names)
-    data = tonight.night.once("set aside data", lambda: set_aside(tonight, "challenger", names), TrainingData)
-    old = tonight.night.once("set aside old data", lambda: set_aside(tonight, "control", champion.nights), TrainingData)
+    lock = _build(tonight, "build", names, champion.build)
+    data = tonight.night.once("set aside data", lambda: set_aside(tonight, "challenger", names, lock), TrainingData)
+    old = tonight.night.once(
+        "set aside old data", lambda: set_aside(tonight, "control", champion.nights, lock), TrainingData
+    )
     return data, old
 
 
@@ -66,32 +74,32 @@ def publish(tonight: Tonight, decision: Decision) -> None:
     tonight.run.tags({f"ratchet.{name}": value for name, value in published.items() if value is not None})
 
 
-def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], export: Path | None = None) -> TrainingData:
+def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], lock: str) -> TrainingData:
     """Copy the export's rows of those nights into the night's folder, in their order. Raises DataError where there is none."""
     place = tonight.night.folder / "data" / name
     place.mkdir(parents=True, exist_ok=True)
     decoder, wanted, counts = msgspec.json.Decoder(Row), set(names), {}
     for part in ("train.jsonl", "validation.jsonl"):
-        lines = (export or EXPORT).joinpath(part).read_bytes().splitlines(keepends=True)
+        lines = EXPORT.joinpath(part).read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if decoder.decode(line).night in wanted]
         write_atomically(place / part, b"".join(kept))
         counts[part] = len(kept)
     if not counts["train.jsonl"]:
-        raise DataError(
-            f"{export or EXPORT} has no training row of {', '.join(names)}; see data/quality_report.json for why"
-        )
-    return TrainingData(str(place), tuple(names), counts["train.jsonl"])
+        raise DataError(f"{EXPORT} has no training row of {', '.join(names)}; see data/quality_report.json for why")
+    return TrainingData(str(place), tuple(names), lock, counts["train.jsonl"])
 
 
 def _is_here(night: str) -> bool:
     return (ROLLOUTS / night).is_dir() or ROLLOUTS.joinpath(f"{night}.dvc").is_file()
 
 
-def _build(tonight: Tonight, step: str, names: tuple[str, ...]) -> None:
-    report: dict[str, Any] = tonight.night.once(
-        step,
-        lambda: run_build(list(names), scale=tonight.scale.name, seed=tonight.seed, as_of=tonight.night.begun[:10]),
-    )
-    tonight.run.metrics({f"data/{name}": value for name, value in report.get("metrics", {}).items()})
-    if report.get("lock_hash"):
-        tonight.run.tags({"ratchet.dvc_lock": report["lock_hash"]})
+def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | None = None) -> str:
+    """Run the build over those nights and log its figures; the hash of its lock."""
+    how = {"scale": tonight.scale.name, "seed": tonight.seed, "as_of": tonight.night.begun[:10], "baseline": baseline}
+    report: dict[str, Any] = tonight.night.once(step, lambda: run_build(list(names), **how))
+    with tonight.run.child(step, {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}) as run:
+        run.params({"nights": " ".join(names)})
+        run.metrics({f"data/{name}": value for name, value in report["metrics"].items()})
+        run.metrics({"cost/build_seconds": report["seconds"]})
+    lock: str = report["lock_hash"]
+    return lock

@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from tasks.versions import add_night
-
 from components.environments.tasksets import load
 from components.protocol import Role
 from components.trajectories.store import read_folder
 from tasks.collect import play_and_seal
 from tasks.home import folder
 from tasks.registry import Model
+from tasks.versions import add_night
 
 from .choice import draw, fresh
 from .scale import Play
@@ -65,11 +64,15 @@ def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, ta
 
     report = tonight.night.once(f"collect {title}", work)
     counted = max(report["episodes"] - report["infrastructure_failures"], 1)
-    tonight.run.metrics(
-        {
-            f"data/{title}_episodes": report["episodes"],
-            f"data/{title}_success": report["successes"] / counted,
-            f"sandbox/{title}_lost": report["infrastructure_failures"],
-            f"cost/{title}_seconds": report["seconds"],
-        }
-    )
+    with tonight.run.child(
+        f"collect {title}", {"ratchet.kind": "collection", "policy_version": report["policy_version"]}
+    ) as run:
+        run.metrics(
+            {
+                "data/episodes": report["episodes"],
+                "data/success": report["successes"] / counted,
+                "sandbox/lost_episodes": report["infrastructure_failures"],
+                "cost/collection_seconds": report["seconds"],
+            }
+        )
+        run.table("failures.json", {"cause": list(report["failures"]), "count": list(report["failures"].values())})

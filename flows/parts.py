@@ -1,6 +1,8 @@
 """The parts of a night by hand: what the single commands do. Nothing here needs a Prefect server."""
 
+import difflib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,13 @@ from components.environments.tasksets import load
 from components.evaluation.metrics import summary
 from components.evaluation.promotion import Decision, decide
 from components.protocol import ConfigurationError, Role
+from components.protocol.domain import PROFILES
+from components.rewards.config import RewardConfig
+from components.rewards.engine import EpisodeScore, reference_steps, score_all, score_file
+from components.rewards.params import load_section
 from components.rollouts.collect import Progress, collect
 from components.training.config import TrainConfig
-from components.trajectories.store import read_manifest
+from components.trajectories.store import read_folder, read_manifest
 from tasks.display import Display, Step
 from tasks.home import folder as local
 
@@ -126,22 +132,39 @@ def promote_version(version: int, why: str) -> str:
     return f"champion: version {now.version} ({now.policy_version}); before: {was}"
 
 
-def score_file(file: Path, domain: str) -> Iterator[dict[str, Any]]:
-    """One line a trajectory: totals, and each step with its rubric lines."""
-    from components.rewards.score import score_lines
+def score_path(path: Path, domain: str) -> Iterator[EpisodeScore]:
+    """The scores of a shard or of a folder of shards, by the parameters of `params.yaml` where it stands."""
+    known = sorted(profile.stem for profile in PROFILES.glob("*.json"))
+    if domain not in known:
+        close = difflib.get_close_matches(domain, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+        raise ConfigurationError(f"unknown domain '{domain}'; {hint}")
+    if not path.exists():
+        raise ConfigurationError(f"{path} is absent; give a JSONL file of trajectories or a folder of shards")
+    parameters = Path("params.yaml")
+    config = load_section(RewardConfig, parameters if parameters.is_file() else None, "score")
+    if path.is_dir():
+        yield from score_all(read_folder(path), reference_steps(read_folder(path)), config, domain)
+    else:
+        yield from score_file(path, domain, config)
 
-    yield from score_lines(file, domain)
+
+def build_nights(nights: list[str] | None, *, scale: str, seed: int, force: bool) -> dict[str, Any]:
+    """Run the data build, over those nights or over the inputs that stand; the BuildReport."""
+    from components import versioning
+
+    as_of = datetime.now(UTC).date().isoformat()
+    fix = (lambda: versioning.write_build(nights, as_of=as_of, scale=scale, seed=seed)) if nights else None
+    with Display() as display, display.step("build") as step:
+        report = versioning.build(fix, force=force, on_stage=lambda stage: step.update(remark=stage))
+    found: dict[str, Any] = msgspec.to_builtins(report)
+    return found
 
 
-def build_nights(nights: list[str] | None, *, scale: str, seed: int) -> dict[str, Any]:
-    """Run the data build over those nights; what it made."""
-    from tasks.versions import run_build
+def checkout_night(night: str, into: Path | None, remote: str | None) -> dict[str, Any]:
+    """Bring a night's data back; where it stands and the hashes that it was checked against."""
+    from components import versioning
 
-    return run_build(nights, scale=scale, seed=seed)
-
-
-def checkout_night(night: str) -> Iterator[str]:
-    """Bring a night's data back; what was brought, a line each."""
-    from tasks.versions import checkout
-
-    yield from checkout(night)
+    with Display() as display, display.step(f"check out {night}"):
+        found = versioning.checkout_night(night, into, remote=remote)
+    return {"night": found.night, "commit": found.commit, "place": str(found.place), "data": found.data}

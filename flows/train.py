@@ -16,7 +16,7 @@ def train_first(tonight: Tonight, data: TrainingData) -> Model:
     recipe = tonight.scale.cold_start
     config = recipe.job(tonight.training("cold-start"), data.train, data.validation, seed=tonight.seed)
     report = tonight.night.once("train cold start", lambda: train("train cold start", config))
-    return _registered(tonight, "cold-start", Path(report["checkpoint"]), data.nights, report)
+    return _registered(tonight, "cold-start", data, report)
 
 
 def train_pair(tonight: Tonight, champion: Model, data: TrainingData, old: TrainingData) -> tuple[Model, Model]:
@@ -34,21 +34,19 @@ def train_pair(tonight: Tonight, champion: Model, data: TrainingData, old: Train
 
     reports = tonight.night.once("train challenger and control", work)
     challenger, control = (
-        _registered(tonight, name, Path(reports[name]["checkpoint"]), sources[name].nights, reports[name])
-        for name in ("challenger", "control")
+        _registered(tonight, name, sources[name], reports[name]) for name in ("challenger", "control")
     )
     return challenger, control
 
 
-def _registered(
-    tonight: Tonight, name: str, checkpoint: Path, nights: tuple[str, ...], report: dict[str, Any]
-) -> Model:
-    """The checkpoint in the registry, linked to a run with its losses."""
+def _registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str, Any]) -> Model:
+    """The job's checkpoint in the registry, linked to a run with its losses."""
 
     def work() -> Model:
         with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
             _log(run, tonight.training(name), report)
-            return register(name, trained(checkpoint, nights), night=tonight.id, run_id=run.run_id)
+            model = trained(Path(report["checkpoint"]), data.nights, data.build)
+            return register(name, model, night=tonight.id, run_id=run.run_id)
 
     return tonight.night.once(f"register {name}", work, Model)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import emit, note, say, table
+from .terminal import emit, facts, say, table
 
 data = typer.Typer(no_args_is_help=True, help="Versioned nights.")
 
@@ -19,61 +19,70 @@ def add(app: typer.Typer) -> None:
 
 def build(
     nights: Annotated[
-        list[str] | None, typer.Argument(help="The nights to build from; default: those of the last build.")
+        list[str] | None, typer.Argument(help="The nights to build from; default: the inputs of the last build.")
     ] = None,
     scale: Annotated[str, typer.Option(help="The scale that stands in the build's record.")] = "smoke",
     seed: Annotated[int, typer.Option(help="The seed of splits and draws.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Repeat unchanged stages too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
 ) -> None:
-    """Rebuild the datasets from sealed nights: score, validate, rank, pair, export, gate. Unchanged stages are not repeated.
+    """Build the datasets from sealed nights: score, validate, rank, pair, export, gate. Unchanged stages are not repeated.
 
     Example: `ratchet build demonstrations-s0 2026-11-21-a1b2`
     """
     from flows.parts import build_nights
 
-    report = build_nights(nights or None, scale=scale, seed=seed)
+    report = build_nights(nights, scale=scale, seed=seed, force=force)
     if as_json:
         emit(report)
-    else:
-        for name, value in report.items():
-            say(f"{name}: {value}")
+        return
+    table(("stage", "", "seconds"), [(each["name"], each["state"], each["seconds"]) for each in report["stages"]])
+    facts({"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], **report["metrics"]})
 
 
 def score(
     file: Annotated[Path, typer.Argument(help="Trajectories, one JSON line each (a shard), or a folder of shards.")],
-    domain: Annotated[str, typer.Option(help="The domain's profile: coding, generic, or a JSON file.")] = "coding",
+    domain: Annotated[str, typer.Option(help="The domain's profile, such as coding or generic.")] = "coding",
     as_json: Annotated[bool, typer.Option("--json", help="One line a trajectory, with every step.")] = False,
 ) -> None:
     """Score trajectories by the rules of the process reward. A score that does not apply is null, not zero.
 
     Example: `ratchet score data/rollouts/2026-11-21-a1b2/shard-00000.jsonl --json`
     """
-    from flows.parts import score_file
+    from flows.parts import score_path
 
     rows = []
-    for line in score_file(file, domain):
+    for found in score_path(file, domain):
         if as_json:
-            emit(line)
+            emit(found)
         else:
-            rows.append(
-                (line["episode_id"], *(_short(line[name]) for name in ("total", "outcome", "process", "efficiency")))
-            )
-    if rows:
+            rows.append((found.episode_id, *map(_short, (found.total, found.outcome, found.process, found.efficiency))))
+    if not as_json:
         table(("episode", "total", "outcome", "process", "efficiency"), rows)
 
 
 @data.command("checkout")
-def checkout(night: Annotated[str, typer.Argument(help="A night's id: see `git tag -l 'night/*'`.")]) -> None:
-    """Bring a night's data back, hash for hash, without touching the work tree's own files.
+def checkout(
+    night: Annotated[str, typer.Argument(help="A night's id: see `git tag -l 'night/*'`.")],
+    into: Annotated[Path | None, typer.Option(help="A folder for it; default: in place, or data/nights/NIGHT.")] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="Path or URL of the DVC remote, instead of the configured one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Place and hashes as one JSON line.")] = False,
+) -> None:
+    """Bring a night's data back and check every hash. What stands in the work tree already is never overwritten.
 
     Example: `ratchet data checkout 2026-11-21-a1b2`
     """
     from flows.parts import checkout_night
 
-    note(f"fetching night {night}")
-    for line in checkout_night(night):
-        say(line)
+    found = checkout_night(night, into, remote)
+    if as_json:
+        emit(found)
+        return
+    table(("path", "hash"), found["data"].items())
+    say(f"night {night} ({found['commit'][:10]}) stands in {found['place']}")
 
 
-def _short(value: object) -> str | None:
-    return f"{value:.3f}" if isinstance(value, float | int) else None
+def _short(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3f}"

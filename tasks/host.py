@@ -1,6 +1,5 @@
 """What this machine has for a night, what it lacks, and what to do about it. Looks only; imports nothing heavy."""
 
-import configparser
 import importlib.metadata
 import os
 import shutil
@@ -11,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 
 import msgspec
+
+from components.protocol import ConfigurationError
 
 from .home import home
 from .servers import healthy, recorded
@@ -93,20 +94,13 @@ def _disk() -> Check:
 
 
 def _data_remote() -> Check:
-    config = configparser.ConfigParser()
+    from components.versioning.remote import configured, override
+
     try:
-        config.read([".dvc/config", ".dvc/config.local"])
-    except configparser.Error as error:
-        return Check(
-            "data remote", State.MISSING, f".dvc/config cannot be read: {error}", "restore .dvc/config from git"
-        )
-    name = config.get("core", "remote", fallback=None)
-    if name is None:
-        return Check(
-            "data remote", State.ABSENT, "none", "nights stay in this clone; add one: dvc remote add -d NAME URL"
-        )
-    url = next((config[section].get("url") for section in config.sections() if name in section), None)
-    return Check("data remote", State.OK, f"{name}: {url}")
+        found = override() or configured(Path())
+    except ConfigurationError as error:
+        return Check("data remote", State.ABSENT, "none", f"nights stay in this clone: {error}")
+    return Check("data remote", State.OK, found)
 
 
 def _docker() -> Check:

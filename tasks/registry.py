@@ -12,11 +12,13 @@ from .retries import AGAIN
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A checkpoint and where it comes from. `nights` are the sealed nights that it was trained on; `version` the registry's."""
+    """A checkpoint and where it comes from. `nights` are the sealed nights that it was trained on, `build` the hash of the lock
+    of the build that exported them, `version` the registry's number."""
 
     policy_version: str
     checkpoint: str
     nights: tuple[str, ...]
+    build: str | None = None
     version: int | None = None
 
     @property
@@ -25,9 +27,9 @@ class Model(msgspec.Struct, frozen=True):
         return f"transformers:{self.checkpoint}"
 
 
-def trained(checkpoint: Path, nights: tuple[str, ...]) -> Model:
+def trained(checkpoint: Path, nights: tuple[str, ...], build: str) -> Model:
     """The model that a training job left. Raises DataError for a checkpoint that is not whole."""
-    return Model(checkpoints.version(checkpoint), str(checkpoint), nights)
+    return Model(checkpoints.version(checkpoint), str(checkpoint), nights, build)
 
 
 @task(name="champion", cache_policy=NO_CACHE, **AGAIN)
@@ -46,7 +48,7 @@ def local(found: "models.ModelRef") -> Model:  # type: ignore[name-defined]  # n
     checkpoint = models.download(found.version, found.name)
     checkpoints.check(checkpoint)
     nights = tuple(night for night in found.tags.get("nights", "").split(",") if night)
-    return Model(found.policy_version, str(checkpoint), nights, found.version)
+    return Model(found.policy_version, str(checkpoint), nights, found.tags.get("build") or None, found.version)
 
 
 @task(name="register", task_run_name="register: {title}", cache_policy=NO_CACHE, **AGAIN)
@@ -56,7 +58,7 @@ def register(
     """Give a checkpoint a version in the registry; the same checkpoint registered again keeps the one that it has."""
     from components.tracking import models
 
-    tags = {"night": night, "role": title, "nights": ",".join(model.nights)}
+    tags = {"night": night, "role": title, "nights": ",".join(model.nights), "build": model.build or ""}
     found = models.register(
         Path(model.checkpoint), policy_version=model.policy_version, run_id=run_id, tags=tags, metrics=metrics
     )

@@ -1,13 +1,58 @@
-"""The data's versions: the build by DVC, sealed nights, tags. Placeholder until components.versioning stands."""
+"""The data's versions as steps: give a night to DVC, run the build, publish a night. All may be repeated."""
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 
-def add_night(night: str) -> None: ...
+from components import versioning
+from components.evaluation.promotion import read_decision
+from components.evaluation.report import summary_sentence
+
+from .display import display
+from .retries import AGAIN
 
 
-def run_build(nights: list[str] | None, *, scale: str, seed: int, as_of: str) -> dict[str, Any]: ...
+@task(name="add night", task_run_name="add night {night}", cache_policy=NO_CACHE, **AGAIN)
+def add_night(night: str) -> str:
+    """Give a sealed night to DVC; the hash of its folder."""
+    with display().step(f"version {night}") as step:
+        found = versioning.add_night(night)
+        step.update(remark=found)
+    return found
 
 
-def publish_night(night: str, decision: Path) -> dict[str, Any]: ...
+@task(name="build", cache_policy=NO_CACHE, **AGAIN)
+def run_build(nights: list[str], *, scale: str, seed: int, as_of: str, baseline: str | None = None) -> dict[str, Any]:
+    """Run the data build over those nights; the BuildReport as JSON values. Unchanged stages are not repeated."""
+    with display().step(f"build {nights[-1]}") as step:
+        report = versioning.build(
+            lambda: versioning.write_build(nights, as_of=as_of, scale=scale, seed=seed, baseline=baseline),
+            on_stage=lambda stage: step.update(remark=stage),
+        )
+        ran = sum(stage.state == "ran" for stage in report.stages)
+        step.update(remark=f"{ran} of {len(report.stages)} stages ran, {rows(report.metrics)}")
+    result: dict[str, Any] = msgspec.to_builtins(report)
+    return result
+
+
+def rows(metrics: dict[str, float]) -> str:
+    """How much was exported, in words."""
+    counted = [
+        (name.removesuffix("_train_rows"), value) for name, value in metrics.items() if name.endswith("_train_rows")
+    ]
+    return ", ".join(f"{value:.0f} {name}" for name, value in counted) or "nothing exported"
+
+
+@task(name="publish", task_run_name="publish {night}", cache_policy=NO_CACHE, **AGAIN)
+def publish_night(night: str, record: Path) -> dict[str, Any]:
+    """Send the data to the remote, and tag a commit of pointers, lock, parameters and decision; where it all is."""
+    with display().step("publish") as step:
+        content = record.read_bytes()
+        remote = versioning.push()
+        sentence = summary_sentence(read_decision(content))
+        commit = versioning.commit_night(night, msgspec.json.decode(content), f"Night {night}\n\n{sentence}")
+        step.update(remark=f"night/{night} ({commit[:10]}), data at {remote}")
+    return {"tag": f"night/{night}", "commit": commit, "remote": remote}

@@ -1,12 +1,13 @@
 """The flow over a world of fakes: every effect is recorded, and any of them may be the moment at which the process dies."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from components.environments.tasksets import load
+from components.environments import tasksets
 from components.protocol import DataError
 from components.rollouts.plan import plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
@@ -15,8 +16,10 @@ from flows import build, collect, evaluate, nightly, train
 from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import ROLLOUTS, Tonight
+from tasks import evaluate as comparing
 from tasks.registry import Model
-from tasks.versions import publish_night  # noqa: F401 - the contract that World stands in for
+
+load = cache(tasksets.load)
 
 
 class Killed(BaseException):
@@ -62,7 +65,10 @@ class World:
             self.happens(f"seal {target.name}")
             self.write(plan, target)
         self.plans[target.name] = plan
-        return {"episodes": 4, "successes": 2, "infrastructure_failures": 0, "seconds": 1.0}
+        return {"episodes": 4, "successes": 2, "infrastructure_failures": 0, "failures": {}} | {
+            "seconds": 1.0,
+            "policy_version": plan.policy,
+        }
 
     def submit_play(self, title, plan, folder):
         if not folder.exists():
@@ -97,7 +103,7 @@ class World:
         if f"add {night}" not in self.effects:
             self.happens(f"add {night}")
 
-    def run_build(self, nights, *, scale, seed, as_of):
+    def run_build(self, nights, *, scale, seed, as_of, baseline):
         self.happens(f"build {' '.join(nights)}")
         build.EXPORT.mkdir(parents=True, exist_ok=True)
         rows = b"".join(
@@ -105,7 +111,7 @@ class World:
         )
         for part in ("train.jsonl", "validation.jsonl"):
             (build.EXPORT / part).write_bytes(rows)
-        return {"metrics": {"sft_rows": 3 * len(nights)}, "lock_hash": "abc"}
+        return {"metrics": {"sft_rows": 3 * len(nights)}, "lock_hash": "-".join(nights), "seconds": 1.0}
 
     def train(self, title, config):
         name = {"cold-start": "first"}.get(config.output.name, config.output.name)
@@ -118,8 +124,8 @@ class World:
             "converged": True,
         }
 
-    def trained(self, checkpoint, nights):
-        return Model(f"{checkpoint.name}-v", str(checkpoint), nights)
+    def trained(self, checkpoint, nights, build):
+        return Model(f"{checkpoint.name}-v", str(checkpoint), nights, build)
 
     def register(self, title, model, **_):
         if model not in self.registry:
@@ -142,6 +148,8 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     made = World()
+    for module in (collect, evaluate, comparing):
+        monkeypatch.setattr(module, "load", load)
     monkeypatch.setattr(nightly, "find_champion", lambda: made.champion)
     monkeypatch.setattr(nightly, "promote", made.promote)
     monkeypatch.setattr(collect, "play_and_seal", made.play_and_seal)
@@ -289,7 +297,7 @@ def test_a_night_that_promoted_goes_on_with_the_champion_that_it_began_with(worl
     assert world.champion != first
     night, decision = run(seed=None)
     assert world.effects[-2:] == [f"promote {world.champion.version}", f"publish {night.id}"]
-    assert decision["champion"]["agent"]["policy_version"] == first.policy_version
+    assert decision["champion"]["agent"]["policy_version"] == "first"
 
 
 def test_an_export_without_rows_of_the_champions_nights_is_an_error(world):
@@ -298,7 +306,7 @@ def test_an_export_without_rows_of_the_champions_nights_is_an_error(world):
     for part in ("train.jsonl", "validation.jsonl"):
         (build.EXPORT / part).write_text('{"night": "another"}\n')
     with pytest.raises(DataError, match="no training row of demonstrations-s1"):
-        build.set_aside(Tonight(night, small_scale(), FakeRun()), "control", ("demonstrations-s1",))
+        build.set_aside(Tonight(night, small_scale(), FakeRun()), "control", ("demonstrations-s1",), "lock")
 
 
 def test_rollouts_lie_where_the_data_build_looks_for_them():
