@@ -15,11 +15,12 @@ def opening(messages: Iterable[Message]) -> list[ChatMessage]:
 def turn_messages(turn: Turn) -> list[ChatMessage]:
     """One assistant message, then one tool message per result.
 
-    Calls that could be parsed stand in `tool_calls`, and the text beside them in `content`; a reply whose
-    calls could not be parsed stands in `content` as it was written.
+    Calls that could be parsed stand in `tool_calls`; `content` holds the text beside them, and then
+    each call that could not be parsed, as it was written.
     """
     parsed = [call for call in turn.calls if call.parse_error is None]
-    message: ChatMessage = {"role": "assistant", "content": turn.text}
+    unreadable = "".join(call.raw for call in turn.calls if call.parse_error is not None)
+    message: ChatMessage = {"role": "assistant", "content": turn.text + unreadable}
     if parsed:
         message["tool_calls"] = [
             {
