@@ -1,0 +1,65 @@
+"""What findings mean for the build."""
+
+from typing import Any
+
+import msgspec
+
+from components.quality.verdict import Finding, judge_findings, report
+
+
+def finding(severity: str, *episodes: str, success: bool = False, **changes: Any) -> Finding:
+    name = changes.pop("name", f"{severity}_rule")
+    return Finding(
+        name,
+        "expect_something",
+        "column",
+        severity,
+        "it is wrong",
+        success,
+        len(episodes),
+        None,
+        tuple(episodes),
+        **changes,
+    )
+
+
+def test_a_critical_failure_stops_the_build_and_names_the_first_episodes() -> None:
+    verdict = judge_findings([finding("critical", "ep-1", "ep-2", "ep-3", "ep-4")], 100, 0.2)
+    assert verdict.stop == "expectation 'critical_rule' failed: it is wrong: ep-1, ep-2, ep-3 and 1 more"
+
+
+def test_a_warning_quarantines_and_lets_the_build_go_on() -> None:
+    verdict = judge_findings([finding("warning", "ep-2", "ep-1")], 100, 0.2)
+    assert verdict.stop is None
+    assert [(row.episode_id, row.expectation) for row in verdict.quarantine] == [
+        ("ep-1", "warning_rule"),
+        ("ep-2", "warning_rule"),
+    ]
+
+
+def test_information_neither_stops_nor_quarantines() -> None:
+    verdict = judge_findings([finding("info", "ep-1")], 100, 0.2)
+    assert (verdict.stop, verdict.quarantine) == (None, ())
+
+
+def test_a_quarantine_of_too_many_stops_the_build() -> None:
+    findings = [finding("warning", *(f"ep-{i}" for i in range(30)))]
+    assert judge_findings(findings, 100, 0.3).stop is None
+    stop = judge_findings(findings, 100, 0.29).stop
+    assert stop is not None and "30 of 100" in stop and "warning_rule" in stop
+
+
+def test_an_episode_that_fails_twice_counts_once() -> None:
+    findings = [finding("warning", "ep-1", name="a"), finding("warning", "ep-1", name="b")]
+    verdict = judge_findings(findings, 5, 0.2)
+    assert verdict.stop is None
+    assert report(verdict)["quarantined"] == 1
+
+
+def test_the_report_has_the_same_bytes_for_the_same_verdict() -> None:
+    def encoded() -> bytes:
+        verdict = judge_findings([finding("warning", "ep-1"), finding("info", success=True)], 10, 0.2)
+        return msgspec.json.encode(report(verdict))
+
+    assert encoded() == encoded()
+    assert msgspec.json.decode(encoded())["failed"] == {"critical": 0, "warning": 1, "info": 0}
