@@ -126,7 +126,7 @@ class TestMessages:
 
     def test_parsed_calls_are_tool_calls_with_arguments_as_a_dict(self, episode):
         message = chat(episode())[2]
-        assert message["content"] == "I look."
+        assert message["content"] == "I look.<tool_call>{"  # the unreadable call stays as it was written
         assert [call["function"]["name"] for call in message["tool_calls"]] == ["read_file"]
         assert message["tool_calls"][0]["function"]["arguments"]["path"] == "price.py"
 
