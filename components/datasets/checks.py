@@ -130,7 +130,8 @@ def _content(
     found = []
     if name == "sft":
         found += [f"{row['episode_id']} has no assistant message" for row in rows if not _speaks(row["messages"])]
-        found += [f"{row['episode_id']} was not accepted" for row in rows if not ranked[row["episode_id"]].accepted]
+        refused = {episode for episode, origin in ranked.items() if not origin.accepted}
+        found += [f"{row['episode_id']} was not accepted" for row in rows if row["episode_id"] in refused]
         if on_policy_only:
             found += [f"{row['episode_id']} is a demonstration" for row in rows if row["source"] != "on_policy"]
     if name == "dpo":

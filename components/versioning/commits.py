@@ -29,61 +29,59 @@ def commit_night(night: str, decision: dict[str, Any], message: str, *, root: Pa
     """
     if not NAME.fullmatch(night):
         raise ConfigurationError(f"'{night}' cannot name a night; use letters, digits, '.', '_' and '-'")
-    path = root / DECISIONS / f"{night}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    encoded = msgspec.json.encode(decision, order="sorted")
-    write_atomically(path, msgspec.json.format(encoded, indent=2) + b"\n")
-    files = _files(night, root)
+    record = msgspec.json.format(msgspec.json.encode(decision, order="sorted"), indent=2) + b"\n"
+    files = _files(night, root) | {DECISIONS / f"{night}.json": record}
     head, known = commit_of("HEAD", root), commit_of(f"refs/tags/{TAG}{night}", root)
     if known is not None:
-        return _same(night, known, files, root)
-    tree = _tree(files, head, root)
+        _same(night, known, files, root)
+        return known
     parents = ["-p", head] if head else []
     text = f"{message}\n\n{_trailer(head, root)}"
+    tree = _tree(files, head, root)
     commit = git("commit-tree", tree, *parents, root=root, env=_identity(root), data=text.encode())
     git("update-ref", f"refs/tags/{TAG}{night}", commit, "", root=root)
+    (root / DECISIONS).mkdir(parents=True, exist_ok=True)
+    write_atomically(root / DECISIONS / f"{night}.json", record)
     return commit
 
 
-def _files(night: str, root: Path) -> list[Path]:
-    """What a night's commit holds. Raises DataError where one of them is missing."""
+def _files(night: str, root: Path) -> dict[Path, bytes]:
+    """What a night's commit holds, its decision apart. Raises DataError where a file is missing."""
     nights = read_build(root).nights
-    pointers = [pointer_of(each) for each in dict.fromkeys([*nights, night])]
-    own = pointer_of(night)
-    files = [each for each in pointers if each != own or (root / own).is_file() or night in nights]
-    files += [Path("dvc.yaml"), Path("dvc.lock"), Path("params.yaml"), BUILD, DECISIONS / f"{night}.json"]
-    for each in files:
+    wanted = [pointer_of(each) for each in nights]
+    if night not in nights and (root / pointer_of(night)).is_file():
+        wanted.append(pointer_of(night))
+    wanted += [Path("dvc.yaml"), Path("dvc.lock"), Path("params.yaml"), BUILD]
+    for each in wanted:
         if not (root / each).is_file():
             raise DataError(f"{each} is absent: build before the night is committed (`ratchet build`)")
-    return files
+    return {each: (root / each).read_bytes() for each in wanted}
 
 
-def _tree(files: list[Path], head: str | None, root: Path) -> str:
-    """The tree of HEAD with those files as they stand in the work tree."""
+def _tree(files: dict[Path, bytes], head: str | None, root: Path) -> str:
+    """The tree of HEAD with those files in it."""
     prefix = git("rev-parse", "--show-prefix", root=root)
     with tempfile.TemporaryDirectory() as folder:
         env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         git("read-tree", head or "--empty", root=root, env=env)
-        for each in files:
-            git(
-                "update-index", "--add", "--cacheinfo", f"100644,{_blob(each, root)},{prefix}{each}", root=root, env=env
-            )
+        for path, content in files.items():
+            entry = f"100644,{_blob(content, root)},{prefix}{path.as_posix()}"
+            git("update-index", "--add", "--cacheinfo", entry, root=root, env=env)
         return git("write-tree", root=root, env=env)
 
 
-def _blob(path: Path, root: Path) -> str:
-    return git("hash-object", "-w", "--no-filters", "--", str(path), root=root)
+def _blob(content: bytes, root: Path) -> str:
+    return git("hash-object", "-w", "--stdin", root=root, data=content)
 
 
-def _same(night: str, commit: str, files: list[Path], root: Path) -> str:
-    """The commit that the night has, if these are its files."""
+def _same(night: str, commit: str, files: dict[Path, bytes], root: Path) -> None:
+    """Raises ConfigurationError where the night's commit has other files than these."""
     prefix = git("rev-parse", "--show-prefix", root=root)
-    for each in files:
-        if git("rev-parse", "--quiet", f"{commit}:{prefix}{each}", root=root) != _blob(each, root):
+    for path, content in files.items():
+        if git("rev-parse", "--quiet", f"{commit}:{prefix}{path.as_posix()}", root=root) != _blob(content, root):
             raise ConfigurationError(
-                f"night {night} is tagged already with another {each}; a night is committed once: choose another name"
+                f"night {night} is tagged already with another {path}; a night is committed once: choose another name"
             )
-    return commit
 
 
 def _trailer(head: str | None, root: Path) -> str:

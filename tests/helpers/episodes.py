@@ -88,7 +88,9 @@ def write_night(folder: Path, episodes: Sequence[Trajectory], shard: int = 250) 
 def night_of(tasks: int, attempts: int, *, version: str = "weights-1", day: str = "2026-11-20") -> list[Trajectory]:
     """A plausible night: of each task's attempts some succeed; the share differs from task to task."""
     return [
-        make_episode(f"repair/train-{task:04d}", attempt, success=(task * 7 + attempt * 3) % 5 < 2, version=version, day=day)
+        make_episode(
+            f"repair/train-{task:04d}", attempt, success=(task * 7 + attempt * 3) % 5 < 2, version=version, day=day
+        )
         for task in range(tasks)
         for attempt in range(attempts)
     ]

@@ -1,0 +1,134 @@
+"""What a build says of its stages, what it forgets, and what it asks for. Without DVC."""
+
+from pathlib import Path
+
+import pytest
+
+from components.protocol import ConfigurationError, DataError
+from components.versioning import Inputs, build, read_build, write_build
+from components.versioning.build_file import write_values
+from components.versioning.builds import StageRun, Watch
+from components.versioning.dvc import explain
+from components.versioning.place import only_build
+from components.versioning.rescue import keep, prune, without_stages
+
+LOCK = """schema: '2.0'
+stages:
+  rank:
+    cmd: python -m rank
+    outs:
+    - path: data/ranked.parquet
+      md5: 1
+  score@old:
+    cmd: python -m score
+      --out data/scores/old.parquet
+    outs:
+    - path: data/scores/old.parquet
+      md5: 2
+  score@new.1:
+    cmd: python -m score
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RATCHET_HOME", raising=False)
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    return tmp_path
+
+
+def inputs(*nights: str, as_of: str = "2026-11-21") -> Inputs:
+    return Inputs(nights, as_of=as_of, scale="smoke", seed=3)
+
+
+def test_stages_that_ran_were_cached_or_unchanged_are_told_apart() -> None:
+    clock = iter(range(100))
+    said: list[str] = []
+    watch = Watch(said.append, clock=lambda: float(next(clock)))
+    for line in (
+        "'data/rollouts/n1.dvc' didn't change, skipping",
+        "Stage 'score@n1' didn't change, skipping",
+        "Stage 'score@n2' is cached - skipping run, checking out outputs",
+        "Running stage 'validate':",
+        "> python -m components.quality.validate",
+        "Running stage 'rank':",
+    ):
+        watch.line(line)
+    watch.end()
+    assert watch.stages == [
+        StageRun("score@n1", "unchanged", 0.0),
+        StageRun("score@n2", "cached", 0.0),
+        StageRun("validate", "ran", 1.0),
+        StageRun("rank", "ran", 1.0),
+    ]
+    assert said == ["validate", "rank"]
+
+
+def test_a_failure_is_told_in_the_stages_own_words() -> None:
+    lines = ["Running stage 'rank':", "error: ranked.parquet is absent", "ERROR: failed to reproduce 'rank'"]
+    assert explain(lines) == "ranked.parquet is absent"
+    assert explain(lines[:1] + lines[2:]) == "failed to reproduce 'rank'"
+    assert explain([]) == "it said nothing"
+
+
+def test_the_lock_forgets_only_nights_that_are_no_part_of_the_build() -> None:
+    assert without_stages(LOCK, {"score@old", "score@new.1"}) == LOCK
+    pruned = without_stages(LOCK, {"score@new.1"})
+    assert "old" not in pruned
+    assert pruned == LOCK[: LOCK.index("  score@old:")] + LOCK[LOCK.index("  score@new.1:") :]
+
+
+def test_tables_of_other_nights_leave_the_folder_of_scores(project: Path) -> None:
+    (project / "data/scores").mkdir(parents=True)
+    for name in ("old.parquet", "new.parquet"):
+        (project / "data/scores" / name).write_text("x")
+    prune(project, ["new"])
+    assert [path.name for path in (project / "data/scores").iterdir()] == ["new.parquet"]
+
+
+def test_the_state_before_a_killed_build_is_what_a_later_failure_restores(project: Path) -> None:
+    (project / "dvc.lock").write_text("good")
+    keep(project)
+    (project / "dvc.lock").write_text("half")  # killed here: nothing was forgotten
+    keep(project)
+    assert (project / ".ratchet/build/before/dvc.lock").read_text() == "good"
+
+
+def test_the_build_file_says_everything_twice_rather_than_by_reference(project: Path) -> None:
+    built = write_values(inputs("n1", "n.2"), {"n1": "a.dir", "n.2": "b.dir"}, project)
+    assert read_build(project) == built
+    text = (project / "data/build.yaml").read_text()
+    assert "&" not in text and "*" not in text
+    assert built.files["scores"] == ["data/scores/n1.parquet", "data/scores/n.2.parquet"]
+    assert "as_of: '2026-11-21'" in text  # a string: YAML would make it a date
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (inputs("../etc"), "'../etc' cannot name a night"),
+        (inputs("n1", "n1"), "listed twice"),
+        (inputs(as_of="today"), "as_of 'today' is not a day"),
+    ],
+)
+def test_inputs_that_cannot_be_are_refused(project: Path, wanted: Inputs, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        write_build(wanted, root=project)
+    assert not (project / "data/build.yaml").exists()
+
+
+def test_a_night_that_was_never_sealed_is_one_clear_line(project: Path) -> None:
+    with pytest.raises(DataError, match=r"data/rollouts/n1 holds no sealed night; collect it first"):
+        write_build(inputs("n1"), root=project)
+
+
+def test_a_build_of_nothing_says_what_to_do(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match="nothing was built here yet; run `ratchet night`"):
+        build(root=project)
+    with pytest.raises(DataError, match="lists no night"):
+        build(inputs(), root=project)
+
+
+def test_two_builds_at_once_are_refused(project: Path) -> None:
+    with only_build(project), pytest.raises(ConfigurationError, match="another data build runs"):
+        build(root=project)

@@ -1,0 +1,38 @@
+"""DVC's hashes, computed without DVC. The figures of the folder were made by `dvc add` (3.67)."""
+
+import hashlib
+from pathlib import Path
+
+from components.versioning.hashes import md5_of, outputs_of, pointed, read_lock
+
+
+def test_a_file_has_the_md5_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc" * 1_000_000)
+    assert md5_of(path) == hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def test_a_folder_has_the_hash_that_dvc_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("ho\n")
+    assert md5_of(tmp_path) == "eddaa661023b94220f519a1c8d431279.dir"
+
+
+def test_a_name_or_a_byte_changes_a_folders_hash(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/x").write_text("ho\n")
+    first = md5_of(tmp_path)
+    (tmp_path / "sub/x").rename(tmp_path / "sub/y")
+    second = md5_of(tmp_path)
+    (tmp_path / "sub/y").write_text("hi\n")
+    assert len({first, second, md5_of(tmp_path)}) == 3
+
+
+def test_what_is_absent_has_no_hash(tmp_path: Path) -> None:
+    assert md5_of(tmp_path / "absent") is None
+    assert outputs_of(read_lock(tmp_path / "dvc.lock")) == {}
+
+
+def test_a_pointer_names_the_path_beside_it(tmp_path: Path) -> None:
+    pointer = tmp_path / "n1.dvc"
+    pointer.write_text("outs:\n- md5: abc.dir\n  size: 1\n  path: n1\n")
+    assert pointed(pointer) == (tmp_path / "n1", "abc.dir")
