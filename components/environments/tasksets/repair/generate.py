@@ -10,7 +10,7 @@ from .instance import Instance, draw_constants, draw_names, draw_wrong, write
 from .library import AUDIT, KNOWN
 from .program import Fault, Program
 
-COUNTS = {Role.TRAIN: 1600, Role.PROMOTE: 200, Role.AUDIT: 72, Role.RESERVE: 200}
+COUNTS = {Role.TRAIN: 2400, Role.PROMOTE: 200, Role.AUDIT: 72, Role.RESERVE: 200}
 DRAWS = 2000
 
 

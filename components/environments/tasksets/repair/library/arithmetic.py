@@ -78,7 +78,6 @@ ARITHMETIC = (
     part("-", "+"),
     twice("-", "*"),
     twice("+", "//"),
-    twice("*", "%"),
     helper("diff", "-", "*"),
     helper("diff", "-", "+"),
     helper("rest", "%", "*", "divisor"),

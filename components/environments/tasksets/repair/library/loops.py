@@ -69,7 +69,6 @@ def indexed(name: str, place: str, said: str, last: str) -> Program:
 LOOPS = (
     series("to", "A + 1", "*", "+"),
     series("below", "A", "+", "-"),
-    series("one_to", "1, A + 1", "-", "+"),
     series("one_below", "1, A", "*", "-", audit=True),
     chosen("above", ">", "x", "the sum of each x", "+"),
     chosen("below", "<", "x", "the sum of each x", "-"),
@@ -77,7 +76,6 @@ LOOPS = (
     chosen("most", "<=", "1", "the count of each x", "+"),
     kept("above", "+", ">"),
     kept("most", "-", "<="),
-    kept("unequal", "*", "!="),
     kept("least", "-", ">=", audit=True),
     span("sum", "B", "B + 1", "to below", "+"),
     span("sum", "B + 1", "B", "to", "*"),
@@ -87,22 +85,4 @@ LOOPS = (
     sliced("last", "-{B|one:(B + 1)|(B - 1)}:", "the last B items of A", "-", audit=True),
     indexed("one", "{B - 1|one:B}", "1", "+"),
     indexed("zero", "{B|one:B - 1|B + 1}", "0", "*"),
-    Program(
-        "paired",
-        ("numbers", "numbers"),
-        "return the list of x minus y plus K for each pair x of A, y of B",
-        f"def F(A, B):\n    return [x {op('-')} y {op('+')} K for x, y in zip({{A, B|swap:B, A}})]\n",
-    ),
-    Program(
-        "paired_sum",
-        ("numbers", "numbers"),
-        "return the sum of x times K minus y for each pair x of A, y of B",
-        f"def F(A, B):\n    return sum(x * K {op('-')} y for x, y in zip({{A, B|swap:B, A}}))\n",
-    ),
-    Program(
-        "placed",
-        ("numbers",),
-        "return the sum of each x in A times its place counted from 1, then plus K",
-        f"def F(A):\n    return sum(i {op('*')} x for i, x in enumerate(A, {{1|one:0|2}})) {op('+')} K\n",
-    ),
 )
