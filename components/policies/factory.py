@@ -27,13 +27,11 @@ def make_policy(
         return policy
     kind, _, place = name.partition(":")
     if kind == "transformers" and place:
-        import torch
-
         from .transformers import TransformersPolicy
 
-        if threads:
-            torch.set_num_threads(threads)
-        return TransformersPolicy(Path(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens)
+        return TransformersPolicy(
+            Path(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, threads=threads
+        )
     raise ConfigurationError(f"unknown policy '{name}'; use {', '.join(SCRIPTED)} or transformers:<checkpoint folder>")
 
 

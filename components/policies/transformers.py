@@ -1,4 +1,9 @@
-"""A policy over a local checkpoint: one batched `generate` call answers the pending turns of all running episodes."""
+"""A policy over a local checkpoint: one batched `generate` call answers the pending turns of all running episodes.
+
+Each row of the batch has a random stream of its own, by the Gumbel-max trick: adding Gumbel noise to log-probabilities and
+taking the largest draws exactly from the distribution (Gumbel 1954; Maddison et al. 2014), so that what an episode
+draws depends on its seed and turn and not on its neighbours.
+"""
 
 import hashlib
 import time
@@ -7,14 +12,54 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
 from components.protocol import DataError, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
 
 from .chat import encode
 from .checkpoints import version
 from .parsing import CLOSE, parse_calls
-from .sampling import SeededSampler
+
+CHUNK = 1 << 14
+"""How many random numbers a row draws at a time."""
+
+
+class SeededSampler(LogitsProcessor):  # type: ignore[misc]
+    """Turns scores into perturbed scores, of which greedy search takes the largest; keeps the log-probabilities.
+
+    `logprobs` after `generate`: a list of float32 tensors (B, V), natural logarithm, one per new token, at `temperature`
+    and before `top_p` cuts the tail.
+    """
+
+    def __init__(self, seeds: Sequence[int], temperature: float, top_p: float = 1.0) -> None:
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.temperature = temperature
+        self.top_p = top_p
+        self.logprobs: list[torch.Tensor] = []
+        self._noise: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (B, V) to perturbed scores (B, V)."""
+        logprobs = torch.log_softmax(scores.float() / max(self.temperature, 1e-6), dim=-1)
+        self.logprobs.append(logprobs)
+        if self.temperature == 0:
+            return logprobs
+        return self._truncate(logprobs) + self._next_noise(scores.shape[-1]).to(scores.device)
+
+    def _truncate(self, logprobs: torch.Tensor) -> torch.Tensor:
+        if self.top_p >= 1:
+            return logprobs
+        ordered, index = logprobs.sort(dim=-1, descending=True)
+        before = ordered.exp().cumsum(dim=-1) - ordered.exp()
+        return ordered.masked_fill(before >= self.top_p, -torch.inf).gather(-1, index.argsort(dim=-1))
+
+    def _next_noise(self, vocabulary: int) -> torch.Tensor:
+        """The next (B, V) of standard Gumbel noise; drawn some steps ahead, since a draw per row and step is slow."""
+        if not self._noise:
+            steps = max(1, CHUNK // vocabulary)
+            rows = [torch.empty(steps, vocabulary).exponential_(generator=each) for each in self.generators]
+            self._noise = list(torch.stack(rows, dim=1).log_().neg_().unbind(0))[::-1]
+        return self._noise.pop()
 
 
 class TransformersPolicy(Policy):
@@ -36,7 +81,10 @@ class TransformersPolicy(Policy):
         max_new_tokens: int = 96,
         max_prompt_tokens: int | None = None,
         device: str | None = None,
+        threads: int | None = None,
     ) -> None:
+        if threads:
+            torch.set_num_threads(threads)
         self.version = version(checkpoint)
         self.sampling = {"temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens}
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -78,7 +126,7 @@ class TransformersPolicy(Policy):
         ids = [self.tokenizer.eos_token_id, self.tokenizer.convert_tokens_to_ids(CLOSE)]
         return sorted({i for i in ids if i is not None and i != self.tokenizer.unk_token_id})
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _generate(self, prompts: list[list[int]], requests: list[PolicyRequest]) -> list[tuple[list[int], list[float]]]:
         """Sampled ids up to and with the stop, and the log-probability of each."""
         width = max(map(len, prompts))

@@ -176,7 +176,7 @@ def bfloat16(precision: str) -> bool:
 
     if precision == "auto":
         if torch.cuda.is_available():
-            return torch.cuda.is_bf16_supported()
+            return bool(torch.cuda.is_bf16_supported())
         return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     return precision == "bfloat16"
 

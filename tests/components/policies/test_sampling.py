@@ -4,8 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from components.policies.sampling import SeededSampler  # noqa: E402
-from components.policies.transformers import stream_seed  # noqa: E402
+from components.policies.transformers import SeededSampler, stream_seed  # noqa: E402
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
 
