@@ -174,7 +174,7 @@ class DockerSandbox(Sandbox):
     def _kill(self, api: Any, container: str) -> None:
         """Kill all that the agent runs; the container's own processes are another user's."""
         execution = api.exec_create(container, ["/bin/sh", "-c", "kill -s KILL -- -1"], user=AGENT)["Id"]
-        api.exec_start(execution)
+        converse(api.exec_start(execution, socket=True), None, GUARD_SECONDS, MIB)
 
     def read(self, path: str) -> bytes:
         """See Sandbox.read. Symbolic links are refused."""

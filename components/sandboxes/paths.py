@@ -41,8 +41,8 @@ def read_beneath(root: Path, relative: str) -> bytes:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
         raise _explained(relative, error) from error
+    _demand_regular(descriptor, relative)
     with os.fdopen(descriptor, "rb") as file:
-        _demand_regular(descriptor, relative)
         return file.read()
 
 
@@ -52,8 +52,8 @@ def write_beneath(root: Path, relative: str, data: bytes, owner: int | None = No
     try:
         with _folder(root, relative, make=True, owner=owner) as (folder, name):
             descriptor = os.open(name, flags, 0o644, dir_fd=folder)
+        _demand_regular(descriptor, relative)
         with os.fdopen(descriptor, "wb") as file:
-            _demand_regular(descriptor, relative)
             file.truncate()
             file.write(data)
             if owner is not None:
@@ -91,8 +91,10 @@ def _enter(here: int, part: str, make: bool, owner: int | None) -> int:
 
 
 def _demand_regular(descriptor: int, relative: str) -> None:
+    """Close the descriptor and raise SandboxFileError when it is of a folder, a pipe, a socket or a device."""
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
+        os.close(descriptor)
         raise SandboxFileError(f"{relative} {'is a folder' if stat.S_ISDIR(mode) else 'is not a regular file'}")
 
 

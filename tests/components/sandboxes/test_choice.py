@@ -1,0 +1,73 @@
+import os
+import subprocess
+import time
+
+import pytest
+
+from components.protocol import ConfigurationError, SandboxUnavailable
+from components.sandboxes import SandboxConfig, engine, factory, make_sandbox, resolve
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    factory._engine_has.cache_clear()
+    engine._client.cache_clear()
+    yield
+    factory._engine_has.cache_clear()
+    engine._client.cache_clear()
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigurationError, match="did you mean 'memory_mb'"):
+        SandboxConfig.load({"memory": 12})
+
+
+def test_auto_is_local_at_once_where_there_is_no_engine(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    begin = time.perf_counter()
+    assert resolve("auto") == "local"
+    assert time.perf_counter() - begin < 0.1
+    assert make_sandbox().backend == "local"
+
+
+def test_auto_does_not_wait_for_an_engine_that_is_silent(monkeypatch, tmp_path):
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(f"{tmp_path}/s")
+        silent.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
+        begin = time.perf_counter()
+        assert resolve("auto") == "local"
+        assert time.perf_counter() - begin < 8  # one second, and the import of the SDK
+
+
+def test_what_is_asked_for_by_name_is_given():
+    assert (resolve("docker"), resolve("local")) == ("docker", "local")
+    assert make_sandbox(SandboxConfig(backend="docker")).backend == "docker"
+
+
+def test_an_unknown_back_end_is_refused():
+    with pytest.raises(ConfigurationError, match="podman"):
+        resolve("podman")
+
+
+def test_without_an_engine_docker_is_unavailable_in_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    with pytest.raises(SandboxUnavailable) as caught:
+        make_sandbox(SandboxConfig(backend="docker")).start()
+    assert "\n" not in str(caught.value)
+    assert "dockerd" in str(caught.value)
+
+
+def test_an_owner_is_dead_only_when_it_is_known_to_be():
+    mine = engine.owner()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    place, pid, started = mine.rsplit("/", 2)
+    assert pid == str(os.getpid())
+    assert not engine.is_dead(mine)
+    assert engine.is_dead(f"{place}/{ended.pid}/{started}")
+    assert engine.is_dead(f"{place}/{pid}/1")  # the id was given to another process
+    assert not engine.is_dead(f"another-boot/1/{ended.pid}/{started}")
+    assert not engine.is_dead("")

@@ -1,0 +1,204 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from components.protocol import CommandFailure, SandboxUnavailable
+from components.sandboxes import SandboxConfig
+from components.sandboxes import isolation as isolation_module
+from components.sandboxes.isolation import Isolation, isolation, remove
+from components.sandboxes.launcher import launcher
+from components.sandboxes.local import LocalSandbox
+
+jailed = pytest.mark.skipif("not isolation().jailed", reason="this kernel allows no jail")
+
+
+@pytest.fixture
+def sandbox():
+    with LocalSandbox(SandboxConfig(backend="local", memory_mb=256, pids=16, workspace_mb=1)) as made:
+        yield made
+
+
+def _alive(marker):
+    """The command lines on this machine that hold `marker`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line:
+            found.append(line)
+    return found
+
+
+def _wait_until(true, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_reading_and_writing_start_no_process(sandbox, monkeypatch):
+    monkeypatch.setattr(launcher(), "launch", None)
+    sandbox.write("a/b", b"content")
+    assert sandbox.read("a/b") == b"content"
+
+
+def test_a_command_cannot_have_more_memory_than_allowed(sandbox):
+    result = sandbox.run(["python3", "-c", "bytearray(400 * 2**20)"])
+    assert result.exit_code == 1
+    assert b"MemoryError" in result.stderr
+
+
+def test_a_command_cannot_write_a_file_larger_than_allowed(sandbox):
+    result = sandbox.run("head -c 3000000 /dev/zero > large; echo $?; wc -c < large")
+    assert result.stdout_text.split() == ["153", str(1 << 20)]
+
+
+def test_a_fork_bomb_stops_at_the_limit_and_is_killed_at_the_end(sandbox):
+    if not isolation().has_users:
+        pytest.skip("without a user namespace there is no limit on processes of one sandbox")
+    result = sandbox.run("for i in $(seq 40); do sleep 985 & done; wait", timeout=5)
+    assert result.exit_code != 0
+    assert _alive("985") == []
+
+
+def test_a_core_is_never_dumped_and_the_processor_is_not_spun_for_long(sandbox):
+    limits = sandbox.run("ulimit -c; ulimit -t", timeout=3).stdout_text.split()
+    assert limits == ["0", "4"]
+
+
+@jailed
+def test_the_hosts_files_are_out_of_sight(sandbox, tmp_path):
+    (tmp_path / "secret").write_text("of the host")
+    tmp_path.chmod(0o777)
+    assert sandbox.run(["cat", str(tmp_path / "secret")]).exit_code == 1
+    assert sandbox.run("ls /root /home /etc/shadow /var").stdout == b""
+    assert sandbox.run("touch /usr/x /x /etc/x").exit_code == 1
+
+
+@jailed
+def test_other_processes_are_out_of_sight_and_capabilities_are_gone(sandbox):
+    seen = sandbox.run("ls -d /proc/[0-9]* | wc -l; grep CapEff /proc/self/status; grep NoNewPrivs /proc/self/status")
+    count, _, capabilities, _, privileges = seen.stdout_text.split()
+    assert int(count) < 8
+    assert int(capabilities, 16) == 0
+    assert privileges == "1"
+
+
+@jailed
+def test_a_command_cannot_make_a_user_namespace_to_gain_capabilities(sandbox):
+    assert sandbox.run(["unshare", "--user", "true"]).exit_code == 1
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+def test_every_isolation_that_this_machine_allows_keeps_the_contract(level, monkeypatch):
+    try:
+        assert isolation_module._works(level)
+    except (SandboxUnavailable, CommandFailure):
+        pytest.skip(f"this machine does not allow {level}")
+    monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    with LocalSandbox() as sandbox:
+        sandbox.write("file", b"content")
+        result = sandbox.run("cat file; echo more > other; (setsid sleep 984 &); env", timeout=5)
+        assert result.exit_code == 0
+        assert result.stdout.startswith(b"content")
+        assert sandbox.read("other") == b"more\n"
+        assert _alive("984") == []
+
+
+def test_isolation_falls_back_to_limits_where_the_kernel_refuses(monkeypatch):
+    def refuse(level):
+        if level is not Isolation.LIMITS:
+            raise SandboxUnavailable("not permitted")
+        return True
+
+    monkeypatch.setattr(isolation_module, "_works", refuse)
+    assert isolation.__wrapped__() is Isolation.LIMITS
+
+
+def test_stop_kills_a_command_that_is_running(sandbox):
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(sandbox.run("sleep 983", timeout=60)))
+    thread.start()
+    assert _wait_until(lambda: _alive("983"))
+    sandbox.stop()
+    thread.join(10)
+    assert ended[0].exit_code == 137
+    assert _alive("983") == []
+
+
+def test_stop_removes_what_a_command_has_locked_or_nested(sandbox):
+    sandbox.run("mkdir closed && touch closed/file && chmod 0 closed")
+    sandbox.run(["python3", "-c", "import os\nfor _ in range(1100): os.mkdir('d'); os.chdir('d')"])
+    folder = sandbox._folder
+    sandbox.stop()
+    assert not folder.exists()
+
+
+def test_remove_of_nothing_is_no_failure(tmp_path):
+    remove(tmp_path / "absent")
+
+
+def test_many_threads_share_the_launcher():
+    outputs = {}
+
+    def work(number):
+        with LocalSandbox() as sandbox:
+            outputs[number] = sandbox.run(["echo", str(number)]).stdout
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert outputs == {number: f"{number}\n".encode() for number in range(12)}
+
+
+def test_a_launcher_that_died_is_replaced(sandbox):
+    os.kill(launcher()._process.pid, signal.SIGKILL)
+    launcher()._process.wait(10)
+    assert sandbox.run(["echo", "again"]).stdout == b"again\n"
+    with LocalSandbox() as another:
+        assert another.run(["echo", "also"]).stdout == b"also\n"
+
+
+def test_a_fork_of_the_owner_has_a_launcher_of_its_own(sandbox):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with LocalSandbox() as mine:
+            os.write(writer, mine.run(["echo", "forked"]).stdout)
+        launcher().close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(reader, 100) == b"forked\n"
+    assert sandbox.run(["echo", "parent"]).stdout == b"parent\n"
+
+
+OWNER = """
+import sys
+from components.sandboxes import SandboxConfig, make_sandbox
+sandbox = make_sandbox(SandboxConfig(backend="local"))
+sandbox.start()
+print(sandbox._folder, flush=True)
+sandbox.run("setsid sleep 982 & sleep 982", timeout=100)
+"""
+
+
+def test_kill_9_of_the_owners_group_leaves_neither_process_nor_folder():
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    folder = Path(owner.stdout.readline().strip())
+    assert _wait_until(lambda: len(_alive("sleep\x00982")) == 2)
+    os.killpg(owner.pid, signal.SIGKILL)
+    owner.wait(10)
+    assert _wait_until(lambda: not _alive("982"))
+    assert _wait_until(lambda: not folder.parent.exists())

@@ -1,0 +1,206 @@
+"""What the Docker sandbox promises against code that means harm: each ends as it should, and the host is left untouched."""
+
+import subprocess
+import sys
+import time
+from functools import cache
+
+import pytest
+
+from components.protocol import CommandTimeout, OutputLimitExceeded, SandboxUnavailable
+from components.sandboxes import SandboxConfig, engine, make_sandbox
+from components.sandboxes.config import IMAGE
+from components.sandboxes.docker import DockerSandbox
+
+MIB = 1 << 20
+CONFIG = SandboxConfig(backend="docker", memory_mb=128, pids=32, workspace_mb=16)
+
+
+@cache
+def _engine_is_here():
+    return engine.has_image(IMAGE, 5.0)
+
+
+def _require_engine():
+    if not _engine_is_here():
+        pytest.skip(f"no Docker engine answers that has {IMAGE}; .ci/run starts one")
+
+
+@pytest.fixture(autouse=True)
+def _host_is_left_untouched():
+    """After each test there is no container more than before."""
+    _require_engine()
+    before = _containers()
+    yield
+    assert _containers() <= before
+
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.xdist_group("docker")]
+
+
+def _containers():
+    found = engine.client(30.0).api.containers(all=True, filters={"label": f"{engine.LABEL}=1"})
+    return {each["Id"] for each in found if each["Labels"][engine.OWNER_LABEL] == engine.owner()}
+
+
+@pytest.fixture
+def sandbox():
+    with make_sandbox(CONFIG) as made:
+        yield made
+
+
+def _is_usable(sandbox):
+    return sandbox.run(["echo", "usable"]).stdout == b"usable\n"
+
+
+def test_the_container_is_hardened(sandbox):
+    found = engine.client(30.0).api.inspect_container(sandbox._id)
+    host = found["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges" in host["SecurityOpt"]
+    assert host["PidsLimit"] == 32
+    assert host["Memory"] == host["MemorySwap"] == 128 * MIB
+    assert host["NanoCpus"] == 10**9
+    assert host["ReadonlyRootfs"] and host["Init"]
+    assert not host["Privileged"] and not host["Binds"]
+    assert found["Config"]["User"] == "65534:65534"
+    assert sandbox.image_digest.startswith("sha256:")
+
+
+def test_there_is_no_network(sandbox):
+    assert sandbox.run("ls /sys/class/net").stdout == b"lo\n"
+    reach = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=3)"
+    result = sandbox.run(["python3", "-c", reach])
+    assert result.exit_code == 1
+    assert b"Network is unreachable" in result.stderr
+
+
+def test_there_are_no_capabilities_and_no_way_to_any(sandbox):
+    status = sandbox.run("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status").stdout_text.split()
+    assert [int(status[1], 16), int(status[3], 16), status[5]] == [0, 0, "1"]
+    assert sandbox.run("id -u").stdout == b"1000\n"
+    assert sandbox.run("touch /x || touch /usr/x || touch /etc/x").exit_code == 1
+
+
+def test_a_fork_bomb_is_held_and_killed(sandbox):
+    begin = time.monotonic()
+    with pytest.raises(CommandTimeout):
+        sandbox.run(["bash", "-c", "f() { f | f & f; }; f; sleep 60"], timeout=2, output_limit=64 * MIB)
+    assert time.monotonic() - begin < 15
+    assert _is_usable(sandbox)
+    assert int(sandbox.run("ls -d /proc/[0-9]* | wc -l").stdout) < 12
+
+
+def test_a_memory_bomb_is_killed(sandbox):
+    result = sandbox.run(["python3", "-c", "x = []\nwhile True: x.append(bytearray(2**20))"], timeout=60)
+    assert result.exit_code == 137
+    assert not result.timed_out
+    assert _is_usable(sandbox)
+
+
+def test_a_full_disk_is_the_commands_own(sandbox):
+    result = sandbox.run("head -c 100000000 /dev/zero > large; head -c 100000000 /dev/zero > /tmp/large; echo $?")
+    assert b"No space left on device" in result.stderr
+    assert int(sandbox.run("du -sm /workspace | cut -f1").stdout) <= 16
+    sandbox.run("rm large /tmp/large")
+    assert _is_usable(sandbox)
+
+
+def test_many_empty_files_fill_nothing_but_the_workspace(sandbox):
+    sandbox.run(["python3", "-c", "for n in range(10**7): open(str(n), 'w').close()"], timeout=120)
+    assert _is_usable(sandbox)
+
+
+def test_the_hosts_environment_and_files_are_not_there(sandbox, monkeypatch):
+    monkeypatch.setenv("A_SECRET_OF_THE_HOST", "swordfish")
+    seen = sandbox.run("env; cat /proc/*/environ 2>/dev/null; cat /etc/shadow; ls /root /home; ls /var/run/docker.sock")
+    assert b"swordfish" not in seen.stdout
+    names = {line.split("=")[0] for line in sandbox.run("env").stdout_text.splitlines()}
+    assert names <= {
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "LANG",
+        "PYTHONDONTWRITEBYTECODE",
+        "HOSTNAME",
+        "PWD",
+        "SHLVL",
+        "_",
+        "OLDPWD",
+    }
+
+
+def test_100_mb_of_output_are_cut_and_never_held(sandbox):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(OutputLimitExceeded) as caught:
+        sandbox.run("head -c 100000000 /dev/zero", timeout=60, output_limit=MIB)
+    assert len(caught.value.result.stdout) == MIB
+    assert caught.value.result.truncated
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 30 * MIB
+    assert _is_usable(sandbox)
+
+
+def test_an_endless_command_is_ended_inside_the_container(sandbox):
+    begin = time.monotonic()
+    with pytest.raises(CommandTimeout) as caught:
+        sandbox.run("trap '' TERM INT; (setsid sleep 981 &) ; while true; do :; done", timeout=1)
+    assert time.monotonic() - begin < 5  # before the guard outside would have acted
+    assert caught.value.result.timed_out
+    assert b"981" not in sandbox.run("cat /proc/[0-9]*/cmdline").stdout.replace(b"\0", b" ")
+
+
+def test_a_command_that_kills_its_own_limit_is_ended_from_outside(sandbox):
+    begin = time.monotonic()
+    escape = "setsid sh -c 'kill -9 $(pgrep timeout); kill -9 $PPID; while true; do echo; sleep 1; done' & sleep 1000"
+    result = None
+    try:
+        result = sandbox.run(escape, timeout=2)
+    except CommandTimeout as failure:
+        result = failure.result
+    assert result.exit_code != 0
+    assert time.monotonic() - begin < 15
+    assert _is_usable(sandbox)
+
+
+def test_a_container_whose_engine_lost_it_is_unavailable(sandbox):
+    engine.remove(sandbox._id, 30.0)
+    with pytest.raises(SandboxUnavailable) as caught:
+        sandbox.run("true")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_absent_image_is_unavailable_and_leaves_nothing():
+    made = DockerSandbox(CONFIG.model_copy(update={"image": "ratchet-no-such-image:latest"}))
+    with pytest.raises(SandboxUnavailable, match="build_base"):
+        made.start()
+    made.stop()
+
+
+OWNER = """
+import sys, time
+from components.sandboxes import SandboxConfig, make_sandbox
+sandbox = make_sandbox(SandboxConfig(backend="docker"))
+sandbox.start()
+print(sandbox._id, flush=True)
+time.sleep(100)
+"""
+
+
+def test_the_container_of_a_killed_owner_is_swept_and_that_of_a_living_one_is_not(sandbox):
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True)
+    left = owner.stdout.readline().strip()
+    assert left
+    engine.sweep(30.0)
+    assert left in _all_containers()
+    owner.kill()
+    owner.wait()
+    assert engine.sweep(30.0) >= 1
+    assert left not in _all_containers()
+    assert _is_usable(sandbox)
+
+
+def _all_containers():
+    return {each["Id"] for each in engine.client(30.0).api.containers(all=True)}
