@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from components.environments.tasksets import load
 from components.evaluation.promotion import Decision
 from components.protocol import Role
@@ -22,21 +20,23 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
     scale, held_out = tonight.scale, tonight.scale.evaluation
     taskset = load(scale.taskset)
     roles = {Role.PROMOTE: held_out.promote, Role.AUDIT: held_out.audit}
-    tasks = {role: draw(taskset.tasks(role), count, tonight.seed, role.value) for role, count in roles.items() if count}
-    place = folder("evaluations", tonight.id)
-    folders = {name: [place / name / role.value for role in tasks] for name in agents}
+    tasks = tuple(
+        task_id
+        for role, count in roles.items()
+        for task_id in draw(taskset.tasks(role), count, tonight.seed, role.value)
+    )
+    folders = {name: folder("evaluations", tonight.id) / name for name in agents}
 
     def work() -> Any:
-        runs = [
-            play.submit(
-                f"evaluate {name} ({role.value})",
-                scale.plan(held_out, model.policy, role, tasks[role], tonight.seed),
-                place / name / role.value,
+        runs = {
+            name: play.submit(
+                f"evaluate {name}",
+                scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed),
+                folders[name],
             )
-            for role in tasks  # the longest first
             for name, model in agents.items()
-        ]
-        return [run.result() for run in runs]
+        }
+        return {name: run.result() for name, run in runs.items()}
 
     tonight.night.once("evaluate", work)
     record = tonight.night.folder / "decision.json"
@@ -45,8 +45,8 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
         lambda: compare(folders, scale.taskset, scale.promotion, record, night=tonight.id, seed=tonight.seed),
         Decision,
     )
-    for name, places in folders.items():
-        log_agent(tonight.run, name, result_of(name, places))
+    for name, place in folders.items():
+        log_agent(tonight.run, name, result_of(name, place))
     log_decision(tonight.run, decision)
     return decision
 
@@ -57,9 +57,3 @@ def promote_or_keep(tonight: Tonight, decision: Decision, challenger: Model) -> 
         version = challenger.version
         assert version is not None
         tonight.night.once("promote", lambda: promote(version, decision.why))
-
-
-def verdict_line(decision: Decision) -> dict[str, Any]:
-    """The record as plain JSON values."""
-    encoded: dict[str, Any] = msgspec.to_builtins(decision)
-    return encoded

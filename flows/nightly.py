@@ -24,8 +24,8 @@ from flows.tonight import Tonight, announce
 from flows.train import train_first, train_pair
 from tasks.registry import Model, find_champion, promote
 
-AT_ONCE = 2
-"""Steps beside each other: two training jobs, two evaluations."""
+AT_ONCE = 3
+"""Steps beside each other: two training jobs, three evaluations."""
 
 
 @flow(name="nightly", flow_run_name="night-{scale}", task_runner=ThreadPoolTaskRunner(max_workers=AT_ONCE))

@@ -23,7 +23,7 @@ from tasks.display import Display, Step
 from tasks.home import folder as local
 
 from .choice import draw
-from .scale import Play, load_scale
+from .scale import load_scale
 
 
 def policy_named(policy: str) -> str:
@@ -77,15 +77,13 @@ def evaluate_policy(policy: str, scale: str, seed: int, out: Path | None) -> tup
     held_out = parameters.evaluation
     name = policy.replace("/", "-").replace(":", "-")
     place = out or local("evaluations", "by-hand", f"{name}-s{seed}")
-    taskset, folders = load(parameters.taskset), []
-    how = Play(tasks=1, **held_out.model_dump(include={"attempts", "temperature", "cohort_size"}))
-    for role, count in ((Role.PROMOTE, held_out.promote), (Role.AUDIT, held_out.audit)):
-        if count:
-            tasks = draw(taskset.tasks(role), count, seed, role.value)
-            plan = parameters.plan(how, policy_named(policy), role, tasks, seed)
-            _play(place / role.value, plan, f"evaluate {policy} ({role.value})")
-            folders.append(place / role.value)
-    result = result_of(policy, folders)
+    taskset = load(parameters.taskset)
+    roles = {Role.PROMOTE: held_out.promote, Role.AUDIT: held_out.audit}
+    tasks = tuple(
+        task_id for role, count in roles.items() for task_id in draw(taskset.tasks(role), count, seed, role.value)
+    )
+    _play(place, parameters.plan(held_out, policy_named(policy), Role.PROMOTE, tasks, seed), f"evaluate {policy}")
+    result = result_of(policy, place)
     roles = sorted({task.role for task in result.tasks}, reverse=True)
     return {role: msgspec.to_builtins(summary(result, role)) for role in roles}, place
 
@@ -96,7 +94,12 @@ def compare_folders(champion: Path, challenger: Path, control: Path | None, scal
 
     parameters = load_scale(scale)
     folders = {"champion": champion, "challenger": challenger, **({"control": control} if control else {})}
-    results = {name: result_of(name, shard_folders(folder)) for name, folder in folders.items()}
+    for place in folders.values():
+        if not read_manifest(place):
+            raise ConfigurationError(
+                f"{place} holds no finished episodes; give a folder that `ratchet evaluate` has filled"
+            )
+    results = {name: result_of(name, place) for name, place in folders.items()}
     decision = decide(
         results["champion"],
         results["challenger"],
@@ -108,18 +111,6 @@ def compare_folders(champion: Path, challenger: Path, control: Path | None, scal
     encoded: dict[str, Any] = msgspec.to_builtins(decision)
     msgspec.convert(encoded, Decision)
     return encoded
-
-
-def shard_folders(folder: Path) -> list[Path]:
-    """The folders of shards in a folder: itself, or those beneath it. Raises ConfigurationError where there are none."""
-    if read_manifest(folder):
-        return [folder]
-    found = sorted(path.parent for path in folder.glob("*/manifest.jsonl"))
-    if not found:
-        raise ConfigurationError(
-            f"{folder} holds no finished episodes; give a folder that `ratchet evaluate` has filled"
-        )
-    return found
 
 
 def promote_version(version: int, why: str) -> str:
@@ -154,9 +145,9 @@ def build_nights(nights: list[str] | None, *, scale: str, seed: int, force: bool
     from components import versioning
 
     as_of = datetime.now(UTC).date().isoformat()
-    fix = (lambda: versioning.write_build(nights, as_of=as_of, scale=scale, seed=seed)) if nights else None
+    inputs = versioning.Inputs(tuple(nights), as_of=as_of, scale=scale, seed=seed) if nights else None
     with Display() as display, display.step("build") as step:
-        report = versioning.build(fix, force=force, on_stage=lambda stage: step.update(remark=stage))
+        report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
     found: dict[str, Any] = msgspec.to_builtins(report)
     return found
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from components.sandboxes import SandboxConfig
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
 from components.protocol.configuration import Configuration
 from components.rollouts.plan import CollectPlan
+from components.sandboxes import SandboxConfig
 from components.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent / "scales"
@@ -30,7 +30,7 @@ class Play(Configuration):
 
 
 class Evaluation(Configuration):
-    """The held-out tasks: `promote` decides, `audit` is only looked at. `at_once` agents play beside each other."""
+    """The held-out tasks: `promote` decides, `audit` is only looked at. The agents play beside each other, `workers` each."""
 
     promote: int = Field(gt=0)
     audit: int = Field(ge=0)
@@ -38,7 +38,6 @@ class Evaluation(Configuration):
     temperature: float = Field(0.8, ge=0)
     cohort_size: int = Field(250, gt=0, le=500)
     workers: int = Field(1, gt=0)
-    at_once: int = Field(2, gt=0)
 
 
 class Recipe(TrainConfig):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .terminal import emit, note, say
+from .terminal import draw, emit, note, say
 
 
 def add(app: typer.Typer) -> None:
@@ -40,13 +40,12 @@ def night(
 def show_decision(decision: dict[str, object]) -> None:
     """The table and the sentences of a decision record."""
     import msgspec
-    from rich.console import Console
 
     from components.evaluation.promotion import Decision
     from components.evaluation.report import explain, render
 
     record = msgspec.convert(decision, Decision)
-    Console().print(render(record))
+    draw(render(record))
     say(explain(record))
 
 

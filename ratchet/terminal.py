@@ -28,15 +28,25 @@ def emit(value: object) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
 
 
+WIDTH = 140
+"""Columns where stdout is no terminal: a log is not wrapped at 80."""
+
+
+def draw(drawing: object) -> None:
+    """Something of rich's on stdout."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(drawing)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """A table on stdout; None is shown as a dash."""
-    from rich.console import Console
     from rich.table import Table
 
     drawn = Table(*columns, title=title, title_justify="left", title_style="bold", header_style="bold")
     for row in rows:
         drawn.add_row(*["-" if cell is None else str(cell) for cell in row])
-    Console().print(drawn)
+    draw(drawn)
 
 
 def facts(pairs: Mapping[str, Any]) -> None:

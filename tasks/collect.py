@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from components.rollouts.collect import Progress
 from components.rollouts.plan import CollectPlan
 from components.trajectories.store import seal
 
 from .display import Step, display
 from .home import folder as local
-from .player import Job, read_progress
+from .home import home
+from .player import Job, Seen, read_progress
 from .process import run_to_end
 from .retries import AGAIN
 
@@ -39,23 +40,26 @@ def _play(plan: CollectPlan, folder: Path, step: Step) -> dict[str, Any]:
     answers = local("run", f"player-{name}")
     for stale in answers.glob("*.json"):
         stale.unlink()
+    place = folder.relative_to(home()) if folder.is_absolute() and folder.is_relative_to(home()) else folder
     job = answers / "job.json"
     job.write_bytes(msgspec.json.encode(Job(plan.model_dump(mode="json"), str(folder), str(answers))))
     run_to_end(
         [sys.executable, "-m", "tasks.player", str(job)],
-        log=local("logs") / f"collect-{folder.parent.name}-{folder.name}.log",
+        log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
         error=answers / "error.json",
         env={"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // plan.workers)), "TOKENIZERS_PARALLELISM": "false"},
         look=lambda: _show(step, read_progress(answers)),
     )
     report: dict[str, Any] = json.loads((answers / "report.json").read_bytes())
+    shutil.rmtree(answers, ignore_errors=True)
     return report
 
 
-def _show(step: Step, progress: Progress | None) -> None:
+def _show(step: Step, progress: Seen | None) -> None:
     if progress is not None:
         rate = f"{100 * progress.successes / progress.done:.0f} % succeed" if progress.done else ""
-        worst = ", ".join(f"{cause} {count}" for cause, count in progress.failures.most_common(2))
+        causes = sorted(progress.failures.items(), key=lambda each: -each[1])
+        worst = ", ".join(f"{cause} {count}" for cause, count in causes[:2])
         step.update(progress.done, progress.total, " · ".join(part for part in (rate, worst) if part))
 
 

@@ -15,9 +15,9 @@ from components.trajectories.store import read_folder, write_atomically
 from .display import display
 
 
-def result_of(name: str, folders: list[Path]) -> AgentResult:
-    """One agent's result over its folders of shards. Raises DataError."""
-    return agent_result((trajectory for folder in folders for trajectory in read_folder(folder)), name=name)
+def result_of(name: str, folder: Path) -> AgentResult:
+    """One agent's result over its folder of shards. Raises DataError."""
+    return agent_result(read_folder(folder), name=name)
 
 
 def taskset_ref(name: str) -> TasksetRef:
@@ -28,7 +28,7 @@ def taskset_ref(name: str) -> TasksetRef:
 
 @task(name="compare", cache_policy=NO_CACHE)
 def compare(
-    folders: dict[str, list[Path]], taskset: str, rule: PromotionRule, record: Path, *, night: str, seed: int
+    folders: dict[str, Path], taskset: str, rule: PromotionRule, record: Path, *, night: str, seed: int
 ) -> dict[str, Any]:
     """The decision over champion, challenger and (where it was played) control; it is written to `record`."""
     with display().step("compare") as step:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from components.protocol import DataError, InfrastructureError, RatchetError
-from components.rollouts.collect import Progress, collect
+from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 
 
@@ -60,10 +60,19 @@ def _answer(path: Path, value: object) -> None:
     temporary.replace(path)
 
 
-def read_progress(answers: Path) -> Progress | None:
+class Seen(msgspec.Struct, frozen=True):
+    """How far a job is, as another process reads it; see Progress."""
+
+    total: int
+    done: int
+    successes: int
+    failures: dict[str, int]
+
+
+def read_progress(answers: Path) -> Seen | None:
     """How far the job is; None before it said so."""
     try:
-        return msgspec.json.decode((answers / "progress.json").read_bytes(), type=Progress)
+        return msgspec.json.decode((answers / "progress.json").read_bytes(), type=Seen)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

@@ -29,7 +29,7 @@ def run_build(nights: list[str], *, scale: str, seed: int, as_of: str, baseline:
     """Run the data build over those nights; the BuildReport as JSON values. Unchanged stages are not repeated."""
     with display().step(f"build {nights[-1]}") as step:
         report = versioning.build(
-            lambda: versioning.write_build(nights, as_of=as_of, scale=scale, seed=seed, baseline=baseline),
+            versioning.Inputs(tuple(nights), as_of=as_of, scale=scale, seed=seed, baseline=baseline),
             on_stage=lambda stage: step.update(remark=stage),
         )
         ran = sum(stage.state == "ran" for stage in report.stages)
