@@ -11,7 +11,7 @@ from pathlib import Path
 from components.protocol import RatchetError
 
 from . import dvc
-from .build_file import BUILD
+from .build_file import BUILD, read_build
 from .hashes import md5_of, outputs_of, read_lock
 from .place import local
 
@@ -44,6 +44,7 @@ def restore(root: Path) -> None:
     if (before / LOCK.name).is_file() and (before / BUILD.name).is_file():
         shutil.copy(before / LOCK.name, root / LOCK)
         shutil.copy(before / BUILD.name, root / BUILD)
+        prune(root, read_build(root).nights)
         outputs = outputs_of(read_lock(root / LOCK))
         changed = [path for path, hash_ in outputs.items() if md5_of(root / path) != hash_]
         if changed:

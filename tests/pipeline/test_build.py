@@ -1,0 +1,251 @@
+"""The data build with real DVC, in a repository of its own: what it makes, that it is repeatable, that it fails whole."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from episodes import make_episode, night_of, write_night
+
+from components.protocol import DataError, RatchetError
+from components.versioning import BuildReport, Inputs, add_night, build, checkout_night, commit_night, dvc, push
+from components.versioning.hashes import md5_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
+
+FILES = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
+SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def new_project(root: Path) -> Path:
+    """A repository with the code and settings of this one, and no data."""
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, root / name)
+    shutil.copytree("components", root / "components", ignore=shutil.ignore_patterns("__pycache__"))
+    git(root, "init", "-q")
+    git(root, "config", "user.name", "Somebody")
+    git(root, "config", "user.email", "somebody@example.org")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "first")
+    return root
+
+
+def inputs(*nights: str) -> Inputs:
+    return Inputs(nights, as_of="2026-11-21", scale="smoke", seed=7)
+
+
+def states(report: BuildReport) -> dict[str, str]:
+    return {stage.name: stage.state for stage in report.stages}
+
+
+def contents(root: Path) -> dict[str, str | None]:
+    """The hash of all that a build owns."""
+    names = (
+        "dvc.lock",
+        "data/build.yaml",
+        "data/scores",
+        "data/datasets",
+        "data/episodes.parquet",
+        "data/ranked.parquet",
+    )
+    more = ("data/quarantine.parquet", "data/pairs.parquet", "data/gate.json", "data/quality_report.json")
+    return {name: md5_of(root / name) for name in (*names, *more)}
+
+
+def kill_at(root: Path, stage: str, wanted: Inputs) -> None:
+    """Begin a build in a process group of its own, and kill the whole group once it has come to a stage."""
+    code = f"from components.versioning import *; build({wanted!r}, on_stage=lambda name: print(name, flush=True))"
+    command = [sys.executable, "-c", code]
+    group = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert group.stdout is not None
+    reached = any(line.strip() == stage for line in group.stdout)
+    os.killpg(group.pid, signal.SIGKILL)
+    group.wait()
+    assert reached
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
+    """Demonstrations and a night, built, pushed and tagged; then a second night, sealed."""
+    root = new_project(tmp_path_factory.mktemp("project"))
+    shown = [
+        make_episode(f"repair/train-{task:04d}", policy="teacher", version="teacher-1") for task in range(500, 520)
+    ]
+    odd = make_episode("repair/train-0900", success=None)
+    write_night(root / "data/rollouts" / SHOWN, shown)
+    write_night(root / "data/rollouts" / FIRST, [*night_of(40, 4), odd], shard=50)
+    write_night(root / "data/rollouts" / SECOND, night_of(20, 4, version="weights-2", day="2026-11-21"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def first(project: Path) -> BuildReport:
+    report = build(inputs(SHOWN, FIRST), root=project)
+    push(root=project)
+    commit_night(FIRST, {"verdict": "promote"}, "the first night", root=project)
+    return report
+
+
+@pytest.fixture(scope="module")
+def first_contents(project: Path, first: BuildReport) -> dict[str, str | None]:
+    return contents(project)
+
+
+def test_a_night_becomes_datasets(project: Path, first: BuildReport) -> None:
+    assert [stage.name for stage in first.stages] == [
+        f"score@{SHOWN}",
+        f"score@{FIRST}",
+        "validate",
+        "rank",
+        "pairs",
+        "export",
+        "gate",
+    ]
+    assert first.metrics["episodes"] == 181
+    rows = [json.loads(line) for line in (project / "data/datasets/sft/train.jsonl").read_text().splitlines()]
+    assert len(rows) == first.metrics["sft_train_rows"] > 0
+    assert {row["source"] for row in rows} == {"demonstration", "on_policy"}
+    assert first.metrics["dpo_train_rows"] > 0
+    assert not git(project, "status", "--porcelain")
+
+
+def test_an_odd_row_is_set_aside_and_named(project: Path, first: BuildReport) -> None:
+    import pyarrow.parquet as pq
+
+    odd = make_episode("repair/train-0900", success=None).episode_id
+    rows = pq.read_table(project / "data/quarantine.parquet").to_pylist()
+    assert [(row["episode_id"], row["expectation"]) for row in rows] == [(odd, "outcome_known")]
+    assert first.metrics["quarantined"] == 1
+    assert odd not in (project / "data/datasets/sft/train.jsonl").read_text()
+
+
+def test_nothing_changed_means_nothing_to_do(project: Path, first: BuildReport) -> None:
+    again = build(root=project)
+    assert set(states(again).values()) == {"unchanged"}
+    assert again.lock_hash == first.lock_hash
+    assert "up to date" in dvc.run(["repro"], project)
+
+
+def test_forced_again_the_lock_is_the_same_byte_for_byte(project: Path, first: BuildReport) -> None:
+    before = (project / "dvc.lock").read_bytes()
+    assert set(states(build(force=True, root=project)).values()) == {"ran"}
+    assert (project / "dvc.lock").read_bytes() == before
+
+
+def test_a_critical_failure_stops_the_build_and_leaves_the_last_one(
+    project: Path, first_contents: dict[str, str | None]
+) -> None:
+    leak = make_episode("repair/promote-0001", role="promote")
+    write_night(project / "data/rollouts/leaky", [*night_of(3, 2, version="weights-9"), leak])
+    stray = project / "data/datasets/notes.txt"
+    stray.write_text("not of the build")
+    with pytest.raises(DataError) as caught:
+        build(inputs(SHOWN, FIRST, "leaky"), root=project)
+    said = str(caught.value)
+    assert "stopped at validate: expectation 'only_train_tasks' failed" in said
+    assert leak.episode_id in said and "\n" not in said
+    report = said.split("(report: ")[1].split(")")[0]
+    assert json.loads(Path(report).read_text())["failed"]["critical"] == 1
+    assert stray.read_text() == "not of the build"
+    stray.unlink()
+    assert contents(project) == first_contents
+
+
+def test_a_parameter_that_does_not_exist_is_one_line_and_changes_nothing(
+    project: Path, first_contents: dict[str, str | None]
+) -> None:
+    text = (project / "params.yaml").read_text()
+    (project / "params.yaml").write_text(text.replace("best_of:", "best_off:"))
+    with pytest.raises(DataError, match=r"stopped at rank: .*unknown key 'best_off'; did you mean 'best_of'"):
+        build(root=project)
+    (project / "params.yaml").write_text(text)
+    assert contents(project) == first_contents
+
+
+def test_a_shard_that_is_cut_short_is_one_line(project: Path, first_contents: dict[str, str | None]) -> None:
+    shard = write_night(project / "data/rollouts/cut", night_of(3, 2)) / "shard-00000.jsonl"
+    shard.write_bytes(shard.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"shard-00000.jsonl, line 6: the last line is cut short; remove it or restore"):
+        build(inputs(FIRST, "cut"), root=project)
+    assert contents(project) == first_contents
+
+
+def test_a_sealed_night_that_was_changed_is_refused(project: Path, first_contents: dict[str, str | None]) -> None:
+    folder = write_night(project / "data/rollouts/touched", night_of(3, 2))
+    add_night("touched", root=project)
+    with (folder / "manifest.jsonl").open("a") as file:
+        file.write("\n")
+    with pytest.raises(DataError, match="a sealed night never changes"):
+        build(inputs(FIRST, "touched"), root=project)
+    assert contents(project) == first_contents
+
+
+def test_a_second_night_killed_once_leaves_the_first_ones_scores_alone_and_the_tree_too(
+    project: Path, first: BuildReport
+) -> None:
+    with (project / "params.yaml").open("a") as file:
+        file.write("# a note\n")
+    (project / "untracked").write_text("mine")
+    before = git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD"), git(project, "branch")
+    kill_at(project, "validate", inputs(SHOWN, FIRST, SECOND))
+    report = build(inputs(SHOWN, FIRST, SECOND), root=project)
+    assert states(report)[f"score@{FIRST}"] == "unchanged"
+    assert {"validate", "gate"} <= {name for name, state in states(report).items() if state == "ran"}
+    push(root=project)
+    commit_night(SECOND, {"verdict": "keep"}, "the second night", root=project)
+    assert (git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD"), git(project, "branch")) == before
+
+
+def test_in_a_fresh_clone_a_night_comes_back_hash_for_hash(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None], tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(project), str(clone)], check=True)
+    with pytest.raises(RatchetError, match="is absent; name it with --remote PATH or RATCHET_DVC_REMOTE"):
+        checkout_night(FIRST, root=clone)
+    (clone / "params.yaml").write_text("# dirty\n" + (clone / "params.yaml").read_text())
+    back = checkout_night(FIRST, remote=str(project / ".ratchet/dvc-remote"), root=clone)
+    assert back.place == clone
+    assert {path: md5_of(clone / path) for path in first.outputs} == first.outputs
+    assert md5_of(clone / "data/rollouts" / FIRST) == md5_of(project / "data/rollouts" / FIRST)
+    assert contents(clone) == first_contents
+    assert git(clone, "status", "--porcelain") == " M params.yaml\n"
+    git(clone, "checkout", "-q", "params.yaml")
+    assert "up to date" in dvc.run(["status"], clone)
+
+
+def test_where_other_data_stands_a_night_is_laid_beside_it(project: Path, first: BuildReport) -> None:
+    build(inputs(SHOWN, FIRST, SECOND), root=project)
+    before = contents(project)
+    back = checkout_night(FIRST, root=project)
+    assert back.place == project / "data/nights" / FIRST
+    assert {path: md5_of(back.place / path) for path in first.outputs} == first.outputs
+    assert contents(project) == before
+    assert checkout_night(FIRST, root=project) == back
+
+
+def test_a_build_of_an_earlier_window_is_found_in_the_cache(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+) -> None:
+    build(inputs(SHOWN, FIRST, SECOND), root=project)
+    report = build(inputs(SHOWN, FIRST), root=project)
+    assert "ran" not in states(report).values()
+    assert contents(project) == first_contents
