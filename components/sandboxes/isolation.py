@@ -87,6 +87,7 @@ def _works(level: Isolation) -> bool:
             "folder": str(folder),
             "cwd": "/workspace" if level.jailed else str(folder / "workspace"),
             "limits": {},
+            "pids": 64,
             "timeout": PROBE_SECONDS,
         }
         result = Command(current, request, None).wait(PROBE_SECONDS, 1024)

@@ -27,10 +27,10 @@ class LocalSandbox(Sandbox):
     """A private folder, and commands in it with limits; `isolation()` says what else shuts them in on this kernel.
 
     What it does: every command runs in a session of its own, with limits on CPU time, address space, file size, open
-    files and (with a user namespace) processes; without any of the owner's environment; as an unprivileged user when the
-    owner is root; and, where the kernel allows, without a network, without sight of other processes, and with a root
-    that holds only the system's programs, read-only, and the workspace. When a command ends, by itself, by its time limit
-    or because its owner died, everything that it started is killed, daemons included.
+    files and processes (without a user namespace that one is coarse); without any of the owner's environment; as an
+    unprivileged user when the owner is root; and, where the kernel allows, without a network, without sight of other
+    processes, and with a root that holds only the system's programs, read-only, and the workspace. When a command ends, by
+    itself, by its time limit or because its owner died, everything that it started is killed, daemons included.
 
     What it does not protect from: a fault in the kernel, which it shares with the host (there is no filter of system
     calls); many large processes at once (memory is limited for each process, not for their sum); a disk filled with many
@@ -78,6 +78,7 @@ class LocalSandbox(Sandbox):
             "folder": str(folder),
             "cwd": self.workspace,
             "limits": self._limits(timeout),
+            "pids": self.config.pids,
             "timeout": timeout,
         }
         running = Command(launcher(), request, stdin)
@@ -101,16 +102,13 @@ class LocalSandbox(Sandbox):
 
     def _limits(self, timeout: float) -> dict[str, int]:
         config = self.config
-        limits = {
+        return {
             "RLIMIT_CPU": math.ceil(timeout * max(1.0, config.cpus)) + 1,
             "RLIMIT_AS": config.memory_mb * MIB,
             "RLIMIT_FSIZE": config.workspace_mb * MIB,
             "RLIMIT_NOFILE": config.open_files,
             "RLIMIT_CORE": 0,
         }
-        if self._isolation.has_users:
-            limits["RLIMIT_NPROC"] = config.pids
-        return limits
 
     def read(self, path: str) -> bytes:
         """See Sandbox.read. Symbolic links are refused."""

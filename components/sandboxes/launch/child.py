@@ -57,8 +57,7 @@ def _enter_namespaces(request: Request) -> None:
     """With a user namespace privileges go first and come back inside; without one they go last, in the command."""
     if request["users"]:
         _drop_user(request)
-        kernel.unshare(kernel.NEW_USERS)
-        kernel.map_user(request["inner_user"])
+        kernel.enter_user_namespace(request["inner_user"])
     if request["isolate"]:
         kernel.unshare(NAMESPACES | (kernel.NEW_MOUNTS if request["jail"] else 0))
         kernel.raise_loopback()
@@ -184,6 +183,7 @@ def _become(request: Request, streams: list[int]) -> NoReturn:
         os.umask(0o022)
         for name, limit in request["limits"].items():
             _limit(getattr(resource, name), limit)
+        _limit(resource.RLIMIT_NPROC, request["pids"] + (0 if request["users"] else _tasks_on_this_machine()))
         if not request["users"]:
             _drop_user(request)
         if kernel.LINUX:
@@ -201,6 +201,15 @@ def _become(request: Request, streams: list[int]) -> NoReturn:
 
 def _candidates(program: str, search_path: str) -> list[str]:
     return [program] if "/" in program else [f"{folder}/{program}" for folder in search_path.split(":")]
+
+
+def _tasks_on_this_machine() -> int:
+    """An upper bound of what the user runs: without a user namespace the limit counts everything of the user, everywhere."""
+    try:
+        with open("/proc/loadavg") as file:
+            return int(file.read().split()[3].partition("/")[2])
+    except OSError:
+        return 4096
 
 
 def _limit(name: int, value: int) -> None:

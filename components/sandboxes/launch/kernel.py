@@ -33,9 +33,10 @@ def unshare(flags: int) -> None:
     _checked(libc.unshare(flags), "unshare")
 
 
-def map_user(inner: int) -> None:
-    """In a new user namespace: the current user and group are `inner`, and there is no other."""
-    uid, gid = os.geteuid(), os.getegid()
+def enter_user_namespace(inner: int) -> None:
+    """A new user namespace, in which the current user and group are `inner`, and there is no other."""
+    uid, gid = os.geteuid(), os.getegid()  # inside, before the map is written, these would be nobody's
+    unshare(NEW_USERS)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{inner} {uid} 1"), ("gid_map", f"{inner} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)

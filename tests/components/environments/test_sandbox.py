@@ -202,10 +202,10 @@ def test_the_last_of_max_steps_is_carried_out_and_ends_the_episode():
 
 
 def test_reset_leaves_nothing_of_the_episode_before(env):
-    act(env, "bash", command="echo changed > main.py; touch left; touch /tmp/left")
+    act(env, "bash", command="echo changed > main.py; touch left; touch $TMPDIR/left")
     assert env.reset().observation == TASK.description
     assert act(env, "read_file", path="main.py").observation == FAULTY
-    assert act(env, "bash", command="ls . /tmp").observation == ".:\nhelper.py\nmain.py\n\n/tmp:\n"
+    assert act(env, "bash", command="ls . $TMPDIR | grep -v :").observation == "helper.py\nmain.py\n\n"
 
 
 def test_the_agent_never_sees_the_tests(env):

@@ -37,6 +37,13 @@ def _alive(marker):
     return found
 
 
+def _require(level):
+    try:
+        assert isolation_module._works(level)
+    except (SandboxUnavailable, CommandFailure):
+        pytest.skip(f"this machine does not allow {level}")
+
+
 def _wait_until(true, seconds=10.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -65,10 +72,19 @@ def test_a_command_cannot_write_a_file_larger_than_allowed(sandbox):
 
 def test_a_fork_bomb_stops_at_the_limit_and_is_killed_at_the_end(sandbox):
     if not isolation().has_users:
-        pytest.skip("without a user namespace there is no limit on processes of one sandbox")
+        pytest.skip("without a user namespace the limit on processes is coarse")
     result = sandbox.run("for i in $(seq 40); do sleep 985 & done; wait", timeout=5)
     assert result.exit_code != 0
     assert _alive("985") == []
+
+
+@pytest.mark.parametrize("level", [Isolation.LIMITS, Isolation.PRIVILEGED_JAIL])
+def test_without_a_user_namespace_a_fork_bomb_stops_too(level, monkeypatch):
+    _require(level)
+    monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    bomb = "import os, time\nn = 0\ntry:\n  while os.fork(): n += 1\n  time.sleep(9)\nexcept OSError: print(n < 3000)"
+    with LocalSandbox(SandboxConfig(backend="local", pids=16)) as sandbox:
+        assert sandbox.run(["python3", "-I", "-S", "-c", bomb], timeout=30).stdout == b"True\n"
 
 
 def test_a_core_is_never_dumped_and_the_processor_is_not_spun_for_long(sandbox):
@@ -101,10 +117,7 @@ def test_a_command_cannot_make_a_user_namespace_to_gain_capabilities(sandbox):
 
 @pytest.mark.parametrize("level", list(Isolation))
 def test_every_isolation_that_this_machine_allows_keeps_the_contract(level, monkeypatch):
-    try:
-        assert isolation_module._works(level)
-    except (SandboxUnavailable, CommandFailure):
-        pytest.skip(f"this machine does not allow {level}")
+    _require(level)
     monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
     with LocalSandbox() as sandbox:
         sandbox.write("file", b"content")
