@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 
-from components.protocol import InfrastructureError
+from components.protocol import InfrastructureError, SandboxUnavailable
 from tasks.home import folder
 from tasks.servers import healthy, recorded
 
@@ -53,6 +53,9 @@ def close_stale_runs(api: str) -> int:
 
 
 def _sandboxes() -> str:
-    from components.sandboxes import reap as reap_sandboxes
+    from components.sandboxes.engine import sweep
 
-    return f"{reap_sandboxes()} sandboxes without an owner removed"
+    try:
+        return f"{sweep(timeout=10)} containers without an owner removed"
+    except SandboxUnavailable:
+        return "Docker does not answer: no container to remove"

@@ -1,13 +1,13 @@
 """The two user interfaces, Prefect's and MLflow's, on loopback until Ctrl-C. Only what was started here is stopped."""
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from components.protocol import InfrastructureError
+from components.tracking.place import server_command, server_environment, tracking_uri
 from tasks.home import folder, home
 from tasks.process import Process
 from tasks.server import PrefectServer
@@ -26,17 +26,16 @@ class MlflowServer:
         self._process: Process | None = None
 
     def start(self) -> "MlflowServer":
-        """Start it, or use the one that serves this home. Raises ConfigurationError for a port that is taken."""
-        if running := recorded("mlflow"):
+        """Start it, or use the one that is there: configured, or serving this home. Raises ConfigurationError for a taken port."""
+        if tracking_uri().startswith("http"):
+            self.url = tracking_uri().rstrip("/")
+        elif running := recorded("mlflow"):
             self.url = running
-            return self
-        require_free(self._port, "MLflow", "--mlflow-port")
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
-        command += ["--backend-store-uri", f"sqlite:///{home() / 'mlflow.db'}", "--workers", "1"]
-        command += ["--artifacts-destination", folder("mlartifacts").as_uri()]
-        env = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
-        self._process = Process(command, log=folder("logs") / "mlflow-server.log", env=env).start()
-        remember("mlflow", self.url, self._process.pid)
+        else:
+            require_free(self._port, "MLflow", "--mlflow-port")
+            log = folder("logs") / "mlflow-server.log"
+            self._process = Process(server_command(self._port), log=log, env=server_environment()).start()
+            remember("mlflow", self.url, self._process.pid)
         return self
 
     def ready(self) -> str:

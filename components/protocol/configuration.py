@@ -39,11 +39,13 @@ def _read(path: Path) -> Any:
 
 
 def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:
-    """The first fault of a validation in one line; how many more there are."""
-    first, *more = error.errors()
+    """The first fault of a validation in one line, an unknown key before a missing one; how many more there are."""
+    first, *more = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         text = f"unknown key '{place}'{_nearest(model, first['loc'])}"
+    elif first["type"] == "missing":
+        text = f"key '{place}' is missing"
     else:
         text = f"key '{place}': {first['msg']} (found {first.get('input')!r})"
     return text + (f"; and {len(more)} more" if more else "")
