@@ -107,6 +107,8 @@ def test_the_table_is_sorted_and_counts_groups_without_broken_episodes(tmp_path:
     assert list(columns) == list(FIELDS)
     assert columns["episode_id"] == sorted(each.episode_id for each in made)
     assert set(columns["group_size"]) == {2}
+    shown = table_of({"n1": (folder, scores)}, ["transformers"])
+    assert set(shown["group_size"]) == {None}  # a demonstration's group measures nobody
 
 
 def test_a_damaged_scores_file_is_one_clear_line(tmp_path: Path) -> None:
