@@ -22,11 +22,14 @@ class Command:
     """A running command. `hang_up` may be called from any thread: everything that the command started is killed."""
 
     def __init__(self, launcher: Launcher, request: dict[str, Any], stdin: bytes | None) -> None:
-        self._control, theirs = socket.socketpair()
         self._streams: list[bytearray] = [bytearray(), bytearray()]
         self._report = bytearray()
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
+        try:
+            self._control, theirs = socket.socketpair()
+            out, out_end = os.pipe()
+            err, err_end = os.pipe()
+        except OSError as error:
+            raise SandboxUnavailable(f"the local sandbox cannot open a pipe: {error}; run fewer at once") from error
         self._descriptors = {out: self._streams[0], err: self._streams[1]}
         try:
             with theirs, _input(stdin) as source:

@@ -19,7 +19,7 @@ class SandboxConfig(Configuration):
     backend: Literal["auto", "docker", "local"] = "auto"
     image: str | None = None
     cpus: float = Field(default=1.0, gt=0)
-    memory_mb: int = Field(default=512, ge=16)
+    memory_mb: int = Field(default=512, ge=64)
     pids: int = Field(default=64, ge=4)
     workspace_mb: int = Field(default=64, ge=1)
     open_files: int = Field(default=256, ge=16)

@@ -213,7 +213,8 @@ class DockerSandbox(Sandbox):
         script = before + UNPACK.format(workspace=shlex.quote(self.workspace))
         result = self._execute(["/bin/sh", "-c", script], FILE_SECONDS, archive, {}, MIB)
         if result.exit_code != 0:
-            raise SandboxFileError(f"files cannot be written: {result.stderr_text.strip()[:200]}")
+            said = " ".join(result.stderr_text.split())[:200]
+            raise SandboxUnavailable(f"files cannot be written into the sandbox: {said}; is workspace_mb too small?")
 
     def snapshot(self) -> str:
         """See Sandbox.snapshot. Kept in this process's memory, at most LARGEST_FILE bytes."""

@@ -85,6 +85,7 @@ def _works(level: Isolation) -> bool:
             "argv": ["/bin/sh", "-c", "echo works > probe && cat probe"],
             "env": {"PATH": search_path()},
             "folder": str(folder),
+            "root": str(current.root),
             "cwd": "/workspace" if level.jailed else str(folder / "workspace"),
             "limits": {},
             "pids": 64,
@@ -99,7 +100,7 @@ def _works(level: Isolation) -> bool:
 def lay_out(folder: Any) -> None:
     """The folders of one sandbox, owned by the user that its commands run as."""
     user = command_user()
-    for name in ("", "root", "workspace", "tmp"):
+    for name in ("", "workspace", "tmp"):
         part = folder / name
         if name:
             part.mkdir(mode=0o755)

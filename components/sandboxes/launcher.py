@@ -23,7 +23,10 @@ SOURCE = (
 
 
 class Launcher:
-    """Starts commands. `folder` holds every local sandbox of this process. Safe to use from many threads."""
+    """Starts commands. Safe to use from many threads.
+
+    `folder` holds every local sandbox of this process; over `root`, an empty folder, each command mounts a root of its own.
+    """
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -32,6 +35,8 @@ class Launcher:
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="ratchet-sandboxes-"))
             self.folder.chmod(0o711)
+            self.root = self.folder / "root"
+            self.root.mkdir()
             self._start()
         except OSError as error:
             raise SandboxUnavailable(f"the local sandbox cannot start its launcher: {error}") from error
@@ -69,7 +74,8 @@ class Launcher:
     def _restart(self) -> None:
         self._socket.close()
         self._process.wait(timeout=10)
-        self.folder.mkdir(mode=0o711, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o711)
         self._start()
 
     def forget(self) -> None:

@@ -71,17 +71,19 @@ class LocalSandbox(Sandbox):
     ) -> CommandResult:
         """See Sandbox.run. What still runs when the command ends is killed: a later command finds no daemon."""
         folder = self._home()
+        current = launcher()
         request = {
             **self._isolation.request(),
             "argv": ["/bin/sh", "-c", command] if isinstance(command, str) else list(command),
             "env": {**self._environment(folder), **(env or {})},
             "folder": str(folder),
+            "root": str(current.root),
             "cwd": self.workspace,
             "limits": self._limits(timeout),
             "pids": self.config.pids,
             "timeout": timeout,
         }
-        running = Command(launcher(), request, stdin)
+        running = Command(current, request, stdin)
         with self._lock:
             self._running.add(running)
         try:
@@ -138,7 +140,10 @@ class LocalSandbox(Sandbox):
             raise SandboxFileError(f"this sandbox has no snapshot '{snapshot_id}'")
         old = Path(tempfile.mkdtemp(dir=home)) / "workspace"
         (home / "workspace").rename(old)
-        _copy(kept, home / "workspace")
+        try:
+            _copy(kept, home / "workspace")
+        except (OSError, shutil.Error) as error:
+            raise SandboxUnavailable(f"the workspace cannot be copied back: {error}; is the disk full?") from error
         remove(old.parent)
 
     def stop(self) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from components.protocol import SandboxFileError
+from components.protocol import RatchetError, SandboxFileError, SandboxUnavailable
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _REASONS = {
     errno.ENOENT: "no such file",
     errno.ELOOP: "is a symbolic link",
@@ -24,7 +25,7 @@ _REASONS = {
 
 def inside(path: str, workspace: str) -> str:
     """`path` relative to the workspace, normalised ("." is the workspace itself). Raises SandboxFileError for one outside."""
-    if not path or "\0" in path:
+    if not path or "\0" in path or not _encodes(path):
         raise SandboxFileError(f"{path!r} is not a path")
     relative = posixpath.normpath(path)
     if posixpath.isabs(relative):
@@ -32,6 +33,14 @@ def inside(path: str, workspace: str) -> str:
     if relative == ".." or relative.startswith("../"):
         raise SandboxFileError(f"{path} is outside the workspace")
     return relative
+
+
+def _encodes(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_beneath(root: Path, relative: str) -> bytes:
@@ -98,6 +107,9 @@ def _demand_regular(descriptor: int, relative: str) -> None:
         raise SandboxFileError(f"{relative} {'is a folder' if stat.S_ISDIR(mode) else 'is not a regular file'}")
 
 
-def _explained(relative: str, error: OSError) -> SandboxFileError:
+def _explained(relative: str, error: OSError) -> RatchetError:
+    """The caller's fault, or the machine's: a full disk is nobody's answer."""
+    if error.errno in _EXHAUSTED:
+        return SandboxUnavailable(f"{relative} cannot be written or read: {error.strerror}; free some and start again")
     reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
     return SandboxFileError(f"{relative}: {reason}")

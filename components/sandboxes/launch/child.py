@@ -15,21 +15,20 @@ import resource
 import select
 import signal
 import socket
-import struct
-import sys
 import time
 from typing import Any, NoReturn
 
 from . import jail, kernel
 
 Request = dict[str, Any]
+ABSENT = (FileNotFoundError, NotADirectoryError)
+IGNORED = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
 NAMESPACES = kernel.NEW_PROCESSES | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME
 
 
-def serve(control: socket.socket, streams: list[int]) -> NoReturn:
+def serve(request: Request, control: socket.socket, streams: list[int]) -> NoReturn:
     """The door. `streams` are the command's standard input, output and error."""
     try:
-        request = _receive(control)
         os.chdir(request["folder"])
         _enter_namespaces(request)
         if os.fork() == 0:
@@ -37,13 +36,6 @@ def serve(control: socket.socket, streams: list[int]) -> NoReturn:
     except BaseException as error:
         _report(control, {"error": f"{type(error).__name__}: {error}"})
     os._exit(0)
-
-
-def _receive(control: socket.socket) -> Request:
-    with control.makefile("rb") as file:
-        (size,) = struct.unpack("!I", file.read(4))
-        request: Request = json.loads(file.read(size))
-    return request
 
 
 def _report(control: socket.socket, report: dict[str, Any]) -> None:
@@ -79,21 +71,27 @@ def _keep(request: Request, control: socket.socket, streams: list[int]) -> NoRet
         if kernel.LINUX:
             kernel.become_subreaper()
         if request["jail"]:
-            jail.enter(request["inner_user"])
+            jail.enter(request["root"], request["inner_user"])
         if kernel.LINUX:
             kernel.set_dumpable(False)
-        waker = _wake_on_child()
-        pid = os.fork()
-        if pid == 0:
-            _become(request, streams)
-        for stream in streams:
-            os.close(stream)
-        report = _wait(pid, control, waker, time.monotonic() + request["timeout"])
-        _kill_all(pid, request["isolate"])
+        report = _run(request, control, streams)
     except BaseException as error:
         report = {"error": f"{type(error).__name__}: {error}"}
     _report(control, report)
     os._exit(0)
+
+
+def _run(request: Request, control: socket.socket, streams: list[int]) -> dict[str, Any]:
+    waker = _wake_on_child()
+    try:
+        pid = _start(request, streams)
+    except (OSError, ValueError) as error:
+        return {"exit_code": _refused(request, streams, error)}
+    for stream in streams:
+        os.close(stream)
+    report = _wait(pid, control, waker, time.monotonic() + request["timeout"])
+    _kill_all(pid, request["isolate"])
+    return report
 
 
 def _wake_on_child() -> socket.socket:
@@ -168,39 +166,68 @@ def _kill(target: int) -> None:
             raise
 
 
+def _start(request: Request, streams: list[int]) -> int:
+    """The command's process. With a user namespace the keeper takes on the limits and spawns, without a fork of its memory.
+
+    (The command may then neither signal nor trace the keeper: that is the first process, and has capabilities.)
+    """
+    if request["users"]:
+        _confine(request)
+        return _spawn(request, streams)
+    pid = os.fork()
+    return pid or _become(request, streams)
+
+
+def _confine(request: Request) -> None:
+    os.chdir(request["cwd"])
+    os.umask(0o022)
+    for name, limit in request["limits"].items():
+        _limit(getattr(resource, name), limit)
+    _limit(resource.RLIMIT_NPROC, request["pids"] + (0 if request["users"] else _tasks_on_this_machine()))
+    if kernel.LINUX:
+        kernel.forbid_new_privileges()
+
+
+def _spawn(request: Request, streams: list[int]) -> int:
+    actions = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)]
+    for path in _candidates(request):
+        with contextlib.suppress(*ABSENT):
+            return os.posix_spawn(
+                path, request["argv"], request["env"], file_actions=actions, setsid=True, setsigdef=IGNORED
+            )
+    raise FileNotFoundError(errno.ENOENT, "not found")
+
+
 def _become(request: Request, streams: list[int]) -> NoReturn:
-    """The command itself; 127 and 126 are said as a shell says them."""
-    argv = request["argv"]
+    """The command itself, in a fork of the keeper."""
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
+        for each in IGNORED:
+            signal.signal(each, signal.SIG_DFL)
+        _confine(request)
+        _drop_user(request)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, 256)
-        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        os.chdir(request["cwd"])
-        os.umask(0o022)
-        for name, limit in request["limits"].items():
-            _limit(getattr(resource, name), limit)
-        _limit(resource.RLIMIT_NPROC, request["pids"] + (0 if request["users"] else _tasks_on_this_machine()))
-        if not request["users"]:
-            _drop_user(request)
-        if kernel.LINUX:
-            kernel.forbid_new_privileges()
-        for path in _candidates(argv[0], request["env"]["PATH"]):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                os.execve(path, argv, request["env"])
-        os.write(2, f"{argv[0]}: not found\n".encode(errors="replace"))
-        os._exit(127)
-    except BaseException as error:
-        os.write(2, f"{argv[0]}: {error}\n".encode(errors="replace"))
+        for path in _candidates(request):
+            with contextlib.suppress(*ABSENT):
+                os.execve(path, request["argv"], request["env"])
+        raise FileNotFoundError(errno.ENOENT, "not found")
+    except (OSError, ValueError) as error:
+        os._exit(_refused(request, streams, error))
+    finally:
         os._exit(126)
-    sys.exit(126)
 
 
-def _candidates(program: str, search_path: str) -> list[str]:
-    return [program] if "/" in program else [f"{folder}/{program}" for folder in search_path.split(":")]
+def _refused(request: Request, streams: list[int], error: OSError | ValueError) -> int:
+    """Say, as a shell would, why a command could not be started; its exit code."""
+    os.write(streams[2], f"{request['argv'][0]}: {getattr(error, 'strerror', error)}\n".encode(errors="replace"))
+    return 127 if isinstance(error, ABSENT) else 126
+
+
+def _candidates(request: Request) -> list[str]:
+    program = request["argv"][0]
+    return [program] if "/" in program else [f"{folder}/{program}" for folder in request["env"]["PATH"].split(":")]
 
 
 def _tasks_on_this_machine() -> int:

@@ -8,8 +8,8 @@ import sys
 from . import kernel
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime")
-DEVICES = ("null", "zero", "full", "random", "urandom")
+SETTINGS = ("alternatives", "ld.so.cache", "localtime")
+DEVICES = ("null", "zero", "random", "urandom")
 LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 SAFE = kernel.NO_SUID | kernel.NO_DEVICES
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -28,24 +28,24 @@ def search_path() -> str:
     return f"{SYSTEM_PATH}:{own}/bin" if own else SYSTEM_PATH
 
 
-def enter(inner_user: int) -> None:
-    """Make the root out of the folders `root`, `workspace` and `tmp` of the current folder, and enter it.
+def enter(root: str, inner_user: int) -> None:
+    """Make a root in the empty folder `root` with `workspace` and `tmp` of the current folder, and enter it.
 
     To be called by the first process of a new process and mount namespace.
     """
     kernel.make_mounts_private()
-    kernel.mount("tmpfs", "root", "tmpfs", SAFE, "size=1m,mode=755")
+    kernel.mount("tmpfs", root, "tmpfs", SAFE, "size=1m,mode=755")
     for source in PROGRAMS:
-        _show_program(source)
+        _show_program(root, source)
     own = own_python()
     if own:
-        _bind(own, f"root{own}", kernel.READ_ONLY | SAFE)
-    _show_settings(inner_user)
-    _show_devices()
+        _bind(own, f"{root}{own}", kernel.READ_ONLY | SAFE)
+    _show_settings(root, inner_user)
+    _show_devices(root)
     for name in ("workspace", "tmp"):
-        _bind(name, f"root/{name}", SAFE)
-    _show_processes()
-    kernel.enter_root("root")
+        _bind(name, f"{root}/{name}", SAFE)
+    _show_processes(root)
+    kernel.enter_root(root)
 
 
 def _bind(source: str, target: str, attributes: int) -> None:
@@ -56,37 +56,37 @@ def _bind(source: str, target: str, attributes: int) -> None:
     kernel.bind(source, target, attributes)
 
 
-def _show_program(source: str) -> None:
+def _show_program(root: str, source: str) -> None:
     if os.path.islink(source):
-        os.symlink(os.readlink(source), f"root{source}")
+        os.symlink(os.readlink(source), f"{root}{source}")
     elif os.path.isdir(source):
-        _bind(source, f"root{source}", kernel.READ_ONLY | SAFE)
+        _bind(source, f"{root}{source}", kernel.READ_ONLY | SAFE)
 
 
-def _show_settings(inner_user: int) -> None:
-    os.mkdir("root/etc")
+def _show_settings(root: str, inner_user: int) -> None:
+    os.mkdir(f"{root}/etc")
     for name in SETTINGS:
         if os.path.exists(f"/etc/{name}"):
-            _bind(f"/etc/{name}", f"root/etc/{name}", kernel.READ_ONLY | SAFE)
-    _write("root/etc/passwd", f"agent:x:{inner_user}:{inner_user}:agent:/tmp:/bin/sh\n")
-    _write("root/etc/group", f"agent:x:{inner_user}:\n")
-    _write("root/etc/hosts", "127.0.0.1 localhost\n")
+            _bind(f"/etc/{name}", f"{root}/etc/{name}", kernel.READ_ONLY | SAFE)
+    _write(f"{root}/etc/passwd", f"agent:x:{inner_user}:{inner_user}:agent:/tmp:/bin/sh\n")
+    _write(f"{root}/etc/group", f"agent:x:{inner_user}:\n")
+    _write(f"{root}/etc/hosts", "127.0.0.1 localhost\n")
 
 
-def _show_devices() -> None:
-    os.mkdir("root/dev")
+def _show_devices(root: str) -> None:
+    os.mkdir(f"{root}/dev")
     for name in DEVICES:
-        _bind(f"/dev/{name}", f"root/dev/{name}", kernel.NO_SUID)
+        _bind(f"/dev/{name}", f"{root}/dev/{name}", kernel.NO_SUID)
     for name, target in {**LINKS, "shm": "/tmp"}.items():
-        os.symlink(target, f"root/dev/{name}")
+        os.symlink(target, f"{root}/dev/{name}")
 
 
-def _show_processes() -> None:
+def _show_processes(root: str) -> None:
     """The namespace's own /proc; a kernel that refuses it (inside some containers) leaves the folder empty."""
-    os.mkdir("root/proc")
+    os.mkdir(f"{root}/proc")
     try:
-        kernel.mount("proc", "root/proc", "proc", SAFE | kernel.NO_EXEC)
-        _write("root/proc/sys/user/max_user_namespaces", "0")
+        kernel.mount("proc", f"{root}/proc", "proc", SAFE | kernel.NO_EXEC)
+        _write(f"{root}/proc/sys/user/max_user_namespaces", "0")
     except OSError:
         return
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import socket
+import struct
 
 from . import kernel
-from .child import serve
+from .child import Request, serve
 
 
 def main(descriptor: int, folder: str) -> None:
@@ -37,17 +39,30 @@ def _remove(folder: str) -> None:
 def _serve_one(owner: socket.socket) -> bool:
     """Take one message and fork; False when the owner has gone."""
     try:
-        message, descriptors, _, _ = socket.recv_fds(owner, 1, 4)
+        message, descriptors, _, _ = socket.recv_fds(owner, 1, 4, socket.MSG_CMSG_CLOEXEC if kernel.LINUX else 0)
     except OSError:
         return False
     if not message:
         return False
-    if len(descriptors) == 4 and os.fork() == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        owner.close()
+    if not kernel.LINUX:
         for each in descriptors:
             os.set_inheritable(each, False)
-        serve(socket.socket(fileno=descriptors[0]), descriptors[1:])
-    for each in descriptors:
-        os.close(each)
+    try:
+        request = _receive(descriptors[0])
+        if os.fork() == 0:
+            owner.close()
+            serve(request, socket.socket(fileno=descriptors[0]), descriptors[1:])
+    except (OSError, ValueError, struct.error):
+        pass  # the owner let go of this command before it had asked for it
+    finally:
+        for each in descriptors:
+            os.close(each)
     return True
+
+
+def _receive(control: int) -> Request:
+    """The request, read here: what a fork does not touch it need not copy."""
+    with open(control, "rb", closefd=False) as file:
+        (size,) = struct.unpack("!I", file.read(4))
+        request: Request = json.loads(file.read(size))
+    return request

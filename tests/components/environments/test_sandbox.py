@@ -108,6 +108,9 @@ def test_edit_file_with_an_empty_old_makes_a_file(env):
         ("read_file", "main.py", "params must be an object"),
         ("read_file", {"path": "a\0b"}, "not a path"),
         ("bash", {"command": "true", "timeout": -1}, "timeout must be"),
+        ("read_file", {"path": "a\ud800b"}, "not a path"),
+        ("edit_file", {"path": "main.py", "old": "\ud800", "new": "x"}, "old not found"),
+        ("edit_file", {"path": "x" * 5000, "old": "", "new": "x"}, "too long"),
         ("bash", {"command": "a\0b"}, "null"),
         ("grep", {"pattern": "(", "path": "main.py"}, "grep:"),
         ("grep", {"pattern": "x", "path": "absent.py"}, "No such file"),
@@ -136,6 +139,12 @@ def test_bash_that_runs_too_long_is_killed_and_says_so(env):
     step = act(env, "bash", command="echo begun; sleep 60", timeout=1)
     assert step.observation == "begun\n[timed out after 1 s]"
     assert step.info["result"].error == "timed out after 1 s"
+
+
+def test_a_command_that_cannot_be_passed_on_is_the_policys_failure(env):
+    for command in ("echo \ud800", "true " + "x" * 200_000):
+        result = act(env, "bash", command=command).info["result"]
+        assert result.exit_code == 126
 
 
 def test_grep_finds_lines_in_the_order_of_paths(env):
