@@ -95,7 +95,12 @@ def _is_here(night: str) -> bool:
 
 def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | None = None) -> str:
     """Run the build over those nights and log its figures; the hash of its lock."""
-    how = {"scale": tonight.scale.name, "seed": tonight.seed, "as_of": tonight.night.begun[:10], "baseline": baseline}
+    how: dict[str, Any] = {
+        "scale": tonight.scale.name,
+        "seed": tonight.seed,
+        "as_of": tonight.night.begun[:10],
+        "baseline": baseline,
+    }
     report: dict[str, Any] = tonight.night.once(step, lambda: run_build(list(names), **how))
     with tonight.run.child(step, {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}) as run:
         run.params({"nights": " ".join(names)})

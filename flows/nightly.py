@@ -22,6 +22,7 @@ from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import Tonight, announce
 from flows.train import train_first, train_pair
+from tasks.display import display
 from tasks.registry import Model, find_champion, promote
 
 AT_ONCE = 3
@@ -57,6 +58,7 @@ def play(tonight: Tonight) -> dict[str, Any]:
 
 def first_champion(tonight: Tonight) -> Model:
     """Where nothing was ever promoted: the teacher demonstrates, and what learns from it until convergence is champion."""
+    display().say("no champion yet: the first is made from the teacher's demonstrations")
     demonstrations = collect_demonstrations(tonight)
     data = build_first(tonight, demonstrations)
     champion = train_first(tonight, data)

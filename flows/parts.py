@@ -84,8 +84,8 @@ def evaluate_policy(policy: str, scale: str, seed: int, out: Path | None) -> tup
     )
     _play(place, parameters.plan(held_out, policy_named(policy), Role.PROMOTE, tasks, seed), f"evaluate {policy}")
     result = result_of(policy, place)
-    roles = sorted({task.role for task in result.tasks}, reverse=True)
-    return {role: msgspec.to_builtins(summary(result, role)) for role in roles}, place
+    played = sorted({task.role for task in result.tasks}, reverse=True)
+    return {role: msgspec.to_builtins(summary(result, role)) for role in played}, place
 
 
 def compare_folders(champion: Path, challenger: Path, control: Path | None, scale: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,6 +28,7 @@ def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = 
     from .scale import load_scale
 
     load_scale(scale)  # what is wrong with it is said before anything is started
+    begun = time.monotonic()
     state = begin(scale, seed, night)
     log = quiet_logs(state.id)
     server = PrefectServer().start()
@@ -45,7 +47,7 @@ def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = 
         finally:
             farewell()
             server.stop()
-        display.say(f"log: {log}")
+        display.say(f"night {state.id} took {(time.monotonic() - begun) / 60:.1f} minutes; log: {log}")
     return decision
 
 

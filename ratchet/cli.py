@@ -3,6 +3,8 @@
 Every command imports what it needs when it runs, so that `--help` costs a fraction of a second.
 """
 
+import errno
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from components.protocol import RatchetError
+from components.protocol import InfrastructureError, RatchetError
 
 from . import agents, data, house, night, tasksets
 from .terminal import complain
@@ -37,6 +39,8 @@ def _options(
 
 
 _debug = False
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""A full disk is nobody's programming error."""
 INTERRUPTED = 130
 """Typer's exit code, and the shell's, for Ctrl-C."""
 
@@ -55,10 +59,16 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+    except OSError as error:
+        if error.errno not in FULL:
+            return _unexpected(error)
+        complain(f"{error}: free space and give the same command again; what was finished is kept")
+        return InfrastructureError.exit_code
     except Exception as error:
         return _unexpected(error)
     if result == INTERRUPTED:
         complain("interrupted; what was finished is kept, and the same command goes on from there")
+        _end_workers()
     return result if isinstance(result, int) else 0
 
 
@@ -96,8 +106,17 @@ def _unexpected(error: Exception) -> int:
     return 1
 
 
+def _end_workers() -> None:
+    """Workers in the middle of something would hold up our own end; what they started ends with them."""
+    import multiprocessing
+
+    for worker in multiprocessing.active_children():
+        worker.kill()
+
+
 def main() -> None:
-    """The entry point of the console script."""
+    """The entry point of the console script. SIGTERM ends a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -114,6 +114,16 @@ def test_an_unexpected_error_is_one_line_and_its_traceback_in_a_log(monkeypatch,
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_a_full_disk_is_one_line_that_says_what_to_do(monkeypatch, capsys):
+    def full():
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+
+    monkeypatch.setattr("flows.status.night_rows", full)
+    assert run("status") == 4
+    assert "No space left" in (line := one_line(capsys)) and "free space" in line
+
+
 def test_an_interrupt_ends_a_command_with_130(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt

@@ -1,0 +1,107 @@
+"""The night's frame on a real Prefect server: what a person sees, how it ends, and that nothing is left running."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prefect")]
+
+NIGHT = """
+import sys, time
+from pathlib import Path
+import flows.run, ratchet.night
+from components.protocol import DataError
+from ratchet import cli
+from tasks.server import PrefectServer
+
+how, marker = [*sys.argv[1:], ""][:2]
+ready = PrefectServer.ready
+
+def with_a_body(self, **options):
+    import flows.nightly
+    from prefect import task
+    from tasks.display import display
+
+    @task
+    def step(number):
+        with display().step(f"step {number}"):
+            if how == "data error" and number == 1:
+                raise DataError("shard 3 is cut short; restore it")
+            if how == "bug" and number == 1:
+                raise ZeroDivisionError("no such luck")
+            if how == "long" and number == 1:
+                Path(marker).touch()
+                time.sleep(60)
+        return number
+
+    def body(tonight):
+        return {"steps": [run.result() for run in [step.submit(number) for number in range(3)]]}
+
+    flows.nightly.play = body
+    return ready(self, **options)
+
+PrefectServer.ready = with_a_body
+ratchet.night.show_decision = lambda decision: None
+sys.argv = ["ratchet", "night", "--json"]
+cli.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
+    return found | {"RATCHET_HOME": str(tmp_path_factory.mktemp("home"))}
+
+
+def night(environment, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", NIGHT, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code(environment):
+    good = night(environment, "well")
+    out, err = good.communicate(timeout=240)
+    assert good.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"steps": [0, 1, 2]}
+    assert "Traceback" not in err and "step 2" in err
+
+    bad = night(environment, "data error")
+    out, err = bad.communicate(timeout=240)
+    assert bad.returncode == 3 and "Traceback" not in err
+    assert [line for line in err.splitlines() if line.startswith("error")] == [
+        "error: shard 3 is cut short; restore it"
+    ]
+
+    broken = night(environment, "bug")
+    out, err = broken.communicate(timeout=240)
+    assert broken.returncode == 1 and "Traceback" not in err
+    assert "goes on" not in err, "no step was finished"
+    assert err.splitlines()[-1].startswith("error: ZeroDivisionError: no such luck; the traceback is in ")
+
+
+def test_ctrl_c_ends_a_night_at_once_and_leaves_nothing_running(environment, tmp_path):
+    running = night(environment, "long", str(tmp_path / "it runs"))
+    limit = time.monotonic() + 240
+    while not (tmp_path / "it runs").exists():
+        assert running.poll() is None and time.monotonic() < limit
+        time.sleep(0.1)
+    tree = psutil.Process(running.pid).children(recursive=True)
+    assert tree, "the server is a child"
+    os.killpg(running.pid, signal.SIGINT)
+    begin = time.monotonic()
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and time.monotonic() - begin < 15
+    assert err.splitlines()[-1].startswith("error: interrupted;") and "Traceback" not in err
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in tree)
