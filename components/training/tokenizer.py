@@ -1,6 +1,6 @@
 """A small byte-level tokenizer made from scratch, with a chat template that knows tools.
 
-It is fitted on the text of the training conversations alone. One pretoken is a word or a number with its leading space,
+It is fitted on the text of the training conversations alone. One pretoken is a word with its leading space, one digit,
 a run of punctuation, or a whole JSON key with its quotes, so that the frame of a tool call costs a few tokens, not thirty.
 """
 
@@ -20,7 +20,7 @@ PRETOKENS = (
     r'"?,? ?\{?"[a-z_]+": "?'  # a JSON key with its frame: `{"name": "`, `", "old": "`
     r'|"\}+'  # the end of a call
     r"| ?\p{L}+"  # a word
-    r"| ?\p{N}{1,3}"  # a number, three digits at most
+    r"| ?\p{N}"  # one digit: numbers are copied digit by digit
     r'| ?[^\s\p{L}\p{N}"]+|"'  # punctuation
     r"|\s+(?!\S)|\s+"
 )
