@@ -11,7 +11,7 @@ from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
 from components.protocol.configuration import Configuration
 from components.rollouts.plan import CollectPlan
-from components.sandboxes import SandboxConfig
+from components.sandboxes import SandboxConfig, resolve
 from components.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent / "scales"
@@ -72,6 +72,8 @@ Rule = Annotated[PromotionRule, BeforeValidator(_rule), PlainSerializer(msgspec.
 class Scale(Configuration):
     """One night's parameters. `teacher` plays `demonstrations` once; `cold_start` makes the first champion from them.
 
+    A cohort is played in lock-step, a sandbox each: with Docker it is `max_containers` episodes at most.
+
     `training` makes the challenger from tonight's episodes and, with the same recipe and token budget, the control from
     the champion's old data.
     """
@@ -85,6 +87,8 @@ class Scale(Configuration):
     max_turns: int = Field(6, gt=0)
     max_new_tokens: int = Field(96, gt=0)
     threads: int = Field(8, gt=0)
+    model_threads: int | None = Field(None, gt=0)
+    max_containers: int = Field(64, gt=0)
     retries: int = Field(2, ge=0)
     min_completed: float = Field(0.95, ge=0, le=1)
     demonstrations: Play
@@ -98,6 +102,7 @@ class Scale(Configuration):
         self, play: Play | Evaluation, policy: str, role: Role, task_ids: tuple[str, ...], seed: int
     ) -> CollectPlan:
         """The collection of those tasks by that policy."""
+        in_docker = resolve(self.sandbox.backend, self.sandbox.image) == "docker"
         return CollectPlan(
             taskset=self.taskset,
             role=role,
@@ -105,10 +110,11 @@ class Scale(Configuration):
             policy=policy,
             attempts=play.attempts,
             seed=seed,
-            cohort_size=play.cohort_size,
+            cohort_size=min(play.cohort_size, self.max_containers) if in_docker else play.cohort_size,
             workers=play.workers,
             temperature=play.temperature,
             threads=self.threads,
+            model_threads=self.model_threads,
             max_turns=self.max_turns,
             max_new_tokens=self.max_new_tokens,
             retries=self.retries,

@@ -91,12 +91,6 @@ def _report(
     plan: CollectPlan, progress: Progress, version: str, taskset_hash: str, seconds: float, replayed: int
 ) -> CollectReport:
     broken = sum(n for cause, n in progress.failures.items() if cause.startswith(FailureKind.INFRASTRUCTURE.value))
-    if progress.done and 1 - broken / progress.done < plan.min_completed:
-        causes = ", ".join(f"{cause} ({n})" for cause, n in progress.failures.most_common(3))
-        raise InfrastructureError(
-            f"{broken} of {progress.done} episodes failed for want of infrastructure, "
-            f"more than min_completed {plan.min_completed} allows: {causes}; see `ratchet doctor`"
-        )
     return CollectReport(
         episodes=progress.done,
         successes=progress.successes,
@@ -127,7 +121,7 @@ def _play(
     if plan.workers == 1 or len(todo) <= 1:
         _prepare(plan, None)
         for index in todo:
-            yield _keep(folder, index, _cohort(lots[index]))
+            yield _keep(plan, folder, index, _cohort(lots[index]))
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
@@ -136,7 +130,7 @@ def _play(
         futures = {pool.submit(_cohort, lots[index]): index for index in todo}
         try:
             for future in as_completed(futures):
-                yield _keep(folder, futures[future], future.result())
+                yield _keep(plan, folder, futures[future], future.result())
         except BrokenProcessPool as error:
             raise InfrastructureError(
                 "a collection worker died (out of memory?); run the same command again"
@@ -152,9 +146,17 @@ class Shard(msgspec.Struct, frozen=True):
     tokens: bytes | None
 
 
-def _keep(folder: Path, index: int, shard: bytes) -> list[Trajectory]:
+def _keep(plan: CollectPlan, folder: Path, index: int, shard: bytes) -> list[Trajectory]:
+    """Write a cohort's shard, unless too much of it was lost: then nothing is written, and a later try plays it again."""
     cohort = msgspec.msgpack.decode(shard, type=Shard)
     trajectories = msgspec.json.decode(cohort.trajectories, type=list[Trajectory])
+    lost = Counter(f"{each.failure.type}: {each.failure.message}" for each in trajectories if each.failure is not None)
+    if lost.total() > (1 - plan.min_completed) * len(trajectories):
+        cause, _ = lost.most_common(1)[0]
+        raise InfrastructureError(
+            f"{lost.total()} of {len(trajectories)} episodes were lost, more than min_completed {plan.min_completed} allows; "
+            f"mostly {cause}; see `ratchet doctor`, then run the same command again"
+        )
     write_shard(folder, index, trajectories, cohort.tokens)
     return trajectories
 
@@ -167,7 +169,7 @@ def _prepare(plan: CollectPlan, parent: int | None) -> None:
     global _worker
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    threads = max(1, (os.cpu_count() or 1) // plan.workers)
+    threads = plan.model_threads or max(1, (os.cpu_count() or 1) // plan.workers)
     policy = make_policy(
         plan.policy,
         load(plan.taskset),

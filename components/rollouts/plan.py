@@ -18,7 +18,8 @@ class CollectPlan(Configuration):
 
     `policy` is `teacher`, `clumsy`, `random-edit` or `transformers:<checkpoint folder>`. `cohort_size` episodes are
     played in lock-step and become one shard. `max_turns` bounds the policy's replies; `retries` the second tries after an
-    infrastructure failure; below `min_completed` (share of episodes without one) the collection fails.
+    infrastructure failure; a cohort with less than `min_completed` (share of episodes without one) is not kept and ends the
+    collection. `threads` run environments, `model_threads` a local model (default: the cores over the workers).
     """
 
     taskset: str
@@ -31,6 +32,7 @@ class CollectPlan(Configuration):
     cohort_size: int = Field(250, gt=0, le=500)
     workers: int = Field(2, gt=0)
     threads: int = Field(8, gt=0)
+    model_threads: int | None = Field(None, gt=0)
     max_turns: int = Field(6, gt=0)
     temperature: float = Field(0.8, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -94,7 +96,9 @@ def cohorts(episodes: list[PlannedEpisode], size: int) -> list[list[PlannedEpiso
 
 def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:
     """What must be equal for a folder's shards to belong to this plan: all but speed and place."""
-    content = plan.model_dump(mode="json", exclude={"workers", "threads", "sandbox", "policy", "min_completed"})
+    content = plan.model_dump(
+        mode="json", exclude={"workers", "threads", "model_threads", "sandbox", "policy", "min_completed"}
+    )
     encoded = msgspec.json.encode([content, policy_version, taskset_hash], order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:16]
 

@@ -15,7 +15,7 @@ PROBE_SECONDS = 1.0
 def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
     """A sandbox of the configured back end, not yet started."""
     config = config or SandboxConfig()
-    if resolve(config.backend, config.image or IMAGE) == "docker":
+    if resolve(config.backend, config.image) == "docker":
         from .docker import DockerSandbox
 
         return DockerSandbox(config)
@@ -24,7 +24,7 @@ def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
     return LocalSandbox(config)
 
 
-def resolve(backend: str = "auto", image: str = IMAGE) -> Literal["docker", "local"]:
+def resolve(backend: str = "auto", image: str | None = None) -> Literal["docker", "local"]:
     """The back end that `backend` means here. `auto`: docker where an engine with the image answers within a second.
 
     The answer for `auto` is found once per process. Raises ConfigurationError for a name that is no back end.
@@ -34,7 +34,7 @@ def resolve(backend: str = "auto", image: str = IMAGE) -> Literal["docker", "loc
     if backend == "local":
         return "local"
     if backend == "auto":
-        return "docker" if _engine_has(image) else "local"
+        return "docker" if _engine_has(image or IMAGE) else "local"
     raise ConfigurationError(f"unknown sandbox back end '{backend}'; choose docker, local or auto")
 
 

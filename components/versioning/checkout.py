@@ -37,7 +37,7 @@ IN_PLACE = ("dvc.lock", str(BUILD), f"{ROLLOUTS}/", f"{DECISIONS}/")
 
 
 class Checkout(msgspec.Struct, frozen=True):
-    """`place` is the folder beneath which the night's `data/rollouts/…`, `data/datasets/…` now stand; `data` their DVC hashes."""
+    """`place` is the folder beneath which the night now stands; `data` its DVC hashes by path."""
 
     night: str
     commit: str
