@@ -81,7 +81,7 @@ def test_a_cohort_that_the_world_has_lost_is_not_kept_and_can_be_played_later(tm
 
     with monkeypatch.context() as patch:
         patch.setattr(SandboxEnvironment, "reset", away)
-        with pytest.raises(InfrastructureError, match="4 of 4 episodes were lost.*the engine is away"):
+        with pytest.raises(InfrastructureError, match=r"4 of 4 episodes were lost.*the engine is away"):
             collect(plan(), tmp_path)
     assert read_manifest(tmp_path) == []
     assert collect(plan(), tmp_path).successes == 12
