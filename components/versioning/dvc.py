@@ -8,6 +8,8 @@ from pathlib import Path
 
 from components.protocol import ConfigurationError, InfrastructureError
 
+from .leftovers import CALLER, settle
+
 
 def environment() -> dict[str, str]:
     """The environment of DVC and of its stages: `python` is this interpreter, nothing phones home."""
@@ -22,14 +24,18 @@ def environment() -> dict[str, str]:
 
 
 def stream(arguments: Sequence[str], root: Path, on_line: Callable[[str], None]) -> int:
-    """Run `dvc` with each line of its output handed over as it comes; its exit code. It ends with its caller."""
+    """Run `dvc` with each line of its output handed over as it comes; its exit code.
+
+    It ends with this call, however that ends; where this process is killed, the next call ends what still runs.
+    """
     if not (root / ".dvc").is_dir():
         raise ConfigurationError(f"{root.absolute()} has no .dvc folder: run the command in the root of the repository")
+    settle(root)
     command = [sys.executable, "-m", "dvc", *arguments]
     process = subprocess.Popen(
         command,
         cwd=root,
-        env=environment(),
+        env={**environment(), CALLER: str(os.getpid())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

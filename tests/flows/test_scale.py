@@ -1,17 +1,40 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
 from flows.scale import FOLDER, Scale, known_scales, load_scale
 
-SMOKE = (FOLDER / "smoke.yaml").read_text()
+
+def write_scale(path, change):
+    """The smoke scale with `change` made to it, as a file."""
+    settings = yaml.safe_load((FOLDER / "smoke.yaml").read_text())
+    change(settings)
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
-def scale(tmp_path, old, new):
-    (tmp_path / "mine.yaml").write_text(SMOKE.replace(old, new))
-    return load_scale(str(tmp_path / "mine.yaml"))
+def put(value, *keys):
+    """A change: `value` at the place that `keys` lead to."""
+
+    def change(settings):
+        for key in keys[:-1]:
+            settings = settings.setdefault(key, {})
+        settings[keys[-1]] = value
+
+    return change
+
+
+def rename(new, *keys):
+    """A change: the last of `keys` is called `new`."""
+
+    def change(settings):
+        for key in keys[:-1]:
+            settings = settings[key]
+        settings[new] = settings.pop(keys[-1])
+
+    return change
 
 
 @pytest.mark.parametrize("name", known_scales())
@@ -33,21 +56,28 @@ def test_challenger_and_control_share_a_recipe_and_a_budget_of_tokens():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("change", "said"),
     [
-        ("token_budget:", "tokenbudget:", "unknown key 'training.tokenbudget'; did you mean 'token_budget'"),
-        ("demonstrations:", "demonstration:", "unknown key 'demonstration'; did you mean 'demonstrations'"),
-        ("backend: auto", "backend: dokcer", "key 'sandbox.backend'"),
-        ("alpha: 0.025", "alfa: 0.025", "alfa"),
-        ("alpha: 0.025", "alpha: 0.9", "alpha 0.9 must lie in"),
-        ("training: ", "training:\n  base: /somewhere", "'base' is filled in by the flow"),
-        ("tasks: 500", "tasks: many", "key 'collection.tasks'"),
+        (rename("tokenbudget", "training", "token_budget"), "unknown key 'training.tokenbudget'; did you mean 'token_"),
+        (rename("demonstration", "demonstrations"), "unknown key 'demonstration'; did you mean 'demonstrations'"),
+        (put("dokcer", "sandbox", "backend"), "key 'sandbox.backend'"),
+        (put(0.025, "promotion", "alfa"), "unknown field `alfa`"),
+        (put(0.9, "promotion", "alpha"), "alpha 0.9 must lie in"),
+        (put("/somewhere", "training", "base"), "'base' is filled in by the flow"),
+        (put("many", "collection", "tasks"), "key 'collection.tasks'"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_wrong_in_a_scale_is_said_in_one_line_with_its_place(tmp_path, old, new, said):
+def test_what_is_wrong_in_a_scale_is_said_in_one_line_with_its_place(tmp_path, change, said):
+    write_scale(tmp_path / "mine.yaml", change)
     with pytest.raises(ConfigurationError) as found:
-        scale(tmp_path, old, new)
+        load_scale(str(tmp_path / "mine.yaml"))
     assert said in str(found.value) and "mine.yaml" in str(found.value) and "\n" not in str(found.value)
+
+
+def test_the_scale_that_those_errors_are_made_from_has_none(tmp_path):
+    write_scale(tmp_path / "mine.yaml", lambda settings: None)
+    assert load_scale(str(tmp_path / "mine.yaml")).training == load_scale("smoke").training
 
 
 def test_an_unknown_scale_names_the_nearest():

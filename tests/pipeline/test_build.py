@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,14 +62,14 @@ def contents(root: Path) -> dict[str, str | None]:
     return {name: md5_of(root / name) for name in (*names, *more)}
 
 
-def kill_at(root: Path, stage: str, wanted: Inputs) -> None:
-    """Begin a build in a process group of its own, and kill the whole group once it has come to a stage."""
+def kill_at(root: Path, stage: str, wanted: Inputs, kill: Callable[[int, int], None] = os.killpg) -> None:
+    """Begin a build in a process group of its own, and kill the whole group, or it alone, once it has come to a stage."""
     code = f"from components.versioning import *; build({wanted!r}, on_stage=lambda name: print(name, flush=True))"
     command = [sys.executable, "-c", code]
     group = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert group.stdout is not None
     reached = any(line.strip() == stage for line in group.stdout)
-    os.killpg(group.pid, signal.SIGKILL)
+    kill(group.pid, signal.SIGKILL)
     group.wait()
     assert reached
 
@@ -198,13 +198,14 @@ def test_a_sealed_night_that_was_changed_is_refused(project: Path, first_content
     assert contents(project) == first_contents
 
 
-def test_a_second_night_killed_once_leaves_the_first_ones_scores_alone_and_the_tree_too(
+def test_a_second_night_killed_twice_leaves_the_first_ones_scores_alone_and_the_tree_too(
     project: Path, first: BuildReport
 ) -> None:
     with (project / "params.yaml").open("a") as file:
         file.write("# a note\n")
     (project / "untracked").write_text("mine")
     before = git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD"), git(project, "branch")
+    kill_at(project, f"score@{SECOND}", inputs(SHOWN, FIRST, SECOND), os.kill)
     kill_at(project, "validate", inputs(SHOWN, FIRST, SECOND))
     report = build(inputs(SHOWN, FIRST, SECOND), root=project)
     assert states(report)[f"score@{FIRST}"] == "unchanged"

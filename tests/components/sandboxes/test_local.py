@@ -1,4 +1,5 @@
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,6 +23,11 @@ jailed = pytest.mark.skipif("not isolation().jailed", reason="this kernel allows
 def sandbox():
     with LocalSandbox(SandboxConfig(backend="local", memory_mb=256, pids=16, workspace_mb=1)) as made:
         yield made
+
+
+def _marker():
+    """Seconds to sleep that no other process on this machine sleeps: other tests, and other clones, run beside this one."""
+    return str(secrets.randbelow(10**8) + 10**8)
 
 
 def _alive(marker):
@@ -73,9 +79,10 @@ def test_a_command_cannot_write_a_file_larger_than_allowed(sandbox):
 def test_a_fork_bomb_stops_at_the_limit_and_is_killed_at_the_end(sandbox):
     if not isolation().has_users:
         pytest.skip("without a user namespace the limit on processes is coarse")
-    result = sandbox.run("for i in $(seq 40); do sleep 985 & done; wait", timeout=5)
+    marker = _marker()
+    result = sandbox.run(f"for i in $(seq 40); do sleep {marker} & done; wait", timeout=5)
     assert result.exit_code != 0
-    assert _alive("985") == []
+    assert _alive(marker) == []
 
 
 @pytest.mark.parametrize("level", [Isolation.LIMITS, Isolation.PRIVILEGED_JAIL])
@@ -119,13 +126,14 @@ def test_a_command_cannot_make_a_user_namespace_to_gain_capabilities(sandbox):
 def test_every_isolation_that_this_machine_allows_keeps_the_contract(level, monkeypatch):
     _require(level)
     monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    marker = _marker()
     with LocalSandbox() as sandbox:
         sandbox.write("file", b"content")
-        result = sandbox.run("cat file; echo more > other; (setsid sleep 984 &); env", timeout=5)
+        result = sandbox.run(f"cat file; echo more > other; (setsid sleep {marker} &); env", timeout=5)
         assert result.exit_code == 0
         assert result.stdout.startswith(b"content")
         assert sandbox.read("other") == b"more\n"
-        assert _alive("984") == []
+        assert _alive(marker) == []
 
 
 def test_isolation_falls_back_to_limits_where_the_kernel_refuses(monkeypatch):
@@ -139,14 +147,14 @@ def test_isolation_falls_back_to_limits_where_the_kernel_refuses(monkeypatch):
 
 
 def test_stop_kills_a_command_that_is_running(sandbox):
-    ended = []
-    thread = threading.Thread(target=lambda: ended.append(sandbox.run("sleep 983", timeout=60)))
+    ended, marker = [], _marker()
+    thread = threading.Thread(target=lambda: ended.append(sandbox.run(f"sleep {marker}", timeout=60)))
     thread.start()
-    assert _wait_until(lambda: _alive("983"))
+    assert _wait_until(lambda: _alive(marker))
     sandbox.stop()
     thread.join(10)
     assert ended[0].exit_code == 137
-    assert _alive("983") == []
+    assert _alive(marker) == []
 
 
 def test_stop_removes_what_a_command_has_locked_or_nested(sandbox):
@@ -203,15 +211,17 @@ from components.sandboxes import SandboxConfig, make_sandbox
 sandbox = make_sandbox(SandboxConfig(backend="local"))
 sandbox.start()
 print(sandbox._folder, flush=True)
-sandbox.run("setsid sleep 982 & sleep 982", timeout=100)
+sandbox.run("setsid sleep {0} & sleep {0}".format(sys.argv[1]), timeout=100)
 """
 
 
 def test_kill_9_of_the_owners_group_leaves_neither_process_nor_folder():
-    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    marker = _marker()
+    command = [sys.executable, "-c", OWNER, marker]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     folder = Path(owner.stdout.readline().strip())
-    assert _wait_until(lambda: len(_alive("sleep\x00982")) == 2)
+    assert _wait_until(lambda: len(_alive(f"sleep\x00{marker}")) == 2)
     os.killpg(owner.pid, signal.SIGKILL)
     owner.wait(10)
-    assert _wait_until(lambda: not _alive("982"))
+    assert _wait_until(lambda: not _alive(marker))
     assert _wait_until(lambda: not folder.parent.exists())

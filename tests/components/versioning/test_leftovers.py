@@ -1,0 +1,110 @@
+"""After kill -9 DVC's own lock never stands in the way of the next call."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from components.versioning.leftovers import CALLER, settle
+
+DVC = "import time; time.sleep(60)  # dvc"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / ".dvc" / "tmp" / "rwlock"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def lock(file: Path, pid: int, command: str = "dvc repro") -> dict:
+    info = {"pid": pid, "cmd": command}
+    locks = {"write": {"out": info}, "read": {"in": [info]}}
+    file.write_text(json.dumps(locks))
+    return locks
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def start():
+    begun = []
+
+    def start(*command: str, **env: str) -> subprocess.Popen:
+        begun.append(subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True))
+        return begun[-1]
+
+    yield start
+    for each in begun:
+        each.kill()
+        each.wait()
+
+
+def test_without_a_lock_there_is_nothing_to_do(tmp_path):
+    settle(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_entries_of_a_process_that_nobody_has_reaped_are_removed(file, start, tmp_path):
+    killed = start(sys.executable, "-c", DVC, "repro")
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    assert psutil.pid_exists(killed.pid), "DVC would take it for alive"
+    lock(file, killed.pid)
+    settle(tmp_path)
+    assert json.loads(file.read_text()) == {"write": {}, "read": {}}
+
+
+def test_the_entries_of_a_number_that_is_another_process_by_now_are_removed(file, tmp_path):
+    lock(file, os.getpid(), "dvc a-command-that-this-is-not")
+    settle(tmp_path)
+    assert json.loads(file.read_text()) == {"write": {}, "read": {}}
+
+
+@pytest.mark.parametrize("content", ["", '{"write": {"out": {"pi', "[]", '{"write": {"out": 3}}'])
+def test_a_lock_that_was_cut_short_is_removed(file, tmp_path, content):
+    file.write_text(content)
+    settle(tmp_path)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_dvc_that_lives_is_left_alone(file, start, tmp_path, ours):
+    living = start(sys.executable, "-c", DVC, "repro", **({CALLER: str(os.getpid())} if ours else {}))
+    locks = lock(file, living.pid)
+    begin = time.monotonic()
+    settle(tmp_path)
+    assert time.monotonic() - begin < 5, "it is not waited for"
+    assert living.poll() is None and json.loads(file.read_text()) == locks
+
+
+CALLING = f"""
+import os, subprocess, sys, time
+os.environ[{CALLER!r}] = str(os.getpid())
+stage = "import subprocess, sys; s = subprocess.Popen(['sleep', '60']); print(s.pid, flush=True); s.wait()  # dvc"
+dvc = subprocess.Popen([sys.executable, "-c", stage, "repro"])
+print(dvc.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_dvc_whose_caller_alone_was_killed_is_ended_with_its_stage(file, start, tmp_path):
+    caller = start(sys.executable, "-c", CALLING)
+    dvc, stage = sorted((psutil.Process(int(caller.stdout.readline())) for _ in range(2)), key=lambda each: each.pid)
+    os.kill(caller.pid, signal.SIGKILL)
+    caller.wait()
+    lock(file, dvc.pid)
+    settle(tmp_path)
+    assert gone(dvc) and gone(stage)
+    assert json.loads(file.read_text()) == {"write": {}, "read": {}}
