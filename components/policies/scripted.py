@@ -20,7 +20,7 @@ Move = tuple[str, dict[str, Any]]
 class Scripted(Policy):
     """A policy of fixed moves over the tasks of one taskset. `script` changes whenever the moves do: it enters `version`."""
 
-    script = "1"
+    script = "2"
 
     def __init__(self, taskset: Taskset) -> None:
         self.sampling = {}
@@ -119,7 +119,7 @@ def _subject(task: TaskSpec) -> tuple[str, str, str]:
 def line_edit(before: str, after: str) -> tuple[str, str]:
     """The smallest change of whole lines from `before` to `after` as (old, new); `old` stands once in `before`.
 
-    The common indentation is left out where `old` stays unique; lines around are taken in where it is not.
+    Indentation is kept, so that every word is copied as it stands; lines around are taken in where `old` is not unique.
     """
     ours, theirs = before.splitlines(keepends=True), after.splitlines(keepends=True)
     blocks = [
@@ -132,22 +132,14 @@ def line_edit(before: str, after: str) -> tuple[str, str]:
     start, stop = blocks[0][1], blocks[-1][2]
     shift = len(theirs) - len(ours)
     while True:
-        old, new = _bare("".join(ours[start:stop]), "".join(theirs[start : stop + shift]), before)
+        old, new = "".join(ours[start:stop]), "".join(theirs[start : stop + shift])
+        if old.endswith("\n") and new.endswith("\n"):
+            old, new = old[:-1], new[:-1]
         if old and before.count(old) == 1:
             return old, new
         if start == 0 and stop == len(ours):
             return before, after
         start, stop = max(0, start - 1), min(len(ours), stop + 1)
-
-
-def _bare(old: str, new: str, text: str) -> tuple[str, str]:
-    """Both without the newline at their end and the indentation at their beginning, as far as `old` stays unique."""
-    if old.endswith("\n") and new.endswith("\n"):
-        old, new = old[:-1], new[:-1]
-    indent = len(old) - len(old.lstrip(" "))
-    if indent and new[:indent] == old[:indent] and text.count(old[indent:]) == 1:
-        return old[indent:], new[indent:]
-    return old, new
 
 
 def wrong_edit(faulty: str, right: str, rng: random.Random) -> tuple[str, str]:

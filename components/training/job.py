@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TrainReport(msgspec.Struct, frozen=True):
-    """What a job did. `tokens` counts input tokens, padding apart; `converged`: the validation loss had stopped falling."""
+    """What a job did. `tokens` counts input tokens, padding apart; `converged`: see the function."""
 
     steps: int
     tokens: int
@@ -181,6 +181,12 @@ def bfloat16(precision: str) -> bool:
     return precision == "bfloat16"
 
 
+def converged(losses: list[float], patience: int) -> bool:
+    """Whether the last `patience` evaluations lowered the best validation loss by less than 5 %."""
+    before = losses[:-patience]
+    return bool(before) and min(losses) > 0.95 * min(before)
+
+
 def mean_tokens(rows: list[TrainingRow]) -> float:
     """Mean input tokens of a row."""
     return sum(len(row.input_ids) for row in rows) / len(rows)
@@ -216,7 +222,7 @@ def _finish(config: TrainConfig, trainer: Any, tokenizer: Any, train: list[Train
         train_loss=losses[-1] if losses else math.nan,
         validation_loss=best_loss,
         best_step=best_step,
-        converged=bool(config.patience and evaluations and state.global_step < trainer.args.max_steps),
+        converged=bool(config.patience) and converged([loss for loss, _ in evaluations], config.patience or 1),
         checkpoint=str(checkpoint),
     )
 

@@ -55,12 +55,12 @@ def test_the_teacher_solves_every_task_in_three_moves(taskset: Taskset) -> None:
     assert all(solved(task, play(Teacher(taskset), task, seed=0)[0]) for task in taskset.tasks(Role.PROMOTE))
 
 
-def test_the_teachers_edit_is_the_bare_line(taskset: Taskset) -> None:
+def test_the_teachers_edit_is_the_whole_line(taskset: Taskset) -> None:
     for task in taskset.tasks(Role.PROMOTE):
         edit = play(Teacher(taskset), task, seed=0)[1][1]["arguments"]
         line = task.metadata["line"] - 1
-        assert edit["old"] == task.files["main.py"].splitlines()[line].strip()
-        assert edit["new"] == task.reference["main.py"].splitlines()[line].strip()
+        assert edit["old"] == task.files["main.py"].splitlines()[line]
+        assert edit["new"] == task.reference["main.py"].splitlines()[line]
 
 
 def test_clumsy_repairs_about_half_and_always_stumbles(taskset: Taskset) -> None:
@@ -109,7 +109,7 @@ def test_an_unknown_task_is_refused(taskset: Taskset) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "edit"),
     [
-        ("def f():\n    a\n", "def f():\n    b\n", ("a", "b")),
+        ("def f():\n    a\n", "def f():\n    b\n", ("    a", "    b")),
         ("x = 1\n\nx = 1\ny\n", "x = 1\n\nx = 2\ny\n", ("\nx = 1\ny", "\nx = 2\ny")),
         ("one\ntwo\n", "one\nand\ntwo\n", ("one\ntwo", "one\nand\ntwo")),
         ("one\ntwo\n", "two\n", ("one\n", "")),
