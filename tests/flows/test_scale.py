@@ -85,11 +85,19 @@ def test_an_unknown_scale_names_the_nearest():
         load_scale("smokey")
 
 
-def test_a_plan_takes_its_numbers_from_the_scale():
+def test_a_plan_takes_its_numbers_from_the_scale(monkeypatch):
+    monkeypatch.setattr("flows.scale.resolve", lambda backend, image: "local")
     smoke = load_scale("smoke")
     plan = smoke.plan(smoke.collection, "teacher", Role.TRAIN, ("a", "b"), 7)
     assert (plan.attempts, plan.seed, plan.task_ids) == (smoke.collection.attempts, 7, ("a", "b"))
     assert (plan.max_turns, plan.taskset, plan.cohort_size) == (smoke.max_turns, "repair", smoke.collection.cohort_size)
+
+
+def test_a_cohort_in_docker_holds_no_more_episodes_than_containers_may_run(monkeypatch):
+    monkeypatch.setattr("flows.scale.resolve", lambda backend, image: "docker")
+    smoke = load_scale("smoke")
+    plan = smoke.plan(smoke.collection, "teacher", Role.TRAIN, ("a", "b"), 7)
+    assert plan.cohort_size == smoke.max_containers < smoke.collection.cohort_size
 
 
 def test_a_job_takes_its_paths_and_seed_from_the_flow():

@@ -8,7 +8,11 @@ TOOLS = [
         "function": {
             "name": name,
             "description": "",
-            "parameters": {"type": "object", "properties": {key: {"type": "string"} for key in keys}},
+            "parameters": {
+                "type": "object",
+                "properties": {key: {"type": "string"} for key in keys},
+                "required": list(keys),
+            },
         },
     }
     for name, keys in {"read_file": ["path"], "edit_file": ["path", "old", "new"], "submit": []}.items()
