@@ -1,0 +1,57 @@
+"""Judgement: what a judge, or a learned model, said of one step or of a whole episode. Data, never recomputed by a build.
+
+A judgement is keyed by what was judged and by what judged it, so that nothing is paid for twice. It stands as one line of JSON;
+a night's are sealed in `data/judgements/<night>/judgements.jsonl`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from components.trajectories.record import digest
+
+WHOLE = -1
+"""The `turn` and `step` of a judgement of the episode as a whole."""
+FILE = "judgements.jsonl"
+
+Layer = Literal["judge", "learned"]
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a judgement took. `money` in the currency of the configured prices; None where no price or no count is known."""
+
+    calls: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    money: float | None = None
+
+
+class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`scores`: each line of the rubric, in [0, 1] or None; `overall`: their mean by the rubric's weights.
+
+    `rubric`, `judge` and `prompt` are names with a version of their own (`name@hash`): a change of text, model or wording is
+    another judgement. `error` says why there is no score; it is not a score of 0.
+    """
+
+    key: str
+    layer: Layer
+    episode_id: str
+    content_hash: str
+    domain: str
+    turn: int = WHOLE
+    step: int = WHOLE
+    rubric: str
+    judge: str
+    prompt: str
+    scores: dict[str, float | None] = {}
+    overall: float | None = None
+    reasons: dict[str, str] = {}
+    error: str | None = None
+    cost: Cost = Cost()
+    judged_at: str = ""
+    schema_version: int = 1
+
+
+def judgement_key(content_hash: str, turn: int, step: int, rubric: str, judge: str, prompt: str) -> str:
+    """The identity of a judgement, known before it is asked for."""
+    return "jd-" + digest(content_hash, turn, step, rubric, judge, prompt)
