@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .place import artifact_root
+from .telling import tell_trace
+from .trace import EpisodeTrace
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -70,6 +72,12 @@ class Artifact(Record, frozen=True, forbid_unknown_fields=True, tag=True):
     table: bool = False
 
 
+class Episode(Record, frozen=True, forbid_unknown_fields=True, tag=True):
+    """An episode as a trace of the run."""
+
+    trace: EpisodeTrace
+
+
 class End(Record, frozen=True, forbid_unknown_fields=True, tag=True):
     """The run has ended: FINISHED, FAILED or KILLED."""
 
@@ -77,7 +85,7 @@ class End(Record, frozen=True, forbid_unknown_fields=True, tag=True):
     time: int
 
 
-AnyRecord = Start | Values | Input | Artifact | End
+AnyRecord = Start | Values | Input | Artifact | Episode | End
 
 
 class NeverBegun(Exception):
@@ -103,6 +111,8 @@ def apply(client: "MlflowClient", record: AnyRecord) -> str:
         _input(client, run_id, record)
     elif isinstance(record, Artifact):
         _artifact(client, run_id, record)
+    elif isinstance(record, Episode):
+        tell_trace(experiment_id(client, record.experiment), record.experiment, record.run, run_id, record.trace)
     else:
         client.set_terminated(run_id, record.status, record.time)
     return run_id

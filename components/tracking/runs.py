@@ -11,8 +11,9 @@ from typing import Any
 
 from components.protocol import ConfigurationError
 
-from .records import Artifact, End, Input, Point, Start, Values, table_content
+from .records import Artifact, End, Episode, Input, Point, Start, Values, table_content
 from .spool import Journal
+from .trace import EpisodeTrace
 
 PREFIXES = ("eval/", "train/", "data/", "sandbox/", "cost/")
 MAX_METRICS = 25
@@ -73,6 +74,10 @@ class Run:
         """A file of that path within the run: a figure, a record, a log."""
         data = content.encode() if isinstance(content, str) else content
         self._journal.write(Artifact(self.experiment, self.key, path, data))
+
+    def trace(self, trace: EpisodeTrace) -> bool:
+        """An episode as a trace of this run; False where it waits in the spool, or was refused."""
+        return self._journal.write(Episode(self.experiment, self.key, trace)) is not None
 
     def file(self, source: Path, path: str | None = None) -> None:
         """A file from disk, read now."""

@@ -1,0 +1,65 @@
+"""Stage: labels and judgements to the calibration of every judge and learned model.
+
+    python -m components.rewards.calibrate --judgements data/judgements/*/judgements.jsonl --labels data/labels/*/labels.jsonl \
+        --out data/calibration.json [--params params.yaml [--section calibration]]
+
+Deterministic: the same files in any order give the same bytes. Without labels there is no curve, and every score stays as it is.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from components.protocol import RatchetError
+
+from .calibration import Calibration
+from .calibration.config import CalibrationConfig
+from .calibration.learning import learn
+from .calibration.pairs import Matched, match
+from .jsonl import read_records
+from .judgement import Judgement
+from .label import Label
+from .params import load_section
+
+
+def read_pairs(judgements: Iterable[Path], labels: Iterable[Path]) -> Matched:
+    """The pairs of those files, which may be empty. Raises DataError."""
+    judged = (each for path in judgements for each in read_records(path, Judgement))
+    labelled = (each for path in labels for each in read_records(path, Label))
+    return match(judged, labelled)
+
+
+def calibrate(
+    judgements: Sequence[Path], labels: Sequence[Path], out: Path, config: CalibrationConfig
+) -> tuple[Calibration, Matched]:
+    """Learn of the files and write the calibration; with it what it was learnt of. Raises DataError."""
+    matched = read_pairs(judgements, labels)
+    calibration = learn(matched.pairs, config)
+    calibration.save(out)
+    return calibration, matched
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of the stage; the exit code of the error where there is one."""
+    parser = argparse.ArgumentParser(prog="components.rewards.calibrate", description=(__doc__ or "").splitlines()[0])
+    for name in ("judgements", "labels"):
+        about = f"files of {name}, JSON lines"
+        parser.add_argument(f"--{name}", type=Path, nargs="*", action="extend", default=[], help=about)
+    parser.add_argument("--out", type=Path, required=True, help="the calibration to write")
+    parser.add_argument("--params", type=Path, help="a YAML file of parameters")
+    parser.add_argument("--section", default="calibration", help="its section (default: calibration)")
+    flags = parser.parse_args(arguments)
+    try:
+        config = load_section(CalibrationConfig, flags.params, flags.section)
+        calibration, matched = calibrate(flags.judgements, flags.labels, flags.out, config)
+    except RatchetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    curves = sum(pool.curve is not None for pool in calibration.pools)
+    print(f"{flags.out}: {curves} curves of {len(matched.pairs)} labelled scores ({calibration.version})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

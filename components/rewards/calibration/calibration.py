@@ -1,0 +1,129 @@
+"""Calibration: the curves and verdicts that labels support, as a file, and what they do to a judgement. Pure Python.
+
+A score is changed by the curve of the narrowest pool that has one: its judge's for that line in that domain, else for that domain,
+else for all of the judge's; where none has, it stays as it is.
+"""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from components.protocol import DataError
+from components.rewards.judgement import Judgement
+from components.rewards.label import OVERALL
+from components.trajectories.files import write_atomically
+from components.trajectories.record import digest
+
+from .curve import AnyCurve
+from .measures import Bin, Measures
+
+SCHEMA_VERSION = 1
+FILE = "calibration.json"
+
+
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a pool spans. `domain` None: all; `line` None: all lines of the rubric."""
+
+    layer: str
+    judge: str
+    domain: str | None = None
+    line: str | None = None
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The labels of a place. `curve` None: that of the wider pool. All figures are of held-out episodes.
+
+    `before`: the scores as they were given, `after`: calibrated; the reliability of both; `p_value` of having a curve.
+    """
+
+    place: Place
+    curve: AnyCurve | None
+    before: Measures
+    after: Measures
+    diagram_before: tuple[Bin, ...]
+    diagram_after: tuple[Bin, ...]
+    p_value: float | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the calibrated scores of a layer are worth using in a domain (None: in any), by held-out labels; and why not."""
+
+    layer: str
+    domain: str | None
+    trusted: bool
+    measures: Measures
+    why: str = ""
+
+
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """The content of `data/calibration.json`. An empty one changes nothing and distrusts nobody."""
+
+    pools: tuple[Pool, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    schema_version: int = SCHEMA_VERSION
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """From a file. Raises DataError in one line."""
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=cls)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}; make it with `ratchet calibrate`") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DataError(f"{path} is no calibration: {error}; make it anew with `ratchet calibrate`") from error
+        if found.schema_version > SCHEMA_VERSION:
+            raise DataError(
+                f"{path}: schema_version {found.schema_version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+            )
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write the file whole: equal calibrations give equal bytes."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+
+    @cached_property
+    def version(self) -> str:
+        """Equal for calibrations that do the same to every judgement and trust the same; `none` where nothing is changed."""
+        curves = sorted(
+            msgspec.json.encode((pool.place, pool.curve)).decode() for pool in self.pools if pool.curve is not None
+        )
+        distrusted = sorted((each.layer, each.domain or "") for each in self.verdicts if not each.trusted)
+        return "none" if not curves and not distrusted else f"cal-{digest(curves, distrusted)[:12]}"
+
+    @cached_property
+    def _curves(self) -> dict[tuple[str, str, str | None, str | None], AnyCurve]:
+        places = [(pool.place, pool.curve) for pool in self.pools if pool.curve is not None]
+        return {(each.layer, each.judge, each.domain, each.line): curve for each, curve in places}
+
+    def curve(self, layer: str, judge: str, domain: str, line: str) -> AnyCurve | None:
+        """The curve that a line's scores go through; None where they stay as they are."""
+        for place in ((layer, judge, domain, line), (layer, judge, domain, None), (layer, judge, None, None)):
+            if (found := self._curves.get(place)) is not None:
+                return found
+        return None
+
+    def apply(self, judgement: Judgement) -> Judgement:
+        """The judgement with calibrated scores and overall; null stays null. To be done once to each."""
+        if not self._curves:
+            return judgement
+        layer, judge, domain = judgement.layer, judgement.judge, judgement.domain
+
+        def calibrated(line: str, score: float | None) -> float | None:
+            curve = None if score is None else self.curve(layer, judge, domain, line)
+            return score if score is None or curve is None else curve(score)
+
+        scores = {line: calibrated(line, score) for line, score in judgement.scores.items()}
+        return msgspec.structs.replace(judgement, scores=scores, overall=calibrated(OVERALL, judgement.overall))
+
+    def verdict(self, layer: str, domain: str) -> Verdict | None:
+        """What held-out labels say of a layer in a domain, else in all domains; None where nobody has measured."""
+        found = {each.domain: each for each in self.verdicts if each.layer == layer}
+        return found.get(domain) or found.get(None)
+
+    def trusts(self, layer: str, domain: str) -> bool:
+        """False where labels show that the layer's calibrated scores are of no use there; True where none say anything."""
+        verdict = self.verdict(layer, domain)
+        return verdict is None or verdict.trusted

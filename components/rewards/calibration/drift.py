@@ -1,0 +1,162 @@
+"""Drift: whether a judge scores one night as it scored the nights before. A model behind an address can change without a word.
+
+Two signs. Its scores of a night lie elsewhere than before (which the agents' own change can do too); and, where there are labels,
+its errors against them do, which only the judge can. Both are tested by permuting whole episodes between the night and those
+before it; the p-values of a judge are corrected for the number of its nights (Holm 1979).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from components.rewards.judgement import Judgement
+from components.rewards.label import Label
+
+from .pairs import match
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+ALPHA = 0.01
+PERMUTATIONS = 1999
+EPISODES = 8
+"""Episodes on either side below which nothing is tested."""
+
+
+class NightDrift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One judge in one night against its nights before. None where there is nothing to compare.
+
+    `mean` of its overall scores, `shift` how much higher than before; `bias` the mean of score - label, `bias_shift` likewise.
+    `drifted`: a shift of the errors is clear where there are labels enough on both sides, else a shift of the scores.
+    """
+
+    layer: str
+    judge: str
+    night: str
+    scores: int
+    mean: float
+    shift: float | None = None
+    p_value: float | None = None
+    labels: int = 0
+    bias: float | None = None
+    bias_shift: float | None = None
+    bias_p_value: float | None = None
+    drifted: bool = False
+
+
+class _Values(NamedTuple):
+    values: list[float]
+    episodes: list[str]
+
+
+def drift(nights: Mapping[str, Iterable[Judgement]], labels: Iterable[Label] = (), seed: int = 0) -> list[NightDrift]:
+    """Every judge and night, in the order of `nights`, which is that of time."""
+    known = list(labels)
+    scores: dict[tuple[str, str], dict[str, _Values]] = defaultdict(dict)
+    errors: dict[tuple[str, str], dict[str, _Values]] = defaultdict(dict)
+    for night, judgements in nights.items():
+        said = list(judgements)
+        for each in said:
+            if each.overall is not None:
+                _add(scores[each.layer, each.judge], night, each.overall, each.episode_id)
+        for pair in match(said, known).pairs if known else ():
+            _add(errors[pair.layer, pair.judge], night, pair.score - pair.label, pair.episode_id)
+    return [row for judge in sorted(scores) for row in _judge(*judge, scores[judge], errors[judge], seed)]
+
+
+def _add(found: dict[str, _Values], night: str, value: float, episode: str) -> None:
+    values = found.setdefault(night, _Values([], []))
+    values.values.append(value)
+    values.episodes.append(episode)
+
+
+def _judge(
+    layer: str, judge: str, scores: dict[str, _Values], errors: dict[str, _Values], seed: int
+) -> list[NightDrift]:
+    shifts, bias_shifts = _shifts(scores, seed), _shifts(errors, seed)
+    p_values, bias_p_values = (
+        holm({n: p for n, (_, p) in shifts.items()}),
+        holm({n: p for n, (_, p) in bias_shifts.items()}),
+    )
+    rows = []
+    for night, found in scores.items():
+        decisive = bias_p_values.get(night, p_values.get(night))
+        error = errors.get(night)
+        rows.append(
+            NightDrift(
+                layer,
+                judge,
+                night,
+                scores=len(found.values),
+                mean=_mean(found.values),
+                shift=shifts[night][0] if night in shifts else None,
+                p_value=p_values.get(night),
+                labels=len(error.values) if error else 0,
+                bias=_mean(error.values) if error else None,
+                bias_shift=bias_shifts[night][0] if night in bias_shifts else None,
+                bias_p_value=bias_p_values.get(night),
+                drifted=decisive is not None and decisive < ALPHA,
+            )
+        )
+    return rows
+
+
+def _shifts(nights: Mapping[str, _Values], seed: int) -> dict[str, tuple[float, float]]:
+    """Of every night but the first: how much higher than before, and the p-value of that; left out where too few."""
+    found: dict[str, tuple[float, float]] = {}
+    before = _Values([], [])
+    for night, now in nights.items():
+        if min(len(set(before.episodes)), len(set(now.episodes))) >= EPISODES:
+            found[night] = _permuted(before, now, seed)
+        before = _Values(before.values + now.values, before.episodes + now.episodes)
+    return found
+
+
+def _permuted(before: _Values, now: _Values, seed: int) -> tuple[float, float]:
+    """The difference of means and its two-sided p-value, by permuting whole episodes (Phipson & Smyth 2010)."""
+    import numpy as np
+
+    earlier, tonight = _by_episode(before), _by_episode(now)
+    table = np.concatenate([earlier, tonight])
+    size = len(tonight)
+    total = table.sum(axis=0)
+
+    def difference(chosen: "Floats") -> float:
+        rest = total - chosen
+        return float(chosen[0] / chosen[1] - rest[0] / rest[1])
+
+    observed = difference(tonight.sum(axis=0))
+    rng = np.random.default_rng(seed)
+    drawn = [difference(table[rng.permutation(len(table))[:size]].sum(axis=0)) for _ in range(PERMUTATIONS)]
+    extreme = int((np.abs(drawn) >= abs(observed) - 1e-12).sum())
+    return observed, (1 + extreme) / (1 + PERMUTATIONS)
+
+
+def _by_episode(values: _Values) -> "Floats":
+    """Sum and count of each episode: (episodes, 2)."""
+    import numpy as np
+
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for value, episode in zip(values.values, values.episodes, strict=True):
+        found[episode][0] += value
+        found[episode][1] += 1
+    return np.array(list(found.values()))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """p-values corrected for their number, step by step down (Holm 1979)."""
+    corrected: dict[str, float] = {}
+    worst = 0.0
+    for place, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda each: each[1])):
+        worst = max(worst, min(1.0, p_value * (len(p_values) - place)))
+        corrected[name] = worst
+    return corrected
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,137 @@
+"""Telling MLflow a trace, and what people have said of traces since. Ids are ours: telling twice leaves one."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from .place import client, tracking_uri
+from .trace import Assessment, EpisodeTrace, TraceSpan, trace_id
+
+if TYPE_CHECKING:
+    from mlflow.entities import Feedback, Span, TraceInfo
+    from mlflow.tracing.client import TracingClient
+
+KIND_TAG, RUN_TAG = "ratchet.kind", "ratchet.run"
+EPISODE, CONTENT, DOMAIN = "ratchet.episode_id", "ratchet.content_hash", "ratchet.domain"
+PAGE = 200
+_RATIONALE = 4000
+
+
+def tell_trace(experiment_id: str, experiment: str, run: str, run_id: str, trace: EpisodeTrace) -> None:
+    """Write a trace of a run, spans and assessments. Raises whatever MLflow raises."""
+    name = trace_id(experiment, run, trace)
+    tracing = _tracing(_ready())
+    tracing.start_trace(_info(name, experiment_id, run, run_id, trace))
+    tracing.log_spans(experiment_id, [_span(name, experiment_id, span) for span in trace.spans])
+
+
+def traces_of(experiment_ids: list[str], run: str | None = None, since: int = 0) -> "Iterator[TraceInfo]":
+    """The episodes that were told, with their assessments and without spans: of a run, or begun since (milliseconds)."""
+    tracing, token = _tracing(_ready()), None
+    wanted = [f"tags.`{KIND_TAG}` = 'episode'", f"timestamp_ms >= {since}"]
+    if run is not None:
+        wanted.append(f"tags.`{RUN_TAG}` = '{run}'")
+    while experiment_ids:
+        page = tracing.search_traces(
+            locations=experiment_ids,
+            filter_string=" AND ".join(wanted),
+            max_results=PAGE,
+            order_by=["timestamp_ms ASC"],
+            page_token=token,
+            include_spans=False,
+        )
+        yield from (each.info for each in page)
+        token = page.token
+        if not token:
+            return
+
+
+def _ready() -> str:
+    """The tracking URI, after MLflow was set up for it."""
+    client()
+    return tracking_uri()
+
+
+@cache
+def _tracing(uri: str) -> "TracingClient":
+    # MlflowClient has no public way to write a finished trace under an id of one's own: `start_trace` gives its own, and queues it.
+    from mlflow.tracing.client import TracingClient
+
+    return TracingClient(uri)
+
+
+def _info(name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTrace) -> "TraceInfo":
+    from mlflow.entities import TraceInfo, TraceLocation, TraceState
+
+    root = trace.spans[0]
+    return TraceInfo(
+        trace_id=name,
+        trace_location=TraceLocation.from_experiment_id(experiment_id),
+        request_time=root.begin // 1_000_000,
+        execution_duration=(root.end - root.begin) // 1_000_000,
+        state=TraceState.ERROR if trace.failed else TraceState.OK,
+        request_preview=trace.request,
+        response_preview=trace.response,
+        trace_metadata={
+            "mlflow.sourceRun": run_id,
+            EPISODE: trace.episode_id,
+            CONTENT: trace.content_hash,
+            DOMAIN: trace.domain,
+        },
+        tags={
+            **{f"ratchet.{key}": value[:PAGE] for key, value in trace.tags.items()},
+            "mlflow.traceName": trace.name,
+            KIND_TAG: "episode",
+            RUN_TAG: run,
+        },
+        assessments=[_feedback(name, each) for each in trace.assessments],
+    )
+
+
+def _feedback(name: str, assessment: Assessment) -> "Feedback":
+    from mlflow.entities import AssessmentSource, Feedback
+
+    parts = (name, assessment.span_id, assessment.name, assessment.source)
+    feedback = Feedback(
+        name=assessment.name,
+        value=assessment.value,
+        source=AssessmentSource("LLM_JUDGE" if assessment.judged else "CODE", assessment.source[:200] or "ratchet"),
+        trace_id=name,
+        span_id=assessment.span_id,
+        rationale=assessment.rationale[:_RATIONALE] or None,
+    )
+    feedback.assessment_id = "a-" + blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+    return feedback
+
+
+def _span(name: str, experiment_id: str, span: TraceSpan) -> "Span":
+    from mlflow.entities import Span
+
+    attributes: dict[str, Any] = {
+        "mlflow.traceRequestId": name,
+        "mlflow.experimentId": experiment_id,
+        "mlflow.spanType": span.kind,
+        "mlflow.spanInputs": span.inputs,
+        "mlflow.spanOutputs": span.outputs,
+    }
+    if span.usage:
+        attributes["mlflow.chat.tokenUsage"] = {**span.usage, "total_tokens": sum(span.usage.values())}
+    failed = span.error is not None
+    return Span.from_dict(
+        {
+            "name": span.name,
+            "trace_id": name,
+            "span_id": span.span_id,
+            "parent_span_id": span.parent_id,
+            "start_time_unix_nano": span.begin,
+            "end_time_unix_nano": span.end,
+            "status": {
+                "code": "STATUS_CODE_ERROR" if failed else "STATUS_CODE_OK",
+                "message": span.error or "",
+            },
+            "attributes": {key: json.dumps(value, ensure_ascii=False) for key, value in attributes.items()},
+            "events": [],
+        }
+    )

@@ -1,0 +1,247 @@
+"""EpisodeTrace: an episode as MLflow shows traces: the episode, its turns (model calls) and its steps (tool calls) as spans, scores
+as assessments. Pure: the same episode and scores, the same trace.
+
+A span's id says where it stands, so that feedback on it needs no look at the trace. Texts are cut: a trace is for looking, the
+record is in the rollouts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from components.protocol import ToolResult
+from components.rewards.episode_score import EpisodeScore
+from components.rewards.judgement import Judgement
+from components.trajectories.messages import opening, turn_messages
+from components.trajectories.record import FailureKind, Trajectory, Turn
+from components.trajectories.rendering import outcome_facts
+
+WHOLE = -1
+LONGEST = 20_000
+"""Characters of a text in a span."""
+PREVIEW = 1000
+"""Characters of MLflow's list of traces."""
+EPISODE_SCORES = ("total", "outcome", "process", "efficiency")
+_EPISODE, _TURN, _STEP = "1", "2", "3"
+_TICK = 1000
+"""Nanoseconds between the beginnings of spans whose time is not known: readers go by the order of beginnings."""
+
+
+class TraceSpan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Begin and end in nanoseconds since 1970. `kind` is one of MLflow's span types; `error` what broke it."""
+
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    begin: int
+    end: int
+    inputs: Any = None
+    outputs: Any = None
+    error: str | None = None
+    usage: dict[str, int] = {}
+
+
+class Assessment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A score of a span. `source` is a judge's name, or a scorer's version; `judged` where a model gave it."""
+
+    span_id: str
+    name: str
+    value: float
+    source: str
+    judged: bool = False
+    rationale: str = ""
+
+
+class EpisodeTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`failed`: something outside the policy ended it. Without a score an assessment is left out: null is not zero."""
+
+    episode_id: str
+    content_hash: str
+    name: str
+    domain: str
+    request: str
+    response: str
+    failed: bool
+    tags: dict[str, str]
+    spans: tuple[TraceSpan, ...]
+    assessments: tuple[Assessment, ...] = ()
+
+
+def trace_id(experiment: str, run: str, trace: EpisodeTrace) -> str:
+    """MLflow's id of an episode in a run: known before it is told, so that telling again changes nothing."""
+    parts = "\n".join((experiment, run, trace.episode_id, trace.content_hash))
+    return "tr-" + blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def span_id(turn: int = WHOLE, step: int = WHOLE) -> str:
+    """16 hex digits that hold the place: a step of a turn, a whole turn, or the whole episode."""
+    kind = _EPISODE if turn == WHOLE else _TURN if step == WHOLE else _STEP
+    return f"{kind}{max(turn, 0):08x}{max(step, 0):07x}"
+
+
+def place_of(span: str | None) -> tuple[int, int] | None:
+    """Turn and step of a span of ours (no span: the whole episode); None for any other."""
+    if not span:
+        return WHOLE, WHOLE
+    try:
+        turn, step = int(span[1:9], 16), int(span[9:], 16)
+    except ValueError:
+        return None
+    found = {_EPISODE: (WHOLE, WHOLE), _TURN: (turn, WHOLE), _STEP: (turn, step)}.get(span[0])
+    return found if found is not None and span_id(*found) == span else None
+
+
+def episode_trace(
+    trajectory: Trajectory, score: EpisodeScore | None = None, judgements: Iterable[Judgement] = (), begin: int = 0
+) -> EpisodeTrace:
+    """The trace of an episode. `begin` (nanoseconds since 1970) counts where the record does not say when it was collected."""
+    task, agent = trajectory.task, trajectory.agent
+    seconds = sum(turn.seconds or 0.0 for turn in trajectory.turns)
+    collected = _nanoseconds(trajectory.provenance.collected_at)
+    start = begin if collected is None else collected - round(seconds * 1e9)
+    turns = list(_turns(trajectory, start))
+    end = max([start + _TICK, *(span.end for span in turns)])
+    facts = ", ".join(outcome_facts(trajectory.outcome))
+    failure = trajectory.failure
+    infrastructure = failure is not None and failure.kind is FailureKind.INFRASTRUCTURE
+    root = TraceSpan(
+        span_id(),
+        None,
+        _name(task.task_id),
+        "AGENT",
+        start,
+        end,
+        inputs={"messages": [_cut(message) for message in opening(trajectory.messages)]},
+        outputs={"outcome": facts, **({"failure": f"{failure.type}: {failure.message}"} if failure else {})},
+        error=f"{failure.type}: {failure.message}" if failure and infrastructure else None,
+    )
+    tags = {
+        "task": task.task_id,
+        "taskset": task.taskset,
+        "family": task.family,
+        "role": task.role,
+        "policy": agent.policy,
+        "policy_version": agent.policy_version,
+        "attempt": str(trajectory.attempt),
+        "success": {True: "yes", False: "no", None: "unknown"}[trajectory.outcome.success],
+    }
+    return EpisodeTrace(
+        trajectory.episode_id,
+        trajectory.content_hash,
+        _name(task.task_id),
+        task.domain,
+        task.description[:PREVIEW],
+        facts[:PREVIEW],
+        infrastructure,
+        tags,
+        (root, *turns),
+        (*_scores(score), *_judged(judgements, trajectory.content_hash)),
+    )
+
+
+def _turns(trajectory: Trajectory, start: int) -> Iterator[TraceSpan]:
+    """A model call, then its steps. What a model call was given is what came since the one before: the length stays linear."""
+    at = start + _TICK
+    given: list[Any] = opening(trajectory.messages)
+    for turn in trajectory.turns:
+        reply, *results = turn_messages(turn)
+        end = at + max(round((turn.seconds or 0.0) * 1e9), (len(turn.calls) + 2) * _TICK)
+        usage = turn.usage
+        counts = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens} if usage else {}
+        yield TraceSpan(
+            span_id(turn.index),
+            span_id(),
+            f"turn {turn.index}",
+            "CHAT_MODEL",
+            at,
+            end - len(turn.calls) * _TICK,
+            inputs={"messages": [_cut(message) for message in given]},
+            outputs={"choices": [{"message": _cut(_said(turn, reply)), "finish_reason": turn.stop_reason}]},
+            usage={name: count for name, count in counts.items() if count is not None},
+        )
+        yield from _steps(turn, end)
+        given, at = results, end + _TICK
+
+
+def _steps(turn: Turn, end: int) -> Iterator[TraceSpan]:
+    results = {result.call_id: result for result in turn.results}
+    for place, call in enumerate(turn.calls):
+        result = results.get(call.call_id)
+        begin = end - (len(turn.calls) - place) * _TICK
+        readable = call.parse_error is None
+        yield TraceSpan(
+            span_id(turn.index, place),
+            span_id(),
+            _name(call.tool) if readable else "(unreadable)",
+            "TOOL",
+            begin,
+            begin + _TICK,
+            inputs=_cut(call.arguments) if readable else {"raw": _cut(call.raw)},
+            outputs=None if result is None else _answer(result, call.call_id),
+            error=call.parse_error if not readable else result.error if result is not None else None,
+        )
+
+
+def _said(turn: Turn, reply: Mapping[str, Any]) -> dict[str, Any]:
+    return {**reply, **({"reasoning_content": turn.thought} if turn.thought else {})}
+
+
+def _answer(result: ToolResult, call_id: str) -> dict[str, Any]:
+    answer = {"type": "tool", "tool_call_id": call_id, "content": _cut(result.content)}
+    return answer if result.exit_code is None else {**answer, "exit_code": result.exit_code}
+
+
+def _scores(score: EpisodeScore | None) -> Iterator[Assessment]:
+    """The four of the episode, and of each step its total, with the words for what it lacks."""
+    if score is None:
+        return
+    why: dict[tuple[int, int], list[str]] = {}
+    for each in score.explanations:
+        why.setdefault((each.turn, each.step), []).append(f"{each.line}: {each.why}")
+    for name in EPISODE_SCORES:
+        if (value := getattr(score, name)) is not None:
+            rationale = "\n".join(why.get((WHOLE, WHOLE), ())) if name == "total" else ""
+            yield Assessment(span_id(), name, value, score.version, rationale=rationale)
+    for step in score.steps:
+        if step.total is not None:
+            rationale = "\n".join(why.get((step.turn, step.step), ()))
+            yield Assessment(span_id(step.turn, step.step), "process", step.total, score.version, rationale=rationale)
+
+
+def _judged(judgements: Iterable[Judgement], content: str) -> Iterator[Assessment]:
+    """What judges and learned models said of this content, as they said it, a line at a time."""
+    for each in sorted(judgements, key=lambda one: one.key):
+        if each.content_hash != content:
+            continue
+        place = span_id(each.turn, each.step)
+        if each.overall is not None:
+            yield Assessment(place, each.layer, each.overall, each.judge, judged=True)
+        for line, value in each.scores.items():
+            if value is not None:
+                reason = each.reasons.get(line, "")
+                yield Assessment(place, f"{each.layer}.{line}", value, each.judge, judged=True, rationale=reason)
+
+
+def _cut(value: Any) -> Any:
+    """The same value with every long text in it cut."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]} … {len(value) - LONGEST:,} characters left out"
+    if isinstance(value, Mapping):
+        return {key: _cut(each) for key, each in value.items()}
+    return [_cut(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _name(text: str) -> str:
+    """What MLflow takes as a name: something, on one line, of at most 200 characters."""
+    return " ".join(text.split())[:200] or "(none)"
+
+
+def _nanoseconds(moment: str | None) -> int | None:
+    try:
+        return None if moment is None else round(datetime.fromisoformat(moment).timestamp() * 1e6) * 1000
+    except ValueError:
+        return None

@@ -1,0 +1,155 @@
+"""A session of labelling in the terminal: one step after another, each answer kept at once.
+
+What judges think is not shown, and neither is how the episode ended: a label that repeats them would measure nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from components.protocol import ToolCall, ToolResult
+from components.rewards.jsonl import append_records
+from components.rewards.label import Label
+from components.rewards.people.choosing import Choice
+from components.trajectories.record import Trajectory, Turn
+from components.trajectories.rendering import harmless, one_line
+
+from .keyboard import key, line
+from .terminal import draw, say
+
+VALUES = {"y": 1.0, "h": 0.5, "n": 0.0}
+HELP = "y right   h half right   n wrong   s skip   u back   c with a comment   f all of it   q enough (what is done is kept)"
+LINES = 24
+"""Lines that are shown of a text, unless all is asked for."""
+BEFORE = 5
+"""Steps before this one that are shown, a line each."""
+
+
+class Session:
+    """Asks for the chosen steps; `labels` counts what was kept."""
+
+    def __init__(
+        self, trajectories: Mapping[str, Trajectory], choices: Sequence[Choice], file: Path, annotator: str, about: str
+    ) -> None:
+        self._trajectories = trajectories
+        self._choices = choices
+        self._file = file
+        self._annotator = annotator
+        self._line = about
+        self.labels = 0
+
+    def run(self) -> None:
+        """Until all is answered, or q, or the end of the input. Ctrl-C loses nothing that was answered."""
+        say(HELP)
+        place = 0
+        while place < len(self._choices):
+            self._show(place)
+            move = self._ask(place)
+            if move is None:
+                return
+            place = max(0, place + move)
+
+    def _ask(self, place: int) -> int | None:
+        """How far to go on; None to end."""
+        comment = ""
+        while True:
+            pressed = key()
+            if pressed in VALUES:
+                self._keep(place, VALUES[pressed], comment)
+                return 1
+            if pressed in ("s", "u"):
+                return 1 if pressed == "s" else -1
+            if pressed in ("", "q"):
+                return None
+            if pressed == "c":
+                comment = line("comment: ")
+            elif pressed == "f":
+                self._show(place, full=True)
+            else:
+                say(HELP)
+
+    def _keep(self, place: int, value: float, comment: str) -> None:
+        candidate = self._choices[place].candidate
+        trajectory = self._trajectories[candidate.episode_id]
+        label = Label(
+            episode_id=candidate.episode_id,
+            content_hash=trajectory.content_hash,
+            domain=trajectory.task.domain,
+            turn=candidate.turn,
+            step=candidate.step,
+            line=self._line,
+            value=value,
+            annotator=self._annotator,
+            comment=comment,
+            labelled_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        )
+        append_records(self._file, [label])
+        self.labels += 1
+
+    def _show(self, place: int, *, full: bool = False) -> None:
+        candidate = self._choices[place].candidate
+        trajectory = self._trajectories[candidate.episode_id]
+        number = f"{place + 1} of {len(self._choices)}"
+        draw(page(trajectory, candidate.turn, candidate.step, f"{number}: {self._line}", full=full))
+
+
+def page(trajectory: Trajectory, turn: int, step: int, title: str, *, full: bool = False) -> object:
+    """A step as a panel: its task, the steps before it, what was thought and called, and what came back."""
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.rule import Rule
+    from rich.text import Text
+
+    at = next(each for each in trajectory.turns if each.index == turn)
+    call = at.calls[step]
+    parts: list[object] = [Text(cut(trajectory.task.description, full), style="bold")]
+    if earlier := _earlier(trajectory, turn, step):
+        parts += [Rule("before", style="dim"), Text("\n".join(earlier if full else earlier[-BEFORE:]), style="dim")]
+    parts += [Rule(f"step {turn}.{step}", style="dim")]
+    said = (at.thought or "") + ("\n" if at.thought and at.text and at.text != at.thought else "")
+    said += at.text if at.text != at.thought else ""
+    if step == 0 and said.strip():
+        parts.append(Text(cut(said, full), style="italic"))
+    parts.append(Text(cut(_called(call), full), style="cyan"))
+    result = _result(at, call)
+    parts.append(Text("(nothing came back)" if result is None else cut(_came_back(result), full)))
+    return Panel(Group(*parts), title=Text(title), title_align="left")  # type: ignore[arg-type]
+
+
+def cut(text: str, full: bool) -> str:
+    """A text that a terminal may print, of a long one its beginning and its end."""
+    lines = harmless(text.rstrip("\n")).split("\n")
+    if full or len(lines) <= LINES:
+        return "\n".join(lines)
+    head = LINES * 2 // 3
+    return "\n".join(
+        [*lines[:head], f"… {len(lines) - LINES:,} lines left out (f shows them) …", *lines[head - LINES :]]
+    )
+
+
+def _earlier(trajectory: Trajectory, turn: int, step: int) -> list[str]:
+    found: list[str] = []
+    for each in trajectory.turns:
+        for place, call in enumerate(each.calls):
+            if (each.index, place) >= (turn, step):
+                return found
+            result = _result(each, call)
+            answer = "" if result is None else f"  →  {one_line(result.error or result.content, 60)}"
+            found.append(f"{each.index}.{place}  {one_line(_called(call), 90)}{answer}")
+    return found
+
+
+def _called(call: ToolCall) -> str:
+    if call.parse_error is not None:
+        return f"(unreadable: {call.parse_error})\n{call.raw}"
+    return "\n".join([call.tool, *(f"  {name}: {value}" for name, value in call.arguments.items())])
+
+
+def _result(turn: Turn, call: ToolCall) -> ToolResult | None:
+    return next((each for each in turn.results if each.call_id == call.call_id), None)
+
+
+def _came_back(result: ToolResult) -> str:
+    head = [f"exit {result.exit_code}"] if result.exit_code is not None else []
+    head += [f"error: {result.error}"] if result.error is not None else []
+    return "\n".join([*head, result.content])

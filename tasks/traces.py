@@ -1,0 +1,106 @@
+"""Traces and labels as steps: a night's episodes to where people look at them, and what people said back into the night's data."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from components import versioning
+from components.protocol import InfrastructureError
+from components.rewards.episode_score import EpisodeScore
+from components.rewards.judgement import Judgement
+from components.rewards.label import FILE, Label
+from components.rewards.people.labels import read_labels, unsealed
+from components.tracking.runs import Run
+from components.tracking.traces import TraceSample, pick, read_feedback
+from components.tracking.traces import log_traces as write_traces
+from components.trajectories.shards import read_folder
+
+from .display import display
+from .home import home
+from .retries import AGAIN
+
+_log = logging.getLogger(__name__)
+
+
+class Gathered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Labels that no sealed night holds yet. `refused`: feedback that cannot be a label; `asked`: whether MLflow answered."""
+
+    labels: list[Label]
+    from_feedback: int
+    from_file: int
+    refused: int
+    asked: bool
+
+
+@task(name="traces", task_run_name="traces: {title}", cache_policy=NO_CACHE, **AGAIN)
+def log_traces(
+    title: str,
+    run: Run,
+    rollouts: Path,
+    scores: Mapping[str, EpisodeScore],
+    judgements: Iterable[Judgement] = (),
+    *,
+    sample: TraceSample | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Write a sample of a sealed night's episodes to MLflow: the best, the worst, and some at random. `scores` by episode.
+
+    The TraceReport as JSON values. MLflow away is no failure: traces wait in the spool. Repeated, it changes nothing.
+    """
+    chosen = set(pick({name: each.total for name, each in scores.items()}, sample or TraceSample(), seed))
+    with display().step(f"traces {title}") as step:
+        episodes = (each for each in read_folder(rollouts, verify=False) if each.episode_id in chosen)
+        report = write_traces(run, episodes, scores, judgements)
+        step.update(remark=f"{report.found} of {report.chosen} episodes in MLflow")
+    encoded: dict[str, Any] = msgspec.to_builtins(report)
+    return encoded
+
+
+@task(name="seal labels", task_run_name="labels {night}", cache_policy=NO_CACHE, **AGAIN)
+def seal_labels(night: str) -> dict[str, Any]:
+    """Seal with a night what people have said since the nights before, and give it to the data's versions; counts as JSON values.
+
+    A sealed folder stays as it is. MLflow away is no failure: its feedback is sealed by a later night.
+    """
+    folder = versioning.LABELS / night
+    with display().step(f"labels {night}") as step:
+        counts: dict[str, Any] = {}
+        if not folder.exists():
+            found = gather_labels(sorted(versioning.LABELS.glob(f"*/{FILE}")))
+            versioning.seal_beside(versioning.LABELS, night, msgspec.json.Encoder().encode_lines(found.labels))
+            counts = {name: getattr(found, name) for name in ("from_feedback", "from_file", "refused", "asked")}
+        versioning.add_sealed([night], versioning.LABELS)
+        labels = sum(1 for _ in read_labels(folder / FILE))
+        step.update(remark=f"{labels} new labels")
+    return {"labels": labels, **counts}
+
+
+def gather_labels(sealed: Sequence[Path]) -> Gathered:
+    """What people have said since, in MLflow and in the local file, and stands in none of the sealed files: a night seals it.
+
+    MLflow away is no failure: its feedback is read by a later night. Raises DataError for a damaged file.
+    """
+    known = [label for path in sealed for label in read_labels(path)]
+    local = home() / "labels" / FILE
+    own = list(read_labels(local)) if local.is_file() else []
+    feedback, refused, asked = _feedback()
+    found = unsealed([*own, *feedback], known)
+    theirs = {id(label) for label in feedback}
+    from_feedback = sum(id(label) in theirs for label in found)
+    return Gathered(found, from_feedback, len(found) - from_feedback, refused, asked)
+
+
+def _feedback() -> tuple[list[Label], int, bool]:
+    try:
+        found = read_feedback()
+    except InfrastructureError as error:
+        _log.warning("%s; feedback is read by a later night", error)
+        return [], 0, False
+    for reason, count in found.refused.items():
+        _log.warning("%d pieces of feedback in MLflow are no labels: %s", count, reason)
+    return found.labels, sum(found.refused.values()), True
