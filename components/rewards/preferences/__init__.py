@@ -1,0 +1,1 @@
+"""Preferences: which of two ways was better, from episodes with scores. One rule, in `pairing`, for messages and episodes."""

@@ -1,0 +1,86 @@
+"""Move: one turn as pairing sees it. What it said, what it did, what came back, and how long it was.
+
+Two messages *do* the same where they make the same calls, whatever is said beside them; without calls, where they say the
+same but for white space and sentences that were said before. Such messages differ by padding alone, and padding is no way of
+its own: to prefer one to the other would teach to be long, or short, for its own sake.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from components.protocol import ToolCall
+from components.trajectories.messages import turn_messages
+from components.trajectories.record import Turn, digest
+
+_UNIT = re.compile(r"(?<=[.!?])[ \t]+|(?<=[。！？])|\n")
+_SENTENCE_ENDS = (".", "!", "?", "。", "！", "？")
+_BLANKS = re.compile(r"[ \t]+")
+
+
+class Move(NamedTuple):
+    """Hashes of the message as a model reads it (`said`), of what it does, and of what came back. `length` in characters."""
+
+    said: str
+    does: str
+    heard: str
+    length: int
+
+
+def move(turn: Turn) -> Move:
+    """A turn without the ids of its calls, its thought, usage and timing."""
+    message, *replies = turn_messages(_by_position(turn))
+    calls = [call for call in turn.calls if call.parse_error is None]
+    unreadable = "".join(call.raw for call in turn.calls if call.parse_error is not None)
+    does = [[_done(call) for call in calls], plain(unreadable) if calls else plain(turn.text + unreadable)]
+    length = len(str(message["content"])) + sum(len(call.tool) + _size(call.arguments) for call in calls)
+    return Move(digest(message), digest(does), digest(replies), length)
+
+
+def _by_position(turn: Turn) -> Turn:
+    """The turn with its calls numbered by their place: ids are drawn at random by many servers."""
+    number = {call.call_id: str(place) for place, call in enumerate(turn.calls)}
+    calls = tuple(msgspec.structs.replace(call, call_id=number[call.call_id]) for call in turn.calls)
+    results = tuple(
+        msgspec.structs.replace(each, call_id=number.get(each.call_id, each.call_id)) for each in turn.results
+    )
+    return msgspec.structs.replace(turn, calls=calls, results=results)
+
+
+def _done(call: ToolCall) -> tuple[str, Any]:
+    return call.tool, _plain_value(call.arguments)
+
+
+def _plain_value(value: Any) -> Any:
+    """A value of JSON with every text in its plain form."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {name: _plain_value(each) for name, each in value.items()}
+    return [_plain_value(each) for each in value] if isinstance(value, list) else value
+
+
+def _size(arguments: dict[str, Any]) -> int:
+    return len(msgspec.json.encode(arguments).decode())
+
+
+def plain(text: str) -> str:
+    """A text without padding: blanks at the ends of lines and doubled within them, empty lines, sentences said before.
+
+    Indentation stays, and so does a line of code that occurs twice: only what ends like a sentence is said but once.
+    """
+    kept: dict[str, None] = {}
+    units: list[str] = []
+    for unit in _UNIT.split(text):
+        words = unit.rstrip()
+        if not words.strip():
+            continue
+        indent = len(words) - len(words.lstrip())
+        words = words[:indent] + _BLANKS.sub(" ", words[indent:])
+        if words.endswith(_SENTENCE_ENDS):
+            if words.strip() in kept:
+                continue
+            kept[words.strip()] = None
+        units.append(words)
+    return "\n".join(units)

@@ -1,0 +1,167 @@
+"""The rule of pairs: which of two ways was better, for single turns and for whole episodes.
+
+Episodes of one task with the same opening messages form a tree: they share turns until one of them does something else; a
+branch shares its parent's turns. The *options* at a fork are the different things that were done there (for whole episodes: the
+different ways from start to end), each worth the mean of the samples that took it (see `tree`). What differs by padding alone
+is one option (see `moves`). Options are paired best with worst, inwards, as long as the margin holds: the difference of worth,
+and that of the two episodes that stand for them, is at least `margin`. An option is chosen only through an episode that may be
+chosen (accepted, and no known failure). No option occurs twice at a fork, so no two pairs of it contradict each other. What
+differs by a result and not by a message is no fork: the world differed, not the agent.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from math import fsum
+from typing import Literal, NamedTuple
+
+from components.trajectories.record import digest
+
+from .moves import Move
+from .played import Played
+from .tree import Tree
+
+WHOLE = -1
+Level = Literal["step", "trajectory"]
+
+
+class Side(NamedTuple):
+    """One side of a preference: the episode that stands for the option, what the option is worth and by how many samples.
+
+    `said` is the hash of the words, `length` their length in characters: of one message, or of all that the agent said.
+    """
+
+    episode_id: str
+    worth: float
+    samples: int
+    said: str
+    length: int
+
+
+class Preference(NamedTuple):
+    """`turn` is the assistant turn that differs, -1 for whole episodes; `context` the hash of all that stood before it."""
+
+    task_id: str
+    level: Level
+    turn: int
+    chosen: Side
+    rejected: Side
+    context: str
+
+    @property
+    def margin(self) -> float:
+        """The difference of worth, to nine places: sums of floats differ in the last."""
+        return round(self.chosen.worth - self.rejected.worth, 9)
+
+    @property
+    def length_gap(self) -> float:
+        """How much longer the chosen side is, as a share of both together: in (-1, 1), 0 where they are equally long."""
+        both = self.chosen.length + self.rejected.length
+        return (self.chosen.length - self.rejected.length) / both if both else 0.0
+
+
+class Through(NamedTuple):
+    """An episode that took an option. `own`: it is a sample of it; else it took the message over from the one it branched from."""
+
+    episode: Played
+    worth: float
+    own: bool
+    said: str
+    length: int
+
+
+Forks = Iterable[tuple[str, int, str, dict[Hashable, list[Through]]]]
+"""Task, turn, context, and the episodes through each option."""
+
+
+def step_pairs(episodes: Sequence[Played], margin: float, left_out: Counter[str]) -> Iterator[Preference]:
+    """Pairs of single assistant messages after the same history, in a fixed order. What gives none is counted."""
+    return _pairs("step", _step_forks(episodes), margin, left_out)
+
+
+def trajectory_pairs(episodes: Sequence[Played], margin: float, left_out: Counter[str]) -> Iterator[Preference]:
+    """Pairs of whole episodes of one task, in a fixed order. What gives none is counted."""
+    return _pairs("trajectory", _trajectory_forks(episodes), margin, left_out)
+
+
+def _step_forks(episodes: Sequence[Played]) -> Forks:
+    tree = Tree(episodes)
+    forks: dict[tuple[str, int, str], dict[Hashable, list[Through]]] = defaultdict(lambda: defaultdict(list))
+    tasks: dict[str, str] = {}
+    for episode in episodes:
+        tasks[episode.start] = episode.task_id
+        history = episode.opening
+        for turn, move in enumerate(episode.moves):
+            through = Through(episode, tree.value(episode, turn), tree.is_own(episode, turn), move.said, move.length)
+            forks[episode.start, turn, history][move.does].append(through)
+            history = digest(history, move.said, move.heard)
+    for (start, turn, history), options in sorted(forks.items(), key=lambda fork: fork[0]):
+        yield tasks[start], turn, history, options
+
+
+def _trajectory_forks(episodes: Sequence[Played]) -> Forks:
+    starts: dict[str, dict[Hashable, list[Through]]] = defaultdict(lambda: defaultdict(list))
+    for episode in episodes:
+        said, length = digest([move.said for move in episode.moves]), sum(move.length for move in episode.moves)
+        through = Through(episode, episode.worth, True, said, length)
+        starts[episode.start][_way(episode.moves)].append(through)
+    for _, options in sorted(starts.items(), key=lambda start: start[0]):
+        episode = next(iter(options.values()))[0].episode
+        yield episode.task_id, WHOLE, episode.opening, options
+
+
+def _way(moves: Sequence[Move]) -> tuple[tuple[str, str], ...]:
+    """What an episode did and met, without doing the same again at once to the same end: that is padding too."""
+    way = [(move.does, move.heard) for move in moves]
+    return tuple(step for place, step in enumerate(way) if place == 0 or step != way[place - 1])
+
+
+def _pairs(level: Level, forks: Forks, margin: float, left_out: Counter[str]) -> Iterator[Preference]:
+    for task_id, turn, context, ways in forks:
+        options = [_Option(through) for through in ways.values() if any(each.own for each in through)]
+        if len(options) < 2:
+            left_out["padding"] += any(len({each.said for each in through}) > 1 for through in ways.values())
+            continue
+        found = list(_inwards(options, margin))
+        left_out["margin"] += not found
+        for chosen, rejected in found:
+            yield Preference(task_id, level, turn, chosen, rejected, context)
+
+
+class _Option:
+    """One of the ways at a fork, of which there is a sample. `best` stands for it where it is chosen, `worst` where it is rejected.
+
+    Only samples of the option say what it is worth. Branches of the same policies may stand for it too: they hold the message.
+    """
+
+    def __init__(self, through: list[Through]) -> None:
+        own = [each for each in through if each.own]
+        policies = {each.episode.policy for each in own}
+        stand = [each for each in through if each.episode.policy in policies]
+        self.samples = len(own)
+        self.worth = fsum(each.worth for each in own) / len(own)
+        allowed = [each for each in stand if each.episode.may_be_chosen]
+        self.best = max(allowed, key=_by_worth_then_brevity, default=None)
+        self.worst = min(stand, key=lambda each: (each.episode.worth, each.episode.episode_id))
+
+    def side(self, through: Through) -> Side:
+        """The option as one side of a preference."""
+        return Side(through.episode.episode_id, self.worth, self.samples, through.said, through.length)
+
+
+def _by_worth_then_brevity(through: Through) -> tuple[float, int, str]:
+    return through.episode.worth, -through.length, through.episode.episode_id
+
+
+def _inwards(options: list[_Option], margin: float) -> Iterator[tuple[Side, Side]]:
+    """Best with worst, then the next within, each option once."""
+    ranked = sorted(options, key=lambda option: (option.worth, option.worst.episode.episode_id))
+    low, high = 0, len(ranked) - 1
+    while low < high:
+        best, worst = ranked[high], ranked[low]
+        if best.worth - worst.worth < margin:
+            return
+        if best.best is None or best.best.episode.worth - worst.worst.episode.worth < margin:
+            high -= 1
+            continue
+        yield best.side(best.best), worst.side(worst.worst)
+        low, high = low + 1, high - 1

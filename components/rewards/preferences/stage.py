@@ -1,0 +1,155 @@
+"""Stage: preference pairs from scored and ranked rollouts. The rule is in `pairing`; here it meets the files.
+
+    python -m components.rewards.preferences.stage --rollouts data/rollouts/A --rollouts data/rollouts/B \
+        --scores data/scores/*.parquet --ranked data/ranked.parquet --out data/pairs.parquet [--params params.yaml]
+
+Only tasks of the role train give pairs, and only accepted episodes are chosen. An episode without a total (an infrastructure
+failure, say) is in no pair. The pairs name episodes: their messages are rendered from the trajectories by the exporter.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from components.protocol import DataError, RatchetError, Role, load_domain
+from components.trajectories.lineage import is_whole, with_ancestors
+from components.trajectories.record import Trajectory
+from components.trajectories.shards import read_folder
+
+from ..episode import is_success, outcome_score
+from ..params import load_section
+from ..table import read_totals, write_parquet
+from .make import Made, PairConfig, PairReport, make_pairs
+from .pairing import Preference
+from .played import Played, played
+
+
+class PairRow(NamedTuple):
+    """A row of the table of pairs: `turn` -1 is a pair of whole episodes; lengths in characters (see `pairing.Side`)."""
+
+    task_id: str
+    level: str
+    turn: int
+    chosen_episode_id: str
+    rejected_episode_id: str
+    margin: float
+    chosen_length: int
+    rejected_length: int
+
+    @classmethod
+    def of(cls, pair: Preference) -> "PairRow":
+        """The row of a preference."""
+        chosen, rejected = pair.chosen, pair.rejected
+        sides = chosen.episode_id, rejected.episode_id
+        return cls(pair.task_id, pair.level, pair.turn, *sides, pair.margin, chosen.length, rejected.length)
+
+
+def read_played(
+    folders: Sequence[Path],
+    totals: Mapping[str, tuple[float | None, str]],
+    accepted: set[str],
+    left_out: Counter[str],
+) -> list[Played]:
+    """The train episodes that have a total; one that stands in several nights counts once.
+
+    Raises DataError for an episode without scores, and for one task whose episodes were scored by two versions.
+    """
+    episodes: dict[str, Played] = {}
+    versions: dict[str, str] = {}
+    for trajectory in with_ancestors(lambda: _train_episodes(folders)):
+        if trajectory.episode_id in episodes:
+            continue
+        total, version = _total(trajectory, totals)
+        task_id = trajectory.task.task_id
+        if versions.setdefault(task_id, version) != version:
+            raise DataError(f"task {task_id} is scored by {versions[task_id]} and {version}; score its nights anew")
+        if total is None:
+            left_out["no_worth"] += 1
+        elif not is_whole(trajectory):
+            left_out["no_parent"] += 1
+        else:
+            chosen = trajectory.episode_id in accepted and not is_failure(trajectory)
+            episodes[trajectory.episode_id] = played(trajectory, total, chosen)
+    return list(episodes.values())
+
+
+def _train_episodes(folders: Iterable[Path]) -> Iterator[Trajectory]:
+    for folder in folders:
+        for trajectory in read_folder(folder):
+            if trajectory.task.role == Role.TRAIN:
+                yield trajectory
+
+
+def _total(trajectory: Trajectory, totals: Mapping[str, tuple[float | None, str]]) -> tuple[float | None, str]:
+    found = totals.get(trajectory.episode_id)
+    if found is None:
+        raise DataError(f"episode {trajectory.episode_id} has no scores; score this night first")
+    return found
+
+
+def is_failure(trajectory: Trajectory) -> bool:
+    """True for a known failure, which is never chosen: where nobody knows, the total decides."""
+    outcome = outcome_score(trajectory, load_domain(trajectory.task.domain))
+    return is_success(trajectory.outcome, outcome) is False
+
+
+def read_accepted(path: Path) -> set[str]:
+    """The episodes that the ranked table accepts. Raises DataError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, columns=["episode_id", "accepted"])
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as the ranked table: {' '.join(str(error).split())}") from error
+    return {row["episode_id"] for row in table.to_pylist() if row["accepted"]}
+
+
+def build(rollouts: Sequence[Path], scores: Sequence[Path], ranked: Path, out: Path, config: PairConfig) -> Made:
+    """Read the tables and the rollouts, and write the pairs. Raises DataError."""
+    totals = {episode: total for path in scores for episode, total in read_totals(path).items()}
+    left_out: Counter[str] = Counter()
+    made = make_pairs(read_played(rollouts, totals, read_accepted(ranked), left_out), config, left_out)
+    write_parquet(out, PairRow, [PairRow.of(pair) for pair in made.preferences])
+    return made
+
+
+def told(report: PairReport) -> str:
+    """The report in one line."""
+    pairs = " and ".join(f"{count} {level}-level{_gap(report, level)}" for level, count in report.pairs.items())
+    left_out = ", ".join(f"{name} {count}" for name, count in report.left_out.items() if count)
+    return f"{pairs} pairs of {report.episodes} episodes" + (f"; left out: {left_out}" if left_out else "")
+
+
+def _gap(report: PairReport, level: str) -> str:
+    gap = report.length_gap[level]
+    return "" if gap.kept is None else f" (length gap {gap.kept:+.2f}, before control {gap.found or 0:+.2f})"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line of the stage; the exit code of the error where there is one."""
+    parser = argparse.ArgumentParser(
+        prog="components.rewards.preferences.stage", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--rollouts", type=Path, nargs="+", action="extend", required=True, help="sealed folders")
+    parser.add_argument("--scores", type=Path, nargs="+", action="extend", required=True, help="their tables of scores")
+    parser.add_argument("--ranked", type=Path, required=True, help="the ranked table: episode_id, accepted")
+    parser.add_argument("--out", type=Path, required=True, help="the Parquet table to write")
+    parser.add_argument("--params", type=Path, help="a YAML file of parameters")
+    parser.add_argument("--section", default="pairs", help="its section (default: pairs)")
+    flags = parser.parse_args(arguments)
+    try:
+        config = load_section(PairConfig, flags.params, flags.section)
+        made = build(flags.rollouts, flags.scores, flags.ranked, flags.out, config)
+    except RatchetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"{flags.out}: {told(made.report)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""What of a turn is compared, and what is padding."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.protocol import ToolCall
+from components.rewards.preferences.moves import move, plain
+from components.rewards.preferences.played import played
+from components.trajectories.record import Parent, Turn
+
+
+def says(text, *calls):
+    return move(Turn(0, "agent", text, calls=tuple(ToolCall(f"{n}", *call) for n, call in enumerate(calls))))
+
+
+READ = ("read_file", {"path": "price.py"})
+
+
+class TestWhatIsCompared:
+    def test_ids_of_calls_thoughts_and_times_are_no_difference(self, play):
+        one = play.solver()
+        calls = (msgspec.structs.replace(one.turns[0].calls[0], call_id="call_9f"),)
+        results = (msgspec.structs.replace(one.turns[0].results[0], call_id="call_9f"),)
+        turn = msgspec.structs.replace(one.turns[0], calls=calls, results=results, seconds=3.5, thought="hm")
+        other = msgspec.structs.replace(one, turns=(turn, *one.turns[1:]))
+        assert played(one, 0.5, True) == played(other, 0.5, True)
+
+    def test_arguments_texts_and_results_are(self, play):
+        base = play.trajectory(play.read())
+        said = play.trajectory(play.read(start_line=2))
+        heard = play.trajectory(play.read(_content="another file"))
+        first, second, third = (played(each, 0.5, True).moves[0] for each in (base, said, heard))
+        assert first.said != second.said and first.does != second.does
+        assert first.said == third.said and first.does == third.does
+        assert first.heard != third.heard
+
+    def test_defect_31_the_opening_with_the_task_is_part_of_the_history(self, play):
+        one, other = play.solver(opening="Repair a."), play.solver(opening="Repair b.")
+        assert played(one, 0.5, True).start != played(other, 0.5, True).start
+
+    def test_a_branch_says_where_it_left_its_parent(self, play):
+        branch = msgspec.structs.replace(play.solver(), parent=Parent("ep-parent", 2))
+        assert played(branch, 0.5, True).parent == ("ep-parent", 2)
+
+
+class TestPadding:
+    def test_words_beside_the_same_calls_do_nothing(self):
+        bare, padded = says("", READ), says("Let me look at this file with the greatest care.", READ)
+        assert bare.does == padded.does and bare.said != padded.said and bare.length < padded.length
+
+    def test_the_order_and_the_number_of_calls_are_what_is_done(self):
+        other = ("grep", {"pattern": "total"})
+        assert says("", READ, other).does != says("", other, READ).does
+        assert says("", READ).does != says("", READ, READ).does
+
+    @pytest.mark.parametrize(
+        ("text", "padded"),
+        [
+            ("The total is 4.", "The total is  4.   \n\n\n"),
+            ("The total is 4.", "The total is 4. The total is 4. The total is 4."),
+            ("总数是四。", "总数是四。总数是四。"),
+            ("a b\nc", "a b  \n\nc\n"),
+        ],
+    )
+    def test_blanks_and_what_was_said_before_are_padding(self, text, padded):
+        assert plain(text) == plain(padded)
+        assert says(text).does == says(padded).does
+        reply = ("respond", {"message": text}), ("respond", {"message": padded})
+        assert says("", reply[0]).does == says("", reply[1]).does
+
+    @pytest.mark.parametrize(
+        ("text", "other"),
+        [
+            ("The total is 4.", "The total is 5."),
+            ("x += 1", "x += 1\nx += 1"),
+            ("if a:\n    b()", "if a:\n        b()"),
+            ("if a:\n    b()\n    c()", "if a:\n    b()\nc()"),
+            ("if a:\n    # Done.\n    b()", "if a:\n    # Done.\nb()"),
+            ("The total is 4.", "The total is 4. It has grown since May."),
+        ],
+    )
+    def test_another_answer_another_indentation_and_code_that_runs_twice_are_not(self, text, other):
+        assert plain(text) != plain(other)
+        edit = [("edit_file", {"path": "a.py", "new": each}) for each in (text, other)]
+        assert says("", edit[0]).does != says("", edit[1]).does
+
+    @given(st.text(st.characters() | st.sampled_from(" .\n\t?a")))
+    def test_the_plain_form_is_final(self, text):
+        assert plain(plain(text)) == plain(text)
+
+    def test_a_call_that_cannot_be_read_is_what_was_written(self):
+        broken = [Turn(0, "agent", "", calls=(ToolCall("0", "", {}, raw, "no JSON"),)) for raw in ("<call{", "<call[")]
+        assert move(broken[0]).does != move(broken[1]).does
+
+
+def test_the_length_is_that_of_text_tools_and_arguments():
+    assert says("abc").length == 3
+    assert says("abc", READ).length == 3 + len("read_file") + len('{"path":"price.py"}')
+    assert says("", ("say", {"text": "é"})).length == len('say{"text":"é"}')

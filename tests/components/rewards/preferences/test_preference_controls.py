@@ -1,0 +1,109 @@
+"""Each comparison once, none against another, and no taste for length."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.protocol import ConfigurationError
+from components.rewards.preferences.controls import mean_gap, within_gap, without_duplicates
+from components.rewards.preferences.make import LEFT_OUT, PairConfig, make_pairs
+from components.rewards.preferences.moves import Move
+from components.rewards.preferences.pairing import Preference, Side
+from components.rewards.preferences.played import Played
+
+
+def pair(chosen="x", rejected="y", context="c", task="t", lengths=(10, 10), margin=0.5):
+    sides = (Side(f"{task}-{said}", worth, 1, said, length) for said, worth, length in
+             ((chosen, margin, lengths[0]), (rejected, 0.0, lengths[1])))  # fmt: skip
+    return Preference(task, "step", 0, *sides, context)
+
+
+class TestDuplicates:
+    def test_the_same_words_after_the_same_words_are_one_pair_whatever_the_task_is_called(self):
+        left_out = Counter()
+        kept = without_duplicates([pair(task="u"), pair(task="t"), pair(context="d")], left_out)
+        assert sorted((each.task_id, each.context) for each in kept) == [("t", "c"), ("t", "d")]
+        assert left_out == {"duplicates": 1}
+
+    def test_pairs_that_contradict_each_other_are_both_left_out(self):
+        left_out = Counter()
+        kept = without_duplicates([pair("x", "y"), pair("y", "x", task="u"), pair("x", "z")], left_out)
+        assert [(each.chosen.said, each.rejected.said) for each in kept] == [("x", "z")]
+        assert left_out == {"contradictions": 2}
+
+
+class TestLengthGap:
+    def test_the_gap_of_a_pair_is_a_share_of_both_sides(self):
+        assert pair(lengths=(150, 50)).length_gap == 0.5
+        assert pair(lengths=(50, 150)).length_gap == -0.5
+        assert pair(lengths=(0, 0)).length_gap == 0.0
+
+    def test_pairs_within_the_bound_all_stay(self):
+        pairs = [pair(context=f"{n}", lengths=(12, 10)) for n in range(5)]
+        assert within_gap(pairs, 0.2, Counter()) == pairs
+
+    def test_the_longest_go_first_and_no_more_than_needed(self):
+        pairs = [pair(context=f"{n}", lengths=(10 + n * n, 10)) for n in range(10)]
+        left_out = Counter()
+        kept = within_gap(pairs, 0.2, left_out)
+        assert abs(mean_gap(kept)) <= 0.2
+        gone = [each for each in pairs if each not in kept]
+        assert left_out == {"length": len(gone)} and gone
+        assert min(each.length_gap for each in gone) >= max(each.length_gap for each in kept)
+        assert abs(mean_gap([*kept, min(gone, key=lambda each: each.length_gap)])) > 0.2
+
+    def test_a_taste_for_brevity_is_bounded_too(self):
+        pairs = [pair(context=f"{n}", lengths=(10, 10 + n * n)) for n in range(10)]
+        assert mean_gap(pairs) < -0.2 <= mean_gap(within_gap(pairs, 0.2, Counter()))
+
+    def test_a_bound_of_one_leaves_everything_and_of_zero_what_is_balanced(self):
+        pairs = [pair(context=f"{n}", lengths=(30, 10) if n % 2 else (10, 30)) for n in range(6)]
+        long = pair(context="l", lengths=(30, 10))
+        assert len(within_gap([*pairs, long], 1.0, Counter())) == 7
+        assert len(within_gap([*pairs, long], 0.0, Counter())) == 6
+
+    @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=30), st.floats(0, 1), st.randoms())
+    def test_the_mean_gap_is_within_the_bound_in_any_order(self, lengths, bound, order):
+        pairs = [pair(context=f"{n}", lengths=each) for n, each in enumerate(lengths)]
+        kept = within_gap(pairs, bound, Counter())
+        assert not kept or abs(mean_gap(kept)) <= bound + 1e-9
+        order.shuffle(pairs)
+        assert set(within_gap(pairs, bound, Counter())) == set(kept)
+
+
+def played(name, said, worth, length=10, task="t", opening="o"):
+    return Played(name, task, "p", f"{task}/{opening}", opening, (Move(said, said, ".", length),), worth, True)
+
+
+def test_no_pair_makes_a_longer_message_win_by_length_alone():
+    """Verbose answers win at every task here, by chance or by a judge's taste: most of these pairs go."""
+    verbose = [
+        played(
+            f"{n}{side}", f"{n}{side}", 0.9 if side == "long" else 0.1, 90 if side == "long" else 10, f"t{n}", f"o{n}"
+        )
+        for n in range(20)
+        for side in ("long", "short")
+    ]
+    made = make_pairs(verbose, PairConfig(levels=("step",)))
+    assert made.preferences == [] and made.report.left_out["length"] == 20
+    assert made.report.length_gap["step"].found == pytest.approx(0.8)
+    assert len(make_pairs(verbose, PairConfig(levels=("step",), max_length_gap=1)).preferences) == 20
+
+
+def test_the_report_counts_whatever_was_left_out_and_why():
+    episodes = [
+        played("a", "x", 0.9), played("b", "y", 0.1),
+        played("c", "x", 0.9, task="u"), played("d", "y", 0.1, task="u"),
+        played("e", "x", 0.5, opening="p"), played("f", "y", 0.5, opening="p"),
+    ]  # fmt: skip
+    report = make_pairs(episodes, PairConfig(levels=("step",)), Counter(no_parent=2)).report
+    assert report.left_out == {**dict.fromkeys(LEFT_OUT, 0), "duplicates": 1, "margin": 1, "no_parent": 2}
+    assert (report.episodes, report.pairs) == (6, {"step": 1})
+
+
+@pytest.mark.parametrize("wrong", [{"margin": 0}, {"levels": ["steps"]}, {"worth": "reward"}, {"max_length_gap": 2}])
+def test_a_setting_that_cannot_be_is_refused_in_one_line(wrong):
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        PairConfig.load(wrong)

@@ -1,0 +1,55 @@
+"""A reason says what was done, what it was worth, how it ended and what was wrong, on one line."""
+
+from msgspec.structs import replace
+
+from components.protocol import load_domain
+from components.rewards.engine import score
+from components.rewards.episode_score import EpisodeScore, Explanation
+from components.rewards.preferences.make import PairConfig, make_pairs
+from components.rewards.preferences.played import played
+from components.rewards.preferences.reasons import what_was_done, why
+from components.trajectories.record import Outcome, Turn
+
+
+def reasons(*trajectories, level="step"):
+    scored = {each.episode_id: (each, score(each, load_domain("coding"))) for each in trajectories}
+    episodes = [played(each, found.total, True) for each, found in scored.values()]
+    made = make_pairs(episodes, PairConfig(levels=(level,), max_length_gap=1))
+    return [why(pair, scored[pair.chosen.episode_id], scored[pair.rejected.episode_id]) for pair in made.preferences]
+
+
+def test_a_step_is_told_with_its_call_its_worth_and_both_ends(play):
+    won = play.solver(outcome=Outcome(success=True, tests_passed=4, tests_total=4))
+    lost = play.trajectory(play.read(), play.bash("rm -rf ."), play.submit(), success=False, attempt=1)
+    (reason,) = reasons(won, lost)
+    assert reason.startswith("edit_file(price.py) (worth 1.00 over 1 sample) rather than bash(rm -rf .) (worth 0.")
+    assert "chosen succeeded with 4/4 tests (total 1.00, outcome 1.00, process 1.00)" in reason
+    assert "rejected failed (total 0." in reason
+
+
+def test_a_whole_episode_is_told_by_its_length(play):
+    long = play.trajectory(*[play.read()] * 6, success=False, attempt=1)
+    (reason,) = reasons(play.solver(), long, level="trajectory")
+    assert "3 turns with 3 calls (worth 1.00" in reason and "rather than 6 turns with 6 calls" in reason
+
+
+def test_what_was_held_against_the_rejected_step_is_told(play):
+    won, lost = play.solver(), play.trajectory(play.read(), play.read(), play.submit(), success=False, attempt=1)
+    found = [(each, score(each, load_domain("coding"))) for each in (won, lost)]
+    (pair,) = make_pairs(
+        [played(each, s.total, True) for each, s in found], PairConfig(levels=("step",), max_length_gap=1)
+    )[0]
+    explained = EpisodeScore(
+        lost.episode_id, 0.1, 0.0, 0.2, None, [], {}, [Explanation(1, 0, "rules", "non_redundancy", 0.0, "read again")]
+    )
+    assert why(pair, found[0], (lost, explained)).endswith("; against the rejected step: read again")
+
+
+def test_what_an_agent_wrote_cannot_break_the_line(play):
+    turn = play.turn(0, play.bash("echo \x1b[2J\nrm " + "x" * 500))
+    trajectory = play.trajectory()
+    shown = what_was_done(replace(trajectory, turns=(turn,)), 0)
+    assert "\n" not in shown and "\x1b" not in shown and len(shown) < 100
+    words = replace(trajectory, turns=(Turn(0, "agent", "I am done."), play.turn(1, play.unreadable())))
+    assert what_was_done(words, 0) == "“I am done.”"
+    assert what_was_done(words, 1) == "an unreadable call"
