@@ -1,17 +1,16 @@
 """A conversation as a model reads it: the one way from messages to a template, for sampling and for training alike."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from components.endpoints.control_tokens import any_of, broken
 from components.protocol import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ZERO_WIDTH_SPACE = "\u200b"
-NEVER = r"(?!)"
-"""A pattern that matches nothing."""
+__all__ = ["any_of", "break_tokens", "encode", "inert"]
 
 
 def inert(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> list[Message]:
@@ -22,21 +21,13 @@ def inert(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> 
     return break_tokens(messages, any_of(tokenizer.all_special_tokens))
 
 
-def any_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of these tokens, of which single characters are left out."""
-    longest_first = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or NEVER)
-
-
 def break_tokens(messages: Sequence[Message], specials: re.Pattern[str]) -> list[Message]:
     """The messages with every match of `specials` outside of the assistant's broken after its first character."""
     return [message if message["role"] == "assistant" else _broken(message, specials) for message in messages]
 
 
 def _broken(message: Message, specials: re.Pattern[str]) -> Message:
-    content = message["content"]
-    while specials.search(content):  # again, because a break may leave half of two that overlap
-        content = specials.sub(lambda match: match[0][0] + ZERO_WIDTH_SPACE + match[0][1:], content)
+    content = broken(message["content"], specials)
     return message if content is message["content"] else {**message, "content": content}
 
 

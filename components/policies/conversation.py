@@ -2,30 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
-from components.protocol import DataError, Message, ToolSpec
+from components.protocol import Message, ToolSpec
 
-from .chat import any_of, break_tokens
+from .chat import break_tokens
 from .formats import Format
-
-COMMON_TOKENS = re.compile(
-    r"<\|[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>|</?(?:s|bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
-    r"|</?tool_(?:call|response)>|\[/?INST\]"
-)
-"""The control tokens of the usual chat templates, for models whose tokenizer cannot be looked at."""
-
-
-def special_tokens(checkpoint: Path) -> re.Pattern[str]:
-    """The special tokens of a checkpoint's tokenizer. Raises DataError where it has no readable tokenizer.json."""
-    path = checkpoint / "tokenizer.json"
-    try:
-        added = msgspec.json.decode(path.read_bytes()).get("added_tokens", [])
-        return any_of(token["content"] for token in added if token.get("special"))
-    except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is no tokenizer: {error}; use another checkpoint") from error
 
 
 def api_messages(

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from components.endpoints.chat import check, decode
+from components.endpoints.client import ModelClient
+from components.endpoints.errors import ContextExceeded, RequestRefused
 from components.protocol import Message, Policy, PolicyReply, PolicyRequest, ToolSpec, Usage
 
 from . import answers
-from .client import ModelClient
 from .context import BYTES_PER_TOKEN, Fitted, estimate, fit, size
-from .errors import ContextExceeded, RequestRefused
 from .formats import FORMATS
 from .openai_config import OpenAIConfig
 from .payload import Payload
@@ -119,12 +120,12 @@ class OpenAIPolicy(Policy):
         prompt, completion, price = answer.prompt_tokens, answer.completion_tokens, self.config.price
         cost = None
         if price is not None and prompt is not None and completion is not None:
-            cost = (prompt * price.prompt + completion * price.completion) / 1e6
+            cost = price.of(prompt, completion)
         return Usage(prompt_tokens=prompt, completion_tokens=completion, cost=cost)
 
     def _ask(self, request: PolicyRequest, messages: Sequence[Message]) -> answers.Answer:
         checked = self.client.post(
-            f"{self.config.base_url}/chat/completions", self._payload.body(request, messages), answers.check
+            f"{self.config.base_url}/chat/completions", self._payload.body(request, messages), check
         )
         return answers.read(checked, self._format, request.turn, request.tools)
 
@@ -164,7 +165,7 @@ class OpenAIPolicy(Policy):
         return left
 
     def _max_model_len(self, body: bytes) -> int | None:
-        models = answers.decode(body, _Models).data
+        models = decode(body, _Models).data
         return next((each.max_model_len for each in models if each.id == self.config.model), None)
 
     def _tighter(self, counted: int, refusal: ContextExceeded) -> int:
@@ -188,4 +189,4 @@ def _tools_bytes(tools: Sequence[ToolSpec]) -> int:
 
 
 def _token_count(body: bytes) -> int:
-    return answers.decode(body, _Tokens).count
+    return decode(body, _Tokens).count

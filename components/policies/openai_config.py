@@ -1,44 +1,24 @@
 """OpenAIConfig: which model is asked, where, and how."""
 
 import hashlib
-import os
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from components.protocol import ConfigurationError
-from components.protocol.configuration import Configuration
+from components.endpoints.config import Endpoint
 
 from . import checkpoints
 from .formats import FormatName
 
 
-class Timeouts(Configuration):
-    """Seconds: to connect, to wait for the next byte, and for one whole request."""
-
-    connect: float = Field(10.0, gt=0)
-    read: float = Field(300.0, gt=0)
-    total: float = Field(600.0, gt=0)
-
-
-class Price(Configuration):
-    """Money per million tokens, in one currency."""
-
-    prompt: float = Field(ge=0)
-    completion: float = Field(ge=0)
-
-
-class OpenAIConfig(Configuration):
+class OpenAIConfig(Endpoint):
     """A model behind an OpenAI-compatible server. One YAML file; `openai:<path>` names the policy.
 
-    - `model`: what the server calls it. `revision`, or `checkpoint` (the folder that is served; its content is the revision),
+    - `revision`, or `checkpoint` (the folder that is served; its content is the revision),
       tells weights apart that are served under one name. Without either a version is only as good as the name.
-    - `api_key_env`: the name of the environment variable that holds the key; the key itself stands nowhere.
     - `server`: `openai` gets standard parameters alone; `vllm` also tells token ids, counts tokens and keeps special tokens;
       `transformers` is `transformers serve`, which samples only a checkpoint that is given here or whose own configuration
       says so, and whose seeds hold for one request at a time.
@@ -49,46 +29,16 @@ class OpenAIConfig(Configuration):
     - `logprobs`: ask for log-probabilities (and, of vLLM, token ids).
     """
 
-    base_url: str
-    model: str = Field(min_length=1)
     revision: str | None = None
     checkpoint: Path | None = None
-    api_key_env: str | None = None
     server: Literal["openai", "vllm", "transformers"] = "openai"
     format: FormatName = FormatName.NATIVE
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, gt=0, le=1)
     max_new_tokens: int | None = Field(None, gt=0)
-    timeouts: Timeouts = Timeouts()
-    retries: int = Field(5, ge=0)
-    back_off: float = Field(0.5, ge=0)
-    concurrency: int = Field(32, gt=0)
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    price: Price | None = None
     context_window: int | None = Field(None, gt=0)
     logprobs: bool = False
-
-    @field_validator("base_url")
-    @classmethod
-    def _plain_address(cls, value: str) -> str:
-        """Not a ValueError: pydantic's message would repeat the value, and with it a password."""
-        parts = urlsplit(value)
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ConfigurationError(
-                "base_url must be an address without user, password, query or fragment; name the key's variable in api_key_env"
-            )
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"base_url '{value}' is not an http(s) address such as http://127.0.0.1:8000/v1")
-        return value.rstrip("/")
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _a_name(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", value):
-            raise ConfigurationError(
-                "api_key_env is the name of an environment variable, not the key; export the key in one"
-            )
-        return value
 
     @model_validator(mode="after")
     def _one_revision(self) -> Self:
@@ -103,11 +53,6 @@ class OpenAIConfig(Configuration):
         if model and address.startswith(("http://", "https://")):
             return cls.load({"model": model, "base_url": address})
         return cls.load(Path(place))
-
-    @property
-    def root(self) -> str:
-        """The address of the server itself, above its `/v1`."""
-        return self.base_url.removesuffix("/v1")
 
     @cached_property
     def weights(self) -> str | None:
@@ -134,14 +79,3 @@ class OpenAIConfig(Configuration):
         import yaml
 
         return str(yaml.safe_dump(self.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
-
-    def key(self) -> str | None:
-        """The key. Raises ConfigurationError that names the variable where it is not set."""
-        if self.api_key_env is None:
-            return None
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise ConfigurationError(
-                f"the environment variable {self.api_key_env} (api_key_env) is not set; export the key"
-            )
-        return key

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from components.endpoints.control_tokens import COMMON_TOKENS, special_tokens
 from components.protocol import DataError, Message, PolicyRequest, ToolSpec
 
-from .conversation import COMMON_TOKENS, api_messages, special_tokens
+from .conversation import api_messages
 from .formats import FORMATS
 from .openai_config import OpenAIConfig
 from .streams import stream_seed

@@ -17,11 +17,11 @@ from typing import Literal, Self
 
 import msgspec
 
+from components.endpoints.errors import ModelUnavailable
 from components.processes import Process, free_port, require_free
 from components.protocol import ConfigurationError
 
 from . import checkpoints
-from .errors import ModelUnavailable
 from .formats import FormatName
 from .openai_config import OpenAIConfig
 from .probe import PYTHON_VARIABLE, package_version

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from model_stand_in import completion, cut, cut_chunks, drip, gives, reset, says, slowly, stand_in
 
-from components.policies.errors import ModelUnavailable, RequestRefused
+from components.endpoints.errors import ModelUnavailable, RequestRefused
 from components.policies.openai import OpenAIPolicy
 from components.policies.openai_config import OpenAIConfig
 from components.protocol import ConfigurationError, InfrastructureError, PolicyRequest, ToolSpec

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from engine_stand_in import make_engine
 
-from components.policies.errors import ModelUnavailable
+from components.endpoints.errors import ModelUnavailable
 from components.policies.probe import look_at, model_server, vllm_environment
 from components.policies.server import ModelServer
 from components.policies.server_log import cause

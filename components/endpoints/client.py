@@ -10,14 +10,13 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from .answers import Malformed
-from .errors import ModelUnavailable
+from .config import Endpoint
+from .errors import Again, Malformed, ModelUnavailable
 from .limiter import Limiter
-from .openai_config import OpenAIConfig
-from .refusals import Again, refusal
+from .refusals import refusal
 
 if TYPE_CHECKING:
     import httpx
@@ -28,32 +27,56 @@ LONGEST_WAIT = 60.0
 LARGEST_BODY = 64 * 1024 * 1024
 
 
-class ModelClient:
-    """One server. `counts` tells what happened: requests, retries, overloads."""
+class Meter(Protocol):
+    """Is told of every request that one question takes, retries included, so that a budget can be kept."""
 
-    def __init__(self, config: OpenAIConfig) -> None:
+    def before(self) -> None:
+        """A request is about to be sent. What this raises ends the question, and nothing is sent."""
+
+    def refused(self) -> None:
+        """The request just told of was refused or never arrived: nothing was generated for it."""
+
+
+class _NoMeter:
+    def before(self) -> None:
+        pass
+
+    def refused(self) -> None:
+        pass
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The headers of OpenAI-compatible servers."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+class ModelClient:
+    """One server. `counts` tells what happened: requests, retries, overloads. `headers` makes those that carry the key."""
+
+    def __init__(self, config: Endpoint, headers: Callable[[str | None], dict[str, str]] = bearer) -> None:
         self.config = config
         self.counts: Counter[str] = Counter()
         self.limiter = Limiter(config.concurrency)
         self._key = config.key()
+        self._headers = headers(self._key)
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._http: httpx.AsyncClient | None = None
 
-    def post(self, url: str, body: dict[str, Any], read: Callable[[bytes], T]) -> T:
+    def post(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], meter: Meter | None = None) -> T:
         """What `read` makes of the answer to a POST at `url`.
 
         Tries again after time-outs, broken connections, overloads, server errors, and answers that `read` finds Malformed.
-        Raises ModelUnavailable, RequestRefused, ConfigurationError, ContextExceeded.
+        Raises ModelUnavailable, RequestRefused, ConfigurationError, ContextExceeded, and what `meter` raises.
         """
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        return self._run(self._ask("POST", url, content, read))
+        return self._run(self._ask("POST", url, content, read, meter or _NoMeter()))
 
     def get(self, url: str, read: Callable[[bytes], T]) -> T:
         """The same for a GET."""
-        return self._run(self._ask("GET", url, None, read))
+        return self._run(self._ask("GET", url, None, read, _NoMeter()))
 
     def close(self) -> None:
         """End what is under way, with ModelUnavailable for whoever waits; safe to call twice."""
@@ -71,7 +94,7 @@ class ModelClient:
         with self._lock:
             if self._closed:
                 coroutine.close()
-                raise ModelUnavailable("the policy is closed; make another")
+                raise ModelUnavailable("the model's client is closed; make another")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop.run_forever, name="model-client", daemon=True)
                 self._thread.start()
@@ -79,7 +102,7 @@ class ModelClient:
         try:
             return future.result()
         except concurrent.futures.CancelledError as error:
-            raise ModelUnavailable("the policy was closed while it asked the model") from error
+            raise ModelUnavailable("the model's client was closed while it asked; make another") from error
         except BaseException:
             future.cancel()
             raise
@@ -92,16 +115,17 @@ class ModelClient:
         if self._http is not None:
             await self._http.aclose()
 
-    async def _ask(self, method: str, url: str, content: bytes | None, read: Callable[[bytes], T]) -> T:
+    async def _ask(self, method: str, url: str, content: bytes | None, read: Callable[[bytes], T], meter: Meter) -> T:
         failure: Again | None = None
         for attempt in range(self.config.retries + 1):
             if failure is not None:
                 self.counts["retries"] += 1
                 await asyncio.sleep(self._pause(attempt, failure))
             with await self.limiter.enter() as slot:
+                meter.before()
                 self.counts["requests"] += 1
                 try:
-                    answer = read(await self._try(method, url, content))
+                    answer = read(await self._metered(method, url, content, meter))
                 except Malformed as error:
                     failure = Again(str(error))
                 except Again as error:
@@ -115,6 +139,14 @@ class ModelClient:
             if failure.wait > LONGEST_WAIT:
                 raise self._unavailable(f"it asks to wait {failure.wait:.0f} s", attempt + 1)
         raise self._unavailable(str(failure), self.config.retries + 1)
+
+    async def _metered(self, method: str, url: str, content: bytes | None, meter: Meter) -> bytes:
+        try:
+            return await self._try(method, url, content)
+        except Exception as error:
+            if not isinstance(error, Again) or error.free:
+                meter.refused()
+            raise
 
     def _pause(self, attempt: int, failure: Again) -> float:
         """Exponential back-off with jitter, and never less than the server asked for."""
@@ -131,7 +163,7 @@ class ModelClient:
         return f"model server {self.config.base_url} (model '{self.config.model}')"
 
     async def _try(self, method: str, url: str, content: bytes | None) -> bytes:
-        """One request: the body of a 200. Raises Again and what `_refusal` makes."""
+        """One request: the body of a 200. Raises Again and what `refusal` makes."""
         import httpx
 
         try:
@@ -145,11 +177,12 @@ class ModelClient:
         except TimeoutError as error:
             raise Again(f"no answer within {self.config.timeouts.total:g} s", overload=True) from error
         except httpx.ConnectTimeout as error:
-            raise Again(f"no connection within {self.config.timeouts.connect:g} s", overload=True) from error
+            raise Again(f"no connection within {self.config.timeouts.connect:g} s", overload=True, free=True) from error
         except httpx.TimeoutException as error:
             raise Again(f"it fell silent for {self.config.timeouts.read:g} s", overload=True) from error
         except (httpx.TransportError, httpx.DecodingError, OSError) as error:
-            raise Again(f"{type(error).__name__}: {error or 'the connection broke'}") from error
+            never = isinstance(error, httpx.ConnectError)
+            raise Again(f"{type(error).__name__}: {error or 'the connection broke'}", free=never) from error
         if response.status_code != httpx.codes.OK:
             raise refusal(self._where(), response.status_code, body, response.headers, self._clean)
         return body
@@ -159,11 +192,8 @@ class ModelClient:
             import httpx
 
             seconds = self.config.timeouts
-            headers = {"Content-Type": "application/json", "Accept": "application/json"}
-            if self._key is not None:
-                headers["Authorization"] = f"Bearer {self._key}"
             self._http = httpx.AsyncClient(
-                headers=headers,
+                headers={"Content-Type": "application/json", "Accept": "application/json", **self._headers},
                 timeout=httpx.Timeout(seconds.read, connect=seconds.connect, pool=None),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.config.concurrency),
                 trust_env=urlsplit(self.config.base_url).hostname not in ("127.0.0.1", "localhost", "::1"),

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from components.protocol import ConfigurationError
 
-from .errors import ContextExceeded, ModelUnavailable, RequestRefused
+from .errors import Again, ContextExceeded, ModelUnavailable, RequestRefused
 
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 OVERLOAD = {429, 503, 529}
@@ -21,15 +21,6 @@ _LIMIT = re.compile(r"(?:maximum (?:context|model) length (?:is|of)|context wind
 _ASKED = re.compile(r"\((\d+) in the messages|(?:contains |resulted in |\(length )(\d+)", re.IGNORECASE)
 
 
-class Again(Exception):
-    """A try that failed and may be made again, after at least `wait` seconds."""
-
-    def __init__(self, why: str, *, overload: bool = False, wait: float = 0.0) -> None:
-        super().__init__(why)
-        self.overload = overload
-        self.wait = wait
-
-
 def refusal(
     where: str, status: int, body: bytes, headers: Mapping[str, str], clean: Callable[[str], str]
 ) -> Again | ContextExceeded | ModelUnavailable | RequestRefused | ConfigurationError:
@@ -37,7 +28,8 @@ def refusal(
     said, code = error_message(body)
     said = clean(said)
     if status in RETRIED and code != "insufficient_quota":
-        return Again(f"HTTP {status} {said}", overload=status in OVERLOAD, wait=retry_after(headers.get("retry-after")))
+        wait = retry_after(headers.get("retry-after"))
+        return Again(f"HTTP {status} {said}", overload=status in OVERLOAD, wait=wait, free=True)
     if status in (400, 413, 422) and (code == "context_length_exceeded" or _CONTEXT.search(said)):
         return ContextExceeded(_number(_LIMIT, said), _number(_ASKED, said))
     line = f"{where} refused the request (HTTP {status}): {said}"

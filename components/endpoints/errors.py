@@ -12,7 +12,7 @@ class RequestRefused(InfrastructureError):
 
 
 class ContextExceeded(Exception):
-    """The prompt is longer than the model's context: the policy's matter, handled before anyone sees it.
+    """The prompt is longer than the model's context: the asker's matter, handled before anyone sees it.
 
     `limit` and `prompt_tokens` are what the server said, None where it did not.
     """
@@ -21,3 +21,20 @@ class ContextExceeded(Exception):
         super().__init__("the prompt is longer than the model's context")
         self.limit = limit
         self.prompt_tokens = prompt_tokens
+
+
+class Malformed(Exception):
+    """An answer that is no answer: the server's fault."""
+
+
+class Again(Exception):
+    """A try that failed and may be made again, after at least `wait` seconds.
+
+    `free`: the server refused, or was never reached, so that nothing was generated and nothing is billed.
+    """
+
+    def __init__(self, why: str, *, overload: bool = False, wait: float = 0.0, free: bool = False) -> None:
+        super().__init__(why)
+        self.overload = overload
+        self.wait = wait
+        self.free = free

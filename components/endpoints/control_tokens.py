@@ -1,0 +1,41 @@
+"""Control tokens of chat templates, and how a text that spells one out is kept a text."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from components.protocol import DataError
+
+ZERO_WIDTH_SPACE = "\u200b"
+NEVER = r"(?!)"
+"""A pattern that matches nothing."""
+COMMON_TOKENS = re.compile(
+    r"<\|[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>|</?(?:s|bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
+    r"|</?tool_(?:call|response)>|\[/?INST\]"
+)
+"""The control tokens of the usual chat templates, for models whose tokenizer cannot be looked at."""
+
+
+def special_tokens(checkpoint: Path) -> re.Pattern[str]:
+    """The special tokens of a checkpoint's tokenizer. Raises DataError where it has no readable tokenizer.json."""
+    path = checkpoint / "tokenizer.json"
+    try:
+        added = msgspec.json.decode(path.read_bytes()).get("added_tokens", [])
+        return any_of(token["content"] for token in added if token.get("special"))
+    except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no tokenizer: {error}; use another checkpoint") from error
+
+
+def any_of(tokens: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of these tokens, of which single characters are left out."""
+    longest_first = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or NEVER)
+
+
+def broken(text: str, specials: re.Pattern[str]) -> str:
+    """The text with every match of `specials` broken by a zero-width space after its first character."""
+    while specials.search(text):  # again, because a break may leave half of two that overlap
+        text = specials.sub(lambda match: match[0][0] + ZERO_WIDTH_SPACE + match[0][1:], text)
+    return text
