@@ -117,7 +117,7 @@ def _tied(values: "NDArray[np.generic]") -> float:
     return float((counts * (counts - 1) / 2).sum())
 
 
-def kappa(one: Sequence[float] | "Floats", other: Sequence[float] | "Floats") -> float | None:
+def kappa(one: "Sequence[float] | Floats", other: "Sequence[float] | Floats") -> float | None:
     """Cohen's kappa on right (at least .5) or wrong; None where chance alone explains all."""
     import numpy as np
 

@@ -104,7 +104,7 @@ def _greedy(
 
 
 def _worth(candidate: Candidate, config: ChoiceConfig) -> tuple[float, str]:
-    """Doubt + disagreement, each in [0, 1], and which of them weighs more."""
+    """Doubt + disagreement, each in [0, 1], and in words which of them it is."""
     opinions = candidate.opinions
     if not opinions:
         return 1.0, "nobody has judged it"
@@ -112,7 +112,8 @@ def _worth(candidate: Candidate, config: ChoiceConfig) -> tuple[float, str]:
     doubt, apart = _doubt(mean, *config.band), max(opinions) - min(opinions)
     if max(doubt, apart) < FLOOR:
         return FLOOR, f"all are sure: {mean:.2f}"
-    why = f"opinions differ: {min(opinions):.2f} to {max(opinions):.2f}" if apart > doubt else f"unsure: {mean:.2f}"
+    differ = apart > config.band[1] - config.band[0]
+    why = f"opinions differ: {min(opinions):.2f} to {max(opinions):.2f}" if differ else f"unsure: {mean:.2f}"
     return doubt + apart, why
 
 

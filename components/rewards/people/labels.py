@@ -196,7 +196,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 )
             yield reader.line_num, row
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+        raise DataError(f"{path}, line {reader.line_num + 1}: {error}") from error
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
