@@ -10,7 +10,7 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from components.training.config import TrainConfig
+from components.training.config import JobConfig, TrainConfig
 
 from .display import Step, display
 from .home import folder
@@ -32,7 +32,7 @@ def train(title: str, config: TrainConfig) -> dict[str, Any]:
     return report
 
 
-def run_job(config: TrainConfig, step: Step) -> dict[str, Any]:
+def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
     """The job of a configuration in a subprocess, to its end. A finished one is not started again."""
     finished = config.output / "report.json"
     if not finished.is_file():
@@ -50,7 +50,7 @@ def run_job(config: TrainConfig, step: Step) -> dict[str, Any]:
     return report
 
 
-def _show(step: Step, config: TrainConfig) -> None:
+def _show(step: Step, config: JobConfig) -> None:
     """Move the bar by the newest line of the job's metrics."""
     newest = last_metrics(config.output / "metrics.jsonl")
     if newest:

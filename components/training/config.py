@@ -1,9 +1,9 @@
-"""The configuration of a training job: one JSON file in, one folder out."""
+"""The configuration of a training job: one YAML or JSON file in, one folder out."""
 
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from components.protocol.configuration import Configuration
 
@@ -20,30 +20,24 @@ class ModelShape(Configuration):
     context: int = Field(1024, gt=0)
 
 
-class TrainConfig(Configuration):
-    """What one job trains, on what, and for how long.
+class JobConfig(Configuration):
+    """What every job has: where from, where to, and for how long.
 
-    `base` is a checkpoint to start from; without it a model of `shape` and its tokenizer are made from scratch.
-    `sources` keeps only rows of those sources (`demonstration`, `on_policy`). The job ends at `steps` or at
-    `token_budget` input tokens (the smaller where both are given), or, with `patience`, when the validation loss has not
-    fallen for that many evaluations; the checkpoint with the lowest validation loss is then the result.
-    Weights are float32 always; `precision` is that of the arithmetic (`auto`: bfloat16 where the hardware has it).
+    `base` is a checkpoint to start from; without it a model of `shape` and its tokenizer are made from scratch. The job
+    ends at `steps` or, with `patience`, when the validation loss has not fallen for that many evaluations; what had the
+    lowest validation loss is then the result. Weights are float32 always; `precision` is that of the arithmetic
+    (`auto`: bfloat16 where the hardware has it).
     """
 
     output: Path
-    train: Path
-    validation: Path | None = None
     base: Path | None = None
     shape: ModelShape = ModelShape()
-    sources: tuple[Literal["demonstration", "on_policy"], ...] | None = None
-    weighted: bool = False
     batch_size: int = Field(16, gt=0)
     learning_rate: float = Field(2e-3, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     warmup_steps: int = Field(30, ge=0)
     weight_decay: float = Field(0.05, ge=0)
     steps: int | None = Field(None, gt=0)
-    token_budget: int | None = Field(None, gt=0)
     evaluate_every: int = Field(100, gt=0)
     patience: int | None = Field(None, gt=0)
     max_length: int = Field(1024, gt=8)
@@ -51,3 +45,56 @@ class TrainConfig(Configuration):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     seed: int = 0
     threads: int | None = Field(None, gt=0)
+
+
+class TrainConfig(JobConfig):
+    """Supervised fine-tuning of a policy on exported rows.
+
+    `sources` keeps only rows of those sources (`demonstration`, `on_policy`). `token_budget` ends the job at that many
+    input tokens (or at `steps`, the smaller where both are given).
+    """
+
+    method: Literal["sft"] = "sft"
+    train: Path
+    validation: Path | None = None
+    sources: tuple[Literal["demonstration", "on_policy"], ...] | None = None
+    weighted: bool = False
+    token_budget: int | None = Field(None, gt=0)
+
+
+class PrmConfig(JobConfig):
+    """A step model (a learned process reward model) from episodes and what is known of their steps.
+
+    `trajectories`: JSONL files, or folders of shards. `labels`: JSONL files of labels of their steps; without any, each
+    step learns how its episode ended, which is one Monte-Carlo sample of its value. `objective`: see `prm.targets`.
+    `held_out`: the share of families (of tasks, where there is one family) that is only measured on, and that decides
+    when to stop; 0 measures nothing. A batch holds `batch_size` windows (episodes, for `sum_decomposition`) of at most
+    `max_length` tokens.
+    """
+
+    method: Literal["prm"]
+    trajectories: tuple[Path, ...] = Field(min_length=1)
+    labels: tuple[Path, ...] = ()
+    objective: Literal["value", "progress", "sum_decomposition"] = "value"
+    held_out: float = Field(0.2, ge=0, lt=1)
+    steps: int = Field(400, gt=0)
+    evaluate_every: int = Field(25, gt=0)
+    patience: int | None = Field(6, gt=0)
+    max_length: int = Field(1024, ge=64)
+
+
+class _Method(Configuration):
+    """Which kind of job a file describes; its other keys are read by that kind."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    method: Literal["sft", "prm"] = "sft"
+
+
+def load_job(path: Path) -> TrainConfig | PrmConfig:
+    """The job that a YAML or JSON file describes: `method` says of which kind, `sft` where it is not given.
+
+    Raises ConfigurationError with one line.
+    """
+    if _Method.load(path).method == "prm":
+        return PrmConfig.load(path)
+    return TrainConfig.load(path)

@@ -1,0 +1,83 @@
+"""A step model on disk: the model's own files and `prm.json`, written whole or not at all, and named by their content."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from components.policies import checkpoints
+from components.protocol import DataError
+from components.trajectories.files import sync, write_atomically
+from components.trajectories.record import digest
+
+from .text import FORM
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FILE = "prm.json"
+SCHEMA_VERSION = 1
+
+
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one must know to read a step model's numbers.
+
+    `of_success`: whether they are about the chance of success (else about how right a step is). `weights`: the version of the
+    checkpoint's own files. The figures are those of held-out steps (of held-out episodes, for sums).
+    """
+
+    objective: Literal["value", "progress", "sum_decomposition"]
+    of_success: bool
+    max_length: int
+    form: str = FORM
+    weights: str = ""
+    figures: dict[str, float] = {}
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def version(self) -> str:
+        """Equal for models that say the same of every step."""
+        return digest(self.objective, self.of_success, self.max_length, self.form, self.weights)[:16]
+
+    @property
+    def judge(self) -> str:
+        """The name under which its judgements stand."""
+        return f"prm-{self.objective}@{self.version}"
+
+
+def save(folder: Path, card: Card, model: Any, tokenizer: "PreTrainedTokenizerBase") -> Card:
+    """Write a checkpoint under its name only when all of it stands on the disk; the card as written. Raises OSError."""
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    model.save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    card = msgspec.structs.replace(card, weights=checkpoints.version(unfinished))
+    write_atomically(unfinished / FILE, msgspec.json.format(msgspec.json.encode(card)))
+    for path in unfinished.iterdir():
+        sync(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.replace(folder)
+    sync(folder.parent)
+    return card
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a step model whose files are those that were written. Raises DataError with one line."""
+    path = folder / FILE
+    try:
+        card = msgspec.json.decode(path.read_bytes(), type=Card)
+    except OSError as error:
+        raise DataError(
+            f"{folder} is no step model ({FILE}: {error.strerror}); give the checkpoint of a `method: prm` job"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: {error}; train the step model again") from error
+    if card.schema_version > SCHEMA_VERSION:
+        raise DataError(f"{path}: schema_version {card.schema_version} is newer than {SCHEMA_VERSION}; upgrade Ratchet")
+    if card.form != FORM:
+        raise DataError(f"{path}: it reads episodes as {card.form}, this version writes {FORM}; train it again")
+    if checkpoints.version(folder) != card.weights:
+        raise DataError(f"{folder}: its files are not those that {FILE} names; restore it or train it again")
+    return card

@@ -1,0 +1,129 @@
+"""The training job of a step model: episodes and labels in, a checkpoint and a report out."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from components.protocol import DataError
+from components.training.config import PrmConfig
+from components.training.trainer import (
+    TrainReport,
+    callbacks,
+    final_loss,
+    fit_attention,
+    forget_saved,
+    last_saved,
+    prepare_torch,
+    report_fields,
+    trainer_arguments,
+)
+
+from .checkpoint import Card, save
+from .examples import MAX_WINDOWS, Corpus, Example, examples, read_corpus, split
+from .text import frame_of, pieces
+
+
+class PrmReport(TrainReport, frozen=True):
+    """What a job did. `rows`: the examples that it learned from, `labelled` their targets; the figures are of what was held out.
+
+    `left_out`: episodes, by cause. `judge`: the name of the model's judgements.
+    """
+
+    episodes: int
+    labelled: int
+    held_out_episodes: int
+    held_out_labelled: int
+    auroc: float | None
+    brier: float | None
+    accuracy: float | None
+    left_out: dict[str, int]
+    judge: str
+
+
+def train(config: PrmConfig) -> PrmReport:
+    """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
+    corpus = read_corpus(config)
+    learned, held_out = split([trajectory.task for trajectory, _ in corpus.episodes], config.held_out, config.seed)
+    prepare_torch(config)
+    model, tokenizer = _start(config, corpus, learned)
+    fit_attention(config, model)
+    rows = _examples(corpus, learned, tokenizer, config)
+    validation = _examples(corpus, held_out, tokenizer, config)
+    trainer = _trainer(config, model, tokenizer, rows, validation)
+    begin = time.perf_counter()
+    mean_loss = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
+    seconds = time.perf_counter() - begin
+    loss = final_loss(trainer, mean_loss)
+    tokens = round(_mean_tokens(rows) * config.batch_size * trainer.state.global_step)
+    fields = report_fields(config, trainer, rows=len(rows), tokens=tokens, seconds=seconds, train_loss=loss)
+    figures = {name.removeprefix("eval_"): value for name, value in trainer.evaluate().items()} if validation else {}
+    card = save(config.output / "checkpoint", _card(config, figures), trainer.model, tokenizer)
+    forget_saved(config.output)
+    fields["validation_loss"] = figures.get("loss")
+    return PrmReport(
+        **fields,
+        episodes=len(learned),
+        labelled=sum(len(row.targets) for row in rows),
+        held_out_episodes=len(held_out),
+        held_out_labelled=sum(len(row.targets) for row in validation),
+        auroc=figures.get("auroc"),
+        brier=figures.get("brier"),
+        accuracy=figures.get("accuracy"),
+        left_out=_left_out(corpus, len(rows) + len(validation), config),
+        judge=card.judge,
+    )
+
+
+def _left_out(corpus: Corpus, used: int, config: PrmConfig) -> dict[str, int]:
+    """How many episodes were not learned from or measured on, by cause."""
+    long = len(corpus.episodes) - used if config.objective == "sum_decomposition" else 0
+    return {**corpus.left_out, f"longer than {MAX_WINDOWS} windows": long} if long else corpus.left_out
+
+
+def _start(config: PrmConfig, corpus: Corpus, learned: Sequence[int]) -> tuple[Any, Any]:
+    """The model and tokenizer to train; a tokenizer from scratch sees only what is learned from."""
+    from .model import start
+
+    frame = frame_of(())
+    return start(config, (piece.text for index in learned for piece in pieces(corpus.episodes[index][0], frame)))
+
+
+def _examples(corpus: Corpus, chosen: Sequence[int], tokenizer: Any, config: PrmConfig) -> list[Example]:
+    found = examples((corpus.episodes[index] for index in chosen), tokenizer, config)
+    if chosen and not found:
+        raise DataError(
+            f"none of {len(chosen)} episodes can be learned from as a whole within max_length {config.max_length}; raise it"
+        )
+    return found
+
+
+def _trainer(config: PrmConfig, model: Any, tokenizer: Any, rows: list[Example], validation: list[Example]) -> Any:
+    from transformers import TrainingArguments
+
+    from .loss import Collator, pad_of
+    from .trainer import PrmTrainer
+
+    validated = bool(validation)
+    return PrmTrainer(
+        summed=config.objective == "sum_decomposition",
+        model=model,
+        args=TrainingArguments(**trainer_arguments(config, config.steps, validated=validated)),
+        train_dataset=rows,
+        eval_dataset=validation or None,
+        processing_class=tokenizer,
+        data_collator=Collator(pad_of(tokenizer)),
+        callbacks=callbacks(config, _mean_tokens(rows) * config.batch_size, validated=validated),
+    )
+
+
+def _mean_tokens(rows: Sequence[Example]) -> float:
+    return sum(row.tokens for row in rows) / len(rows)
+
+
+def _card(config: PrmConfig, figures: dict[str, float]) -> Card:
+    return Card(
+        objective=config.objective,
+        of_success=config.objective != "value" or not config.labels,
+        max_length=config.max_length,
+        figures=figures,
+    )

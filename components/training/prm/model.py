@@ -1,0 +1,53 @@
+"""The step model: a causal language model with one number per token, of which only those at the ends of steps are read.
+
+It is transformers' own token classifier with a single label, so that any causal architecture that has one will do, and a
+checkpoint is an ordinary folder.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from components.policies.checkpoints import check
+from components.protocol import DataError
+from components.training.config import PrmConfig
+from components.training.model import make_config
+from components.training.tokenizer import fit_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from transformers import PreTrainedTokenizerBase
+
+
+def start(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedTokenizerBase"]:
+    """A new head on the base, or on a model from scratch whose tokenizer is fitted on `texts`. Raises DataError."""
+    from transformers import AutoModelForTokenClassification
+
+    if config.base is not None:
+        return load_base(config.base)
+    tokenizer = fit_tokenizer(texts, config.shape.vocabulary)
+    torch.manual_seed(config.seed)
+    shape = _with_head(make_config(config.shape, tokenizer))
+    return AutoModelForTokenClassification.from_config(shape, dtype=torch.float32), tokenizer
+
+
+def load_base(folder: "Path") -> tuple[Any, "PreTrainedTokenizerBase"]:
+    """A checkpoint with a head for one number, float32; where it has none yet, a new one. Raises DataError."""
+    from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
+
+    check(folder)
+    try:
+        shape = _with_head(AutoConfig.from_pretrained(folder))
+        model = AutoModelForTokenClassification.from_pretrained(folder, config=shape, dtype=torch.float32)
+        return model, AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        line = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"checkpoint {folder} cannot be loaded: {line}; use another one") from error
+
+
+def _with_head(shape: Any) -> Any:
+    """A model's configuration with a head for one number, and no dropout before it."""
+    shape.num_labels, shape.classifier_dropout = 1, 0.0
+    return shape

@@ -1,0 +1,87 @@
+"""What a step model is to say of each step: from labels of steps, or from how episodes ended.
+
+| objective | learns | says of a step |
+|---|---|---|
+| `value` | the mean of a step's labels; without labels, its episode's outcome | how right it is; the chance of success after it |
+| `progress` | the same, as chances of success, that of START included | how much the step changed that chance (PAV) |
+| `sum_decomposition` | episodes' outcomes, as sums over their steps | what the step contributed to the outcome (SPA) |
+
+An outcome is one Monte-Carlo sample of the value of every state that its episode went through (Wang et al. 2024,
+Math-Shepherd); labels by `monte_carlo` are means of many such samples.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from components.protocol import load_domain
+from components.rewards.calibration.pairs import latest
+from components.rewards.episode import is_infrastructure_failure, outcome_score
+from components.rewards.jsonl import read_records
+from components.rewards.label import OVERALL, Label
+from components.trajectories.record import Trajectory
+
+from .text import START, Place, places
+
+MONTE_CARLO = "monte_carlo"
+"""The annotator whose label of a whole episode is the chance of success from its start."""
+
+Targets = Mapping[Place, float]
+"""Places to what is to be said of them, in [0, 1]."""
+LabelsOf = Mapping[str, Sequence[Label]]
+"""Labels by episode."""
+Chances = Mapping[tuple[str, str], float]
+"""The chance of success at the start, by task and its hash."""
+
+
+def read_labels(paths: Iterable[Path]) -> LabelsOf:
+    """The labels of JSONL files that are about steps and episodes as such, the latest of each person. Raises DataError."""
+    found: dict[str, list[Label]] = defaultdict(list)
+    for label in latest(each for path in paths for each in read_records(path, Label, torn=True)):
+        if label.line == OVERALL:
+            found[label.episode_id].append(label)
+    return dict(found)
+
+
+def label_targets(trajectory: Trajectory, labels: LabelsOf) -> Targets:
+    """The mean label of each labelled step. Labels of other content, or of steps that there are not, say nothing.
+
+    START has a target where its chance of success was sampled; what people say of a whole episode is about no step.
+    """
+    known = set(places(trajectory))
+    values: dict[Place, list[float]] = defaultdict(list)
+    for label in labels.get(trajectory.episode_id, ()):
+        place = (label.turn, label.step)
+        fits = label.content_hash in ("", trajectory.content_hash)
+        if fits and place in known and (place != START or label.annotator == MONTE_CARLO):
+            values[place].append(label.value)
+    return {place: sum(each) / len(each) for place, each in values.items()}
+
+
+def outcome_targets(trajectory: Trajectory) -> Targets:
+    """How the episode ended, for every step, and for START where the episode began there; nothing where nobody knows."""
+    outcome = outcome_of(trajectory)
+    if outcome is None:
+        return {}
+    return {place: outcome for place in places(trajectory) if place != START or trajectory.parent is None}
+
+
+def outcome_of(trajectory: Trajectory) -> float | None:
+    """1 for a success and 0 for a failure, else the outcome's score, in [0, 1]; None where nobody knows."""
+    score = outcome_score(trajectory, load_domain(trajectory.task.domain))
+    success = trajectory.outcome.success
+    return score if success is None else float(success)
+
+
+def chances(trajectories: Iterable[Trajectory]) -> Chances:
+    """The mean outcome of each task's episodes that began at its start.
+
+    Branches, and what the infrastructure ended, say nothing.
+    """
+    outcomes: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for trajectory in trajectories:
+        if trajectory.parent is None and not is_infrastructure_failure(trajectory):
+            outcome = outcome_of(trajectory)
+            if outcome is not None:
+                outcomes[trajectory.task.task_id, trajectory.task.task_hash].append(outcome)
+    return {task: sum(each) / len(each) for task, each in outcomes.items()}

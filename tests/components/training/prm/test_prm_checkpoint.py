@@ -1,0 +1,72 @@
+"""A step model stands on the disk whole or not at all, under a name made of its content."""
+
+import pytest
+
+from components.protocol import DataError
+from components.training.prm.checkpoint import Card, read_card, save
+
+
+class Saved:
+    """Stands for a model or a tokenizer that saves itself."""
+
+    def __init__(self, name, content):
+        self.name, self.content = name, content
+
+    def save_pretrained(self, folder):
+        if self.content is None:
+            raise OSError(28, "No space left on device")
+        (folder / self.name).write_bytes(self.content)
+        (folder / "config.json").write_text("{}")
+
+
+EMPTY = (2).to_bytes(8, "little") + b"{}"  # a safetensors file without tensors
+CARD = Card(objective="progress", of_success=True, max_length=256, figures={"auroc": 0.9})
+
+
+def store(folder, content=EMPTY):
+    return save(folder, CARD, Saved("model.safetensors", content), Saved("tokenizer.json", b"{}"))
+
+
+def test_what_was_saved_is_read_back_under_a_name_of_its_content(tmp_path):
+    card = store(tmp_path / "checkpoint")
+    assert read_card(tmp_path / "checkpoint") == card
+    assert card.judge.startswith("prm-progress@") and card.judge == store(tmp_path / "again").judge
+    other = (
+        (len(b'{"a": {"data_offsets": [0, 1]}}')).to_bytes(8, "little") + b'{"a": {"data_offsets": [0, 1]}}' + b"\x01"
+    )
+    assert store(tmp_path / "other", other).judge != card.judge
+
+
+def test_a_model_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    before = store(tmp_path / "checkpoint")
+    with pytest.raises(OSError, match="No space"):
+        store(tmp_path / "checkpoint", None)
+    assert read_card(tmp_path / "checkpoint") == before
+
+
+def test_what_a_killed_job_left_half_written_is_no_checkpoint(tmp_path):
+    half = tmp_path / ".checkpoint.unfinished"
+    half.mkdir()
+    (half / "prm.json").write_text("{")
+    card = store(tmp_path / "checkpoint")
+    assert read_card(tmp_path / "checkpoint") == card and not half.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"schema_version": 1', '"schema_version": 2'), "newer than 1; upgrade Ratchet"),
+        (("chatml@1", "chatml@0"), "it reads episodes as chatml@0"),
+        (("progress", "magic"), "train the step model again"),
+        (('"weights": "ckpt-', '"weights": "ckpt-0'), "restore it or train it again"),
+    ],
+)
+def test_a_card_that_does_not_fit_is_refused_in_one_line(change, said, tmp_path):
+    store(tmp_path / "checkpoint")
+    path = tmp_path / "checkpoint" / "prm.json"
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change))
+    with pytest.raises(DataError, match=said) as error:
+        read_card(tmp_path / "checkpoint")
+    assert "\n" not in str(error.value)

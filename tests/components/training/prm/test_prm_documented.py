@@ -1,0 +1,30 @@
+"""What docs/prm.md says is so: its job can be read, its objectives are all there are, its import works."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import yaml
+
+from components.training.config import PrmConfig
+
+TEXT = (Path(__file__).parents[4] / "docs" / "prm.md").read_text(encoding="utf-8")
+
+
+def test_the_documented_job_is_one_and_shows_the_defaults():
+    (block,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    config = PrmConfig.load(yaml.safe_load(block))
+    defaults = PrmConfig(method="prm", output=config.output, trajectories=config.trajectories, labels=config.labels)
+    assert config == defaults
+
+
+def test_the_documented_objectives_are_all_there_are():
+    rows = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+    assert tuple(rows) == get_args(PrmConfig.model_fields["objective"].annotation)
+
+
+def test_the_documented_import_names_what_there_is():
+    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    source = (Path(__file__).parents[4] / "components/training/prm/predict.py").read_text(encoding="utf-8")
+    names = re.search(r"prm\.predict import (.*)", block)[1].split(", ")
+    assert all(re.search(rf"^(class|def) {name}\b", source, re.MULTILINE) for name in names)
