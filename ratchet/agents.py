@@ -1,11 +1,11 @@
-"""Commands about agents: collect, train, evaluate, compare, promote."""
+"""Commands about agents: collect, train, evaluate, promote; and `compare`, which stands apart."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .night import show_decision
+from .compare import compare
 from .terminal import emit, facts, say
 
 POLICIES = "champion, teacher, clumsy, random-edit, transformers:FOLDER, openai:YAML, or openai:MODEL@BASE_URL."
@@ -102,29 +102,6 @@ def evaluate(
         say(f"{role}:")
         facts({f"  {name}": value for name, value in summary.items()})
     say(f"episodes: {folder}")
-
-
-def compare(
-    champion: Annotated[
-        Path, typer.Argument(help="Folder of the champion's episodes, as `ratchet evaluate` leaves it.")
-    ],
-    challenger: Annotated[Path, typer.Argument(help="Folder of the challenger's episodes.")],
-    control: Annotated[Path | None, typer.Option(help="Folder of the control's episodes.")] = None,
-    scale: Annotated[str, typer.Option(help="Whose taskset and promotion rule hold.")] = "smoke",
-    seed: Annotated[int, typer.Option(help="Of the resampling; a night resamples with its own seed.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="The decision record as one JSON line.")] = False,
-) -> None:
-    """Two agents on the same tasks and seeds: the difference, how sure it is, and the verdict. Nothing is promoted.
-
-    Example: `ratchet compare .ratchet/evaluations/2026-11-21-a1b2/champion .ratchet/evaluations/2026-11-21-a1b2/challenger`
-    """
-    from flows.parts import compare_folders
-
-    decision = compare_folders(champion, challenger, control, scale, seed)
-    if as_json:
-        emit(decision)
-    else:
-        show_decision(decision)
 
 
 def promote(

@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from components.protocol import DataError
+from components.trajectories.lineage import with_ancestors
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder
 
@@ -47,13 +49,10 @@ def by_task(ranked: Mapping[str, Ranked]) -> dict[str, list[Ranked]]:
 
 
 def read_needed(folders: Iterable[Path], wanted: set[str]) -> dict[str, Trajectory]:
-    """Those trajectories by `episode_id`. Raises DataError where one is in none of the folders."""
-    found = {
-        trajectory.episode_id: trajectory
-        for folder in folders
-        for trajectory in read_folder(folder)
-        if trajectory.episode_id in wanted
-    }
+    """Those trajectories by `episode_id`, branches completed. Raises DataError where one is in none of the folders."""
+    nights = list(folders)
+    episodes = with_ancestors(lambda: chain.from_iterable(read_folder(folder) for folder in nights))
+    found = {each.episode_id: each for each in episodes if each.episode_id in wanted}
     if absent := sorted(wanted - found.keys()):
         raise DataError(f"{absent[0]} is ranked and stands in none of the nights; run the build again")
     return found
