@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ALPHA = 0.01
+LEAST = 0.05
+"""A shift that matters: with enough scores even one that nobody would notice is certain."""
 PERMUTATIONS = 1999
 EPISODES = 8
 """Episodes on either side below which nothing is tested."""
@@ -32,7 +34,7 @@ class NightDrift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One judge in one night against its nights before. None where there is nothing to compare.
 
     `mean` of its overall scores, `shift` how much higher than before; `bias` the mean of score - label, `bias_shift` likewise.
-    `drifted`: a shift of the errors is clear where there are labels enough on both sides, else a shift of the scores.
+    `drifted`: the errors are shifted, clearly and by LEAST, where there are labels enough on both sides; else the scores are.
     """
 
     layer: str
@@ -85,7 +87,7 @@ def _judge(
     )
     rows = []
     for night, found in scores.items():
-        decisive = bias_p_values.get(night, p_values.get(night))
+        shift, p_value = (bias_shifts, bias_p_values) if night in bias_shifts else (shifts, p_values)
         error = errors.get(night)
         rows.append(
             NightDrift(
@@ -100,7 +102,7 @@ def _judge(
                 bias=_mean(error.values) if error else None,
                 bias_shift=bias_shifts[night][0] if night in bias_shifts else None,
                 bias_p_value=bias_p_values.get(night),
-                drifted=decisive is not None and decisive < ALPHA,
+                drifted=night in shift and p_value[night] < ALPHA and abs(shift[night][0]) >= LEAST,
             )
         )
     return rows
