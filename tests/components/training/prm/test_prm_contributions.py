@@ -95,7 +95,6 @@ def samples_to_80_percent(seed, by_progress, limit=60_000, batch=20, rate=1.0):
     return limit
 
 
-@pytest.mark.slow
 def test_on_a_six_step_chain_progress_needs_fewer_samples_than_outcomes_to_80_percent():
     differences = [samples_to_80_percent(seed, False) - samples_to_80_percent(seed, True) for seed in range(6)]
     draw = random.Random(0)

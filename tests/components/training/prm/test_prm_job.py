@@ -184,8 +184,8 @@ def test_progress_learned_from_outcomes_points_at_the_step_that_decided(plant, t
         ), decided
 
     draw = random.Random(1)
-    episodes = [episode(draw, number)[0] for number in range(160)]
-    config = configure(tmp_path, episodes, plant=plant, objective="progress", steps=160)
+    episodes = [episode(draw, number)[0] for number in range(240)]
+    config = configure(tmp_path, episodes, plant=plant, objective="progress", steps=320, learning_rate=1e-2)
     report = job.run(config)
     assert report.auroc > 0.6
     model = StepModel.load(config.output / "checkpoint")
