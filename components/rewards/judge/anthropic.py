@@ -1,0 +1,98 @@
+"""A judging model behind Anthropic's messages API: bound to a schema by a tool that it must call."""
+
+from typing import Any
+
+import msgspec
+
+from components.endpoints.chat import decode
+from components.endpoints.client import Meter, ModelClient
+from components.endpoints.errors import Malformed, RequestRefused
+
+from .config import ModelConfig
+from .model import Question, Reply
+from .request import most_tokens
+
+VERSION = "2023-06-01"
+TOOL = "answer"
+
+
+class _Block(msgspec.Struct, frozen=True):
+    type: str
+    text: str = ""
+    name: str = ""
+    input: Any = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: list[_Block] | None = None
+    stop_reason: str | None = None
+    usage: _Usage = _Usage()
+
+
+class AnthropicModel:
+    """A Model. Its answer is what it gave to the tool; else its text."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.identity = config.identity
+        self.workers = config.concurrency
+        self._client = ModelClient(config, _headers)
+
+    def most_tokens(self, question: Question) -> tuple[int, int]:
+        """See `request.most_tokens`."""
+        return most_tokens(question, self.config)
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """By the configured price."""
+        price = self.config.price
+        return None if price is None else price.of(prompt_tokens, completion_tokens)
+
+    def ask(self, question: Question, meter: Meter) -> Reply:
+        """POST to `/v1/messages`."""
+        return self._reply(self._client.post(f"{self.config.root}/v1/messages", self._body(question), _check, meter))
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._client.close()
+
+    def _body(self, question: Question) -> dict[str, Any]:
+        tool = {"name": TOOL, "description": "Give the answer.", "input_schema": question.schema}
+        body: dict[str, Any] = {
+            "model": self.config.model,
+            "system": question.system,
+            "messages": [{"role": "user", "content": question.text}],
+            "temperature": self.config.temperature,
+            "max_tokens": self.config.max_tokens,
+            "tools": [tool],
+            "tool_choice": {"type": "tool", "name": TOOL},
+        }
+        return {key: value for key, value in {**body, **self.config.extra_body}.items() if value is not None}
+
+    def _reply(self, message: _Message) -> Reply:
+        if message.stop_reason == "refusal":
+            raise RequestRefused(f"model '{self.config.model}' will not judge this")
+        blocks = message.content or []
+        given = [msgspec.json.encode(each.input).decode() for each in blocks if each.type == "tool_use"]
+        text = given[0] if given else "".join(each.text for each in blocks if each.type == "text")
+        usage = message.usage
+        cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+        prompt = None if usage.input_tokens is None else usage.input_tokens + cached
+        return Reply(text, prompt, usage.output_tokens, cut=message.stop_reason == "max_tokens")
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    return {"anthropic-version": VERSION, **({} if key is None else {"x-api-key": key})}
+
+
+def _check(body: bytes) -> _Message:
+    message = decode(body, _Message)
+    if not message.content:
+        raise Malformed("its answer has no content")
+    return message

@@ -1,0 +1,93 @@
+"""Fence: what an agent, its tools or its task wrote, between lines that it cannot have written, and none of it obeyed.
+
+A prompt is made of parts: a `str` is ours, `Data` is theirs. The fence's token is a hash over all data of the prompt, so that it
+is the same whenever the same prompt is made, and yet nobody can put it into a text: the text would change it. Within, every
+line begins with `| `, characters that hide or turn text become signs, control tokens of chat templates are broken, and what
+looks like a fence is marked as quoted.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from components.endpoints.control_tokens import COMMON_TOKENS, broken
+from components.trajectories.rendering import harmless
+
+TOKEN = 20
+"""Hex digits."""
+_HIDDEN = re.compile("[\u200b-\u200d\u2060-\u2064\ufeff\U000e0000-\U000e0fff]")
+_TEMPLATES = re.compile(
+    f"{COMMON_TOKENS.pattern}|</?(?:think|tool_use|function_calls|system|assistant|user)>|<</?SYS>>|<\\|", re.IGNORECASE
+)
+
+
+_LOOKS_LIKE_FENCE = re.compile(r"(=+\s*)(DATA\b)", re.IGNORECASE)
+
+
+class Data(msgspec.Struct, frozen=True):
+    """A text that is not ours; `limit` characters of it are shown, its beginning and its end."""
+
+    text: str
+    limit: int
+
+
+Part = str | Data
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt's text, and the token of its fence."""
+
+    text: str
+    token: str
+
+
+def fenced(parts: Sequence[Part]) -> Prompt:
+    """The parts, one beneath the other, data in its fence."""
+    shown = [part if isinstance(part, str) else inert(cut(part)) for part in parts]
+    data = [text for part, text in zip(parts, shown, strict=True) if isinstance(part, Data)]
+    token = _token(data)
+    lines = [text if isinstance(part, str) else wrapped(text, token) for part, text in zip(parts, shown, strict=True)]
+    return Prompt("\n".join(lines), token)
+
+
+def begin(token: str) -> str:
+    """The line above data."""
+    return f"=== DATA {token} BEGINS ==="
+
+
+def end(token: str) -> str:
+    """The line below data."""
+    return f"=== DATA {token} ENDS ==="
+
+
+def wrapped(text: str, token: str) -> str:
+    """An inert text between its two lines."""
+    body = "\n".join(f"| {line}" for line in text.split("\n")) if text else "| (empty)"
+    return f"{begin(token)}\n{body}\n{end(token)}"
+
+
+def inert(text: str) -> str:
+    """The text with nothing in it that a terminal, a tokenizer or a reader would take for more than text."""
+    shown = broken(harmless(_HIDDEN.sub("\ufffd", text)), _TEMPLATES)
+    return _LOOKS_LIKE_FENCE.sub(r"\1quoted \2", shown)
+
+
+def cut(data: Data) -> str:
+    """Two thirds of the limit from the beginning, the rest from the end."""
+    left_out = len(data.text) - data.limit
+    if left_out <= 0:
+        return data.text
+    head = data.limit * 2 // 3
+    return f"{data.text[:head]} [… {left_out} characters left out …] {data.text[head + left_out :]}"
+
+
+def _token(data: Sequence[str]) -> str:
+    """A hash over all data that stands in none of it."""
+    encoded = msgspec.json.encode(data)
+    for round_ in range(1000):
+        token = hashlib.sha256(b"fence %d\0" % round_ + encoded).hexdigest()[:TOKEN]
+        if not any(token in text for text in data):
+            return token
+    raise AssertionError("unreachable: no text holds a thousand hashes of itself")

@@ -1,0 +1,258 @@
+"""Judging many episodes: plan what is missing, ask for it with many requests at once, keep each judgement when it is made."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import cache as once
+
+import msgspec
+
+from components.endpoints.errors import RequestRefused
+from components.protocol import DomainProfile, load_domain
+from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.sanitise import Sanitiser
+
+from ..judgement import WHOLE, Judgement
+from .budget import Budget, BudgetExhausted, Spent
+from .cache import JudgementCache
+from .config import Form, JudgeConfig, Mode, ModelConfig
+from .judge import REFUSED, Judge, Place, overall
+from .model import Model
+from .sampling import choose_steps, flagged_steps, is_judged
+from .steps import Step, steps_of
+
+AHEAD = 2
+"""Judgements that are asked for ahead of the one that is waited for, for each worker."""
+REFUSALS = 5
+"""After so many refusals, and nothing but refusals, a run gives up: the next would be refused, too."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a run is: `done` of `total` judgements (None where the episodes come one by one).
+
+    `cached`: known before; `made`: asked for now, `failed` of them in vain; `left`: what the budget did not allow.
+    """
+
+    total: int | None = None
+    episodes: int = 0
+    cached: int = 0
+    made: int = 0
+    failed: int = 0
+    left: int = 0
+    spent: Spent = Spent()
+
+    @property
+    def done(self) -> int:
+        """What is settled."""
+        return self.cached + self.made + self.left
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """A judgement that a judge is to make. `at`: the step's position, None for the episode."""
+
+    judge: Judge
+    key: str
+    at: int | None
+    chosen: tuple[int, ...]
+
+
+@contextmanager
+def open_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
+    """A judge for each model; their connections are closed at the end. Raises ConfigurationError (a key that is not set)."""
+    with ExitStack() as stack:
+        judges = []
+        for each in config.models:
+            model = _open(each)
+            stack.callback(model.close)
+            judges.append(Judge(model, config))
+        yield judges
+
+
+def _open(config: ModelConfig) -> Model:
+    if config.api == "anthropic":
+        from .anthropic import AnthropicModel
+
+        return AnthropicModel(config)
+    from .openai import OpenAIModel
+
+    return OpenAIModel(config)
+
+
+def judge_all(
+    trajectories: Iterable[Trajectory],
+    judges: Sequence[Judge],
+    cache: JudgementCache,
+    budget: Budget | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Iterator[Judgement]:
+    """Every judgement of every judge, each once, in the order of the episodes and their steps: from `cache`, else asked for.
+
+    What is made stands in `cache` at once: whoever stops here and starts again pays for nothing twice. When the budget allows no
+    further request, what is known still comes, and the rest is left out (`Progress.left`). A judgement may have an `error` instead
+    of scores; one whose request was refused is not kept. Episodes without a step, or ended by the infrastructure, have none.
+
+    Raises ModelUnavailable (with everything that was finished kept), ConfigurationError, RequestRefused where nothing but refusals
+    comes back. The models are closed then.
+    """
+    total = len(_keys(trajectories, judges)) if isinstance(trajectories, Sequence) else None
+    run = _Run(cache, budget or Budget(), on_progress, total)
+    pool = ThreadPoolExecutor(max(1, sum(judge.model.workers for judge in judges)), "judge")
+    window: deque[Future[Judgement | None] | Judgement] = deque()
+    room = AHEAD * pool._max_workers
+    try:
+        for each in run.plan(trajectories, judges, pool):
+            window.append(each)
+            while len(window) > room:
+                yield from run.taken(window.popleft())
+        while window:
+            yield from run.taken(window.popleft())
+    except GeneratorExit:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for judge in judges:
+            judge.model.close()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def pending(trajectories: Iterable[Trajectory], judges: Sequence[Judge], cache: JudgementCache) -> tuple[int, int]:
+    """How many judgements are missing, and how many calls they take at least. Nothing is asked."""
+    missing = calls = 0
+    first_steps = set()
+    for trajectory in trajectories:
+        if not is_judged(trajectory):
+            continue
+        profile = load_domain(trajectory.task.domain)
+        for wanted in _wanted(trajectory, steps_of(trajectory), profile, judges):
+            if wanted.key not in cache:
+                config = wanted.judge.config
+                missing += 1
+                calls += 2 * len(wanted.judge.rubric(profile).lines) if config.form is Form.BINARY_PRINCIPLE else 1
+                if config.two_step:
+                    first_steps.add((wanted.judge.identity, trajectory.task.task_id, trajectory.task.task_hash))
+    return missing, calls + len(first_steps)
+
+
+def _keys(trajectories: Iterable[Trajectory], judges: Sequence[Judge]) -> set[str]:
+    """Of all judgements that there are to be."""
+    return {
+        wanted.key
+        for trajectory in trajectories
+        if is_judged(trajectory)
+        for wanted in _wanted(trajectory, steps_of(trajectory), load_domain(trajectory.task.domain), judges)
+    }
+
+
+class _Run:
+    """One run of `judge_all`."""
+
+    def __init__(
+        self,
+        cache: JudgementCache,
+        budget: Budget,
+        on_progress: Callable[[Progress], None],
+        total: int | None,
+    ) -> None:
+        self._cache = cache
+        self._budget = budget
+        self._on_progress = on_progress
+        self._sanitiser = Sanitiser()
+        self._seen: set[str] = set()
+        self._progress = Progress(total)
+
+    def plan(
+        self, trajectories: Iterable[Trajectory], judges: Sequence[Judge], pool: ThreadPoolExecutor
+    ) -> Iterator[Future[Judgement | None] | Judgement]:
+        """What is known, and what was asked for, in order."""
+        for trajectory in trajectories:
+            self._note(episodes=1)
+            if is_judged(trajectory):
+                yield from self._plan_one(trajectory, judges, pool)
+
+    def _plan_one(
+        self, trajectory: Trajectory, judges: Sequence[Judge], pool: ThreadPoolExecutor
+    ) -> Iterator[Future[Judgement | None] | Judgement]:
+        profile = load_domain(trajectory.task.domain)
+        content = trajectory.content_hash or content_hash(trajectory)
+        clean: tuple[Trajectory, list[Step]] | None = None
+        for wanted in _wanted(trajectory, steps_of(trajectory), profile, judges):
+            if wanted.key in self._seen:
+                continue
+            self._seen.add(wanted.key)
+            known = self._cache.get(wanted.key)
+            if known is not None:
+                yield _weighed(known, wanted.judge, profile)
+                continue
+            clean = clean or self._clean(trajectory)
+            place = Place(clean[0], content, profile, clean[1], wanted.at, wanted.chosen)
+            yield pool.submit(self._make, wanted.judge, place)
+
+    def _clean(self, trajectory: Trajectory) -> tuple[Trajectory, list[Step]]:
+        """Without its secrets: nothing else ever leaves."""
+        clean, _ = self._sanitiser.trajectory(trajectory)
+        assert clean is not None, "nothing is dropped by the policy that redacts"
+        return clean, steps_of(clean)
+
+    def _make(self, judge: Judge, place: Place) -> Judgement | None:
+        """In a thread. None where the budget does not allow it."""
+        try:
+            made = judge.judge(place, self._cache, self._budget)
+        except BudgetExhausted:
+            return None
+        if not _is_refused(made):
+            self._cache.put(made)
+        return made
+
+    def taken(self, found: Future[Judgement | None] | Judgement) -> Iterator[Judgement]:
+        """The next judgement, or none."""
+        if isinstance(found, Judgement):
+            self._note(cached=1)
+            yield found
+            return
+        judgement = found.result()
+        if judgement is None:
+            self._note(left=1)
+            return
+        self._note(made=1, failed=int(judgement.error is not None))
+        if _is_refused(judgement) and self._progress.made == self._progress.failed >= REFUSALS:
+            raise RequestRefused(str(judgement.error).removeprefix(REFUSED))
+        yield judgement
+
+    def _note(self, **more: int) -> None:
+        values = {name: getattr(self._progress, name) + count for name, count in more.items()}
+        self._progress = msgspec.structs.replace(self._progress, **values, spent=self._budget.spent)
+        self._on_progress(self._progress)
+
+
+def _wanted(
+    trajectory: Trajectory, steps: list[Step], profile: DomainProfile, judges: Sequence[Judge]
+) -> Iterator[_Wanted]:
+    """Everything that the judges say of one episode, by steps, then by judges."""
+    content = trajectory.content_hash or content_hash(trajectory)
+    flagged = once(lambda: flagged_steps(trajectory, steps, profile))
+    found: list[tuple[int, _Wanted]] = []
+    for judge in judges:
+        sampling = judge.config.steps
+        faulty = flagged() if len(steps) > sampling.most else ()
+        chosen = tuple(choose_steps(len(steps), faulty, sampling))
+        if judge.config.mode is Mode.TRAJECTORY:
+            found.append((WHOLE, _Wanted(judge, judge.key(content, WHOLE, WHOLE, profile), None, chosen)))
+            continue
+        for at in chosen:
+            key = judge.key(content, steps[at].turn.index, steps[at].place, profile)
+            found.append((at, _Wanted(judge, key, at, chosen)))
+    return (wanted for _, wanted in sorted(found, key=lambda each: each[0]))
+
+
+def _weighed(judgement: Judgement, judge: Judge, profile: DomainProfile) -> Judgement:
+    """A judgement that is known, with the weights of today: they are no part of its key."""
+    today = overall(judgement.scores, judge.rubric(profile).weights(profile))
+    return judgement if today == judgement.overall else msgspec.structs.replace(judgement, overall=today)
+
+
+def _is_refused(judgement: Judgement) -> bool:
+    return judgement.error is not None and judgement.error.startswith(REFUSED)

@@ -1,0 +1,67 @@
+"""A judging model behind an OpenAI-compatible server: bound to a JSON schema where the server can be."""
+
+from typing import Any
+
+from components.endpoints.chat import Completion, check
+from components.endpoints.client import Meter, ModelClient
+from components.endpoints.errors import RequestRefused
+
+from .config import ModelConfig
+from .model import Question, Reply
+from .request import most_tokens
+
+
+class OpenAIModel:
+    """A Model. Its answer is the text of the first choice."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.identity = config.identity
+        self.workers = config.concurrency
+        self._client = ModelClient(config)
+
+    def most_tokens(self, question: Question) -> tuple[int, int]:
+        """See `request.most_tokens`."""
+        return most_tokens(question, self.config)
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """By the configured price."""
+        price = self.config.price
+        return None if price is None else price.of(prompt_tokens, completion_tokens)
+
+    def ask(self, question: Question, meter: Meter) -> Reply:
+        """POST to `/chat/completions`."""
+        answer = self._client.post(f"{self.config.base_url}/chat/completions", self._body(question), check, meter)
+        return self._reply(answer)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._client.close()
+
+    def _body(self, question: Question) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.config.model,
+            "messages": [
+                {"role": "system", "content": question.system},
+                {"role": "user", "content": question.text},
+            ],
+            "temperature": self.config.temperature,
+            "max_completion_tokens": self.config.max_tokens,
+        }
+        if self.config.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif self.config.structured == "json_schema":
+            schema = {"name": "judgement", "strict": True, "schema": question.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return {key: value for key, value in {**body, **self.config.extra_body}.items() if value is not None}
+
+    def _reply(self, answer: Completion) -> Reply:
+        assert answer.choices
+        choice = answer.choices[0]
+        if choice.message.refusal or choice.finish_reason == "content_filter":
+            said = choice.message.refusal or "its content filter"
+            raise RequestRefused(f"model '{self.config.model}' will not judge this: {' '.join(said.split())[:200]}")
+        prompt, completion = (
+            (answer.usage.prompt_tokens, answer.usage.completion_tokens) if answer.usage else (None, None)
+        )
+        return Reply(choice.message.text, prompt, completion, cut=choice.finish_reason == "length")

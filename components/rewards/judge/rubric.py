@@ -1,0 +1,124 @@
+"""Rubric: what a judge is asked, line by line, in words with anchors. A data file a domain; weights stand in the profile.
+
+A file of one's own may give weights, and lines that no profile knows.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from components.protocol import ConfigurationError, DomainProfile, load_domain
+from components.protocol.configuration import Configuration
+from components.trajectories.record import digest
+
+FOLDER = Path(__file__).parents[1] / "rubrics"
+ANCHORS = (0.0, 0.5, 1.0)
+FALLBACK = "generic"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+Words = Annotated[str, Field(min_length=1, max_length=600)]
+
+
+class Line(Configuration):
+    """`asks`: a question that yes answers in the agent's favour. `anchors`: what deserves 0, 0.5 and 1.
+
+    `whole`: the same question about an episode, where that of a step does not do.
+    """
+
+    asks: Words
+    whole: Words | None = None
+    anchors: dict[float, Words]
+    weight: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+    @field_validator("anchors")
+    @classmethod
+    def _three(cls, value: dict[float, str]) -> dict[float, str]:
+        if sorted(value) != list(ANCHORS):
+            raise ValueError("give an anchor for 0, 0.5 and 1, and no other")
+        return dict(sorted(value.items()))
+
+
+class Rubric(Configuration):
+    """Names are lower case with underscores; at most 12 lines, because a judge is asked all of them at once."""
+
+    name: str
+    about: Words
+    lines: dict[str, Line] = Field(min_length=1, max_length=12)
+
+    @model_validator(mode="after")
+    def _plain_names(self) -> Self:
+        wrong = [name for name in (self.name, *self.lines) if not _NAME.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"'{wrong[0]}' is no name; use lower-case letters, digits and underscores")
+        return self
+
+    @property
+    def version(self) -> str:
+        """`name@` and 12 hex digits over the words. Weights are no part of it: another weight costs no judgement."""
+        words = {name: (line.asks, line.whole, list(line.anchors.items())) for name, line in self.lines.items()}
+        return f"{self.name}@{digest(self.about, words)[:12]}"
+
+    def weights(self, profile: DomainProfile) -> dict[str, float]:
+        """The weight of each line: the file's, else the profile's."""
+        return {
+            name: profile.model_rubric.get(name, 0.0) if line.weight is None else line.weight
+            for name, line in self.lines.items()
+        }
+
+    def only(self, names: set[str]) -> "Rubric":
+        """The rubric with some of its lines."""
+        return self.model_copy(update={"lines": {name: line for name, line in self.lines.items() if name in names}})
+
+
+def rubrics() -> dict[str, Rubric]:
+    """The bundled rubrics by name."""
+    return {path.stem: _bundled(path.stem) for path in sorted(FOLDER.glob("*.yaml"))}
+
+
+def load_rubric(domain: str) -> Rubric:
+    """What a judge is asked of that domain; an unknown one is judged as `generic`. Raises ConfigurationError."""
+    return rubric_for(load_domain(domain))
+
+
+def rubric_for(profile: DomainProfile, file: Path | None = None) -> Rubric:
+    """The lines that weigh something: of `file`, else of the bundled rubrics those that the profile names.
+
+    Raises ConfigurationError for a line that has a weight and no words, and for a rubric in which nothing weighs.
+    """
+    if file is not None:
+        found = Rubric.load(file)
+        return _weighing(found, profile, str(file))
+    if (FOLDER / f"{profile.name}.yaml").is_file():
+        return _weighing(_bundled(profile.name), profile, f"rubric '{profile.name}'")
+    return _composed(profile)
+
+
+def _weighing(rubric: Rubric, profile: DomainProfile, where: str) -> Rubric:
+    names = {name for name, weight in rubric.weights(profile).items() if weight > 0}
+    if not names:
+        raise ConfigurationError(
+            f"{where}: no line has a weight; give `weight:` in the file, or the line in model_rubric of domain '{profile.name}'"
+        )
+    return rubric.only(names)
+
+
+def _composed(profile: DomainProfile) -> Rubric:
+    """For a domain of somebody's own that has no file: the words of its lines, wherever a bundled rubric has them."""
+    if not profile.model_rubric:
+        return _weighing(_bundled(FALLBACK), load_domain(FALLBACK), f"rubric '{FALLBACK}'")
+    known = {name: line for rubric in rubrics().values() for name, line in rubric.lines.items()}
+    known |= _bundled(FALLBACK).lines
+    names = [name for name, weight in profile.model_rubric.items() if weight > 0]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"domain '{profile.name}': no rubric says what '{unknown[0]}' asks; give a rubric file (--rubric FILE, or `rubric:`)"
+        )
+    return Rubric(name=FALLBACK, about=_bundled(FALLBACK).about, lines={name: known[name] for name in names})
+
+
+@cache
+def _bundled(name: str) -> Rubric:
+    return Rubric.load(FOLDER / f"{name}.yaml")

@@ -1,0 +1,282 @@
+"""Commands about judges: judge, rubrics."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .terminal import emit, facts, note, say, table
+
+if TYPE_CHECKING:
+    from components.rewards.judge import Judge, JudgeConfig, JudgementCache, Progress
+    from components.rewards.judgement import Judgement
+    from components.trajectories.record import Trajectory
+
+CACHE = "judgements"
+"""The folder under .ratchet in which every judgement is kept."""
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(judge)
+    app.command()(rubrics)
+
+
+def judge(
+    log: Annotated[Path, typer.Argument(help="Trajectories: a file, a log, or a folder of either.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A YAML file: models, mode, budget, … (see docs/judging.md).", show_default=False),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="MODEL@URL of an OpenAI-compatible server, instead of the file's models (repeatable)."),
+    ] = None,
+    prm: Annotated[
+        Path | None, typer.Option(help="A trained step model (`ratchet train`, method prm): no server, no cost.")
+    ] = None,
+    mode: Annotated[
+        Literal["step", "trajectory"] | None, typer.Option(help="Judge single steps, or each episode as a whole.")
+    ] = None,
+    rubric: Annotated[Path | None, typer.Option(help="A rubric of your own instead of the domain's.")] = None,
+    calls: Annotated[
+        int | None,
+        typer.Option(min=0, help="At most so many requests, retries included; default: 1000, or the file's."),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="At most so many episodes, whole groups of attempts at a task.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the judgements of these trajectories to a file, too.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many judgements are missing, and how many calls they take.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Each judgement as one JSON line.")] = False,
+) -> None:
+    """Let models judge trajectories by the rubric of their domain. Nothing is paid twice: what is known is only read.
+
+    Secrets are taken out before anything leaves this machine. Each judgement is kept at once in .ratchet/judgements, where
+    `ratchet score --judgements .ratchet/judgements` and `ratchet label` find it; Ctrl-C loses none, and the same command goes on.
+
+    Examples: `ratchet judge episodes.jsonl --model judge-7b@http://127.0.0.1:8000/v1 --calls 200`,
+    `ratchet judge data/rollouts/2026-11-21-a1b2 --config judge.yaml --dry-run`, `ratchet judge episodes.jsonl --prm runs/prm`
+    """
+    from components.protocol import ConfigurationError
+    from components.rewards.judge import JudgementCache
+    from tasks.home import home
+
+    if prm is None and config is None and not model:
+        raise ConfigurationError("who judges? give --model MODEL@URL, --config FILE or --prm FOLDER")
+    cache = JudgementCache(home() / CACHE)
+    said: list[Judgement] = []
+    with contextlib.ExitStack() as stack:
+        write = stack.enter_context(_writer(out))
+        for judgement in _judgements(log, prm, cache, _settings(config, model, mode, rubric, calls, episodes), dry_run):
+            write(judgement)
+            emit(judgement) if as_json else said.append(judgement)
+    if said:
+        _show(said)
+
+
+def rubrics(
+    domain: Annotated[str | None, typer.Argument(help="A domain, or a YAML file of a rubric of your own.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a rubric.")] = False,
+) -> None:
+    """What judges are asked: the rubrics of all domains, or one of them with its lines, anchors and weights.
+
+    Examples: `ratchet rubrics`, `ratchet rubrics coding`, `ratchet rubrics mine.yaml`
+    """
+    from components.protocol import ConfigurationError, list_domains, load_domain
+    from components.rewards.judge.rubric import load_rubric, rubric_for
+    from components.rewards.judge.rubric import rubrics as bundled
+
+    if domain is None:
+        found = {name: rubric_for(load_domain(name)) for name in bundled()}
+        if as_json:
+            for name, each in found.items():
+                emit(_described(each, each.weights(load_domain(name))))
+            return
+        table(
+            ("domain", "rubric", "lines"), [(name, each.version, ", ".join(each.lines)) for name, each in found.items()]
+        )
+        say("`ratchet rubrics DOMAIN` shows what the lines ask")
+        return
+    file = Path(domain)
+    if file.suffix in (".yaml", ".yml", ".json"):
+        profile = load_domain("generic")
+        rubric = rubric_for(profile, file)
+    elif domain in list_domains():
+        profile = load_domain(domain)
+        rubric = load_rubric(domain)
+    else:
+        raise ConfigurationError(f"unknown domain '{domain}'; known: {', '.join(list_domains())}, or give a YAML file")
+    described = _described(rubric, rubric.weights(profile))
+    if as_json:
+        emit(described)
+        return
+    say(f"{rubric.version}: {rubric.about}")
+    for name, line in described["lines"].items():
+        say(f"\n{name}  (weight {line['weight']:g})\n  {line['asks']}")
+        for value, words in line["anchors"].items():
+            say(f"  {value:>4}  {words}")
+
+
+def _described(rubric: Any, weights: dict[str, float]) -> dict[str, Any]:
+    lines = {
+        name: {
+            "weight": weights[name],
+            "asks": line.asks,
+            "whole": line.whole or line.asks,
+            "anchors": {f"{value:g}": words for value, words in line.anchors.items()},
+        }
+        for name, line in rubric.lines.items()
+    }
+    return {"name": rubric.name, "version": rubric.version, "about": rubric.about, "lines": lines}
+
+
+def _settings(
+    config: Path | None,
+    models: list[str] | None,
+    mode: str | None,
+    rubric: Path | None,
+    calls: int | None,
+    episodes: int | None,
+) -> "JudgeConfig | None":
+    """The file's configuration under what is given beside it. None where there is neither file nor model."""
+    from components.protocol import ConfigurationError
+    from components.rewards.judge import JudgeConfig
+
+    if config is None and not models:
+        return None
+    values: dict[str, Any] = {}
+    if config is not None:
+        values = JudgeConfig.load(config).model_dump(exclude_unset=True)
+    if models:
+        values["models"] = []
+        for each in models:
+            name, _, address = each.rpartition("@")
+            if not name:
+                raise ConfigurationError(f"--model {each}: give MODEL@URL, such as judge-7b@http://127.0.0.1:8000/v1")
+            values["models"].append({"model": name, "base_url": address})
+    given = {"mode": mode, "rubric": rubric, "episodes": episodes}
+    values |= {name: value for name, value in given.items() if value is not None}
+    if calls is not None:
+        values["budget"] = {**values.get("budget", {}), "calls": calls}
+    return JudgeConfig.load(values)
+
+
+def _judgements(
+    log: Path, prm: Path | None, cache: "JudgementCache", config: "JudgeConfig | None", dry_run: bool
+) -> Iterator["Judgement"]:
+    """Those of the step model, then those of the models that are asked."""
+    from components.rewards.judge import open_judges, pending
+    from tasks.judging import sampled
+
+    if prm is not None and not dry_run:
+        yield from _predicted(_read(log), prm, cache)
+    if config is None:
+        return
+    chosen = sampled(_read(log), config.episodes, 0)
+    if not chosen:
+        note(f"{log} holds nothing to judge: no episode with a step that the infrastructure did not end")
+        return
+    with open_judges(config) as judges:
+        if dry_run:
+            missing, calls = pending(chosen, judges, cache)
+            facts({"episodes": len(chosen), "judgements missing": missing, "calls at least": calls})
+            return
+        yield from _asked(chosen, judges, cache, config)
+
+
+def _asked(
+    chosen: "list[Trajectory]", judges: "list[Judge]", cache: "JudgementCache", config: "JudgeConfig"
+) -> Iterator["Judgement"]:
+    from components.rewards.judge import Budget, judge_all
+    from tasks.display import Display, display
+
+    budget = Budget(config.budget)
+    last: list[Progress] = []
+    with Display(), display().step("judge") as step:
+
+        def progress(now: "Progress") -> None:
+            last[:] = [now]
+            step.update(now.done, now.total, f"{now.cached} known, {now.made} made, {now.spent.calls} calls")
+
+        yield from judge_all(chosen, judges, cache, budget, progress)
+    if last and last[0].left:
+        note(
+            f"the budget is used up: {last[0].left} judgements are left; the same command with more (--calls, or `budget:`) goes on"
+        )
+
+
+def _predicted(trajectories: "Iterator[Trajectory]", folder: Path, cache: "JudgementCache") -> Iterator["Judgement"]:
+    """What a step model says; known judgements are read, new ones are kept."""
+    from components.training.prm.predict import StepModel, keys, predict
+
+    model = StepModel.load(folder)
+    for trajectory in trajectories:
+        known = [cache.get(key) for key in keys(model.card, trajectory)]
+        if known and all(each is not None for each in known):
+            yield from (each for each in known if each is not None)
+            continue
+        for judgement in predict(model, [trajectory]):
+            cache.put(judgement)
+            yield judgement
+
+
+def _read(log: Path) -> "Iterator[Trajectory]":
+    from components.trajectories.logs import Logs
+
+    return iter(Logs(log))
+
+
+@contextlib.contextmanager
+def _writer(out: Path | None) -> "Iterator[Any]":
+    """A function that writes a judgement to `out`, whole or not at all; it does nothing without `out`."""
+    if out is None:
+        yield lambda judgement: None
+        return
+    import msgspec
+
+    from components.trajectories.files import whole_file
+
+    with whole_file(out) as file:
+        yield lambda judgement: file.write(msgspec.json.encode(judgement) + b"\n")
+
+
+def _show(said: "list[Judgement]") -> None:
+    """A line a judge: how much, how well, how dear; then how far several agree."""
+    from components.rewards.judge import agreement
+
+    by_judge: dict[str, list[Judgement]] = {}
+    for each in said:
+        by_judge.setdefault(each.judge, []).append(each)
+    rows = []
+    for name, theirs in by_judge.items():
+        scores = [each.overall for each in theirs if each.overall is not None]
+        mean = f"{sum(scores) / len(scores):.3f}" if scores else None
+        failed = sum(each.error is not None for each in theirs)
+        places = len({(each.episode_id, each.turn, each.step) for each in theirs})
+        money = [each.cost.money for each in theirs if each.cost.money is not None]
+        tokens = sum((each.cost.prompt_tokens or 0) + (each.cost.completion_tokens or 0) for each in theirs)
+        rows.append((name, places, mean, failed, sum(each.cost.calls for each in theirs), tokens, _money(money)))
+    table(("judge", "judged", "mean", "failed", "calls", "tokens", "money"), rows)
+    errors = sorted({each.error for each in said if each.error is not None})
+    for error in errors[:3]:
+        note(f"failed: {error}")
+    if len(by_judge) > 1:
+        found = agreement(said)
+        facts(
+            {
+                "agreement (Krippendorff's alpha)": found.alpha,
+                "mean difference": found.spread,
+                "judged by several": found.things,
+            }
+        )
+
+
+def _money(amounts: list[float]) -> str | None:
+    return f"{sum(amounts):.4f}" if amounts else None
