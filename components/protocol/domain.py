@@ -59,7 +59,9 @@ class DomainProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     tools: dict[str, ToolProfile] = {}
     outcome: OutcomeFields = OutcomeFields()
-    rubric: dict[str, Weight] = msgspec.field(default_factory=lambda: {"non_redundancy": 0.5, "validity": 0.5})
+    rubric: dict[str, Weight] = msgspec.field(
+        default_factory=lambda: {"non_redundancy": 0.5, "non_repetition": 0.3, "validity": 0.5}
+    )
     model_rubric: dict[str, Weight] = {}
 
     @property

@@ -74,7 +74,7 @@ def test_every_domain_has_a_profile_with_its_tools_and_weights_for_rules_and_jud
     profile = load_domain(name)
     assert profile.name == name and name in list_domains()
     assert set(tools.split()) <= set(profile.tools) and bool(tools) == bool(profile.tools)
-    rules = {"non_redundancy", "non_regression", "information_use", "validity"}
+    rules = {"non_redundancy", "non_regression", "non_repetition", "information_use", "validity"}
     assert profile.rubric and set(profile.rubric) <= rules, "a line that no rule scores weighs nothing"
     assert profile.model_rubric and not set(profile.model_rubric) & rules
     assert all(weight > 0 for weight in (*profile.rubric.values(), *profile.model_rubric.values()))

@@ -14,6 +14,11 @@ def judge(*steps, opening="total_price in price.py returns one too little", prof
     return [engine.step(call, result) for call, result in steps]
 
 
+def spoken(scores):
+    """The lines that have a score."""
+    return {name: score for name, score in scores.lines.items() if score is not None}
+
+
 def redundancy(*steps, **options):
     return [scores.non_redundancy for scores in judge(*steps, **options)]
 
@@ -83,12 +88,29 @@ class TestNonRedundancy:
         pages = [play.call("click_next", _content=content) for content in ("page 2", "page 3", "page 3")]
         assert redundancy(*pages, profile=load_domain("generic")) == [1, 1, 0]
 
+    def test_asking_a_running_command_again_is_redundant_only_where_it_shows_nothing_new(self, play):
+        polls = [play.call("BashOutput", bash_id="1", _content=text, _exit_code=0) for text in ("a", "b", "b")]
+        assert redundancy(*polls) == [1, 1, 0]
+        waiting = [
+            play.bash("curl localhost:8000", _content=text, _exit_code=code)
+            for text, code in (("refused", 7), ("hi", 0))
+        ]
+        assert redundancy(*waiting) == [1, 1]
+
+    def test_a_run_that_differs_in_its_duration_alone_shows_nothing_new(self, play):
+        runs = [play.bash("pytest", _content=f"4 passed in 0.0{n}s") for n in (3, 4)]
+        assert redundancy(*runs) == [1, 0]
+
+    def test_defect_09_testing_again_after_a_patch_without_a_path_is_not_redundant(self, play):
+        test, patch = play.bash("pytest", _exit_code=1), play.call("apply_patch", patch="*** Update File: price.py")
+        assert redundancy(test, patch, test) == [1, 1, 1]
+
     def test_the_same_thought_twice_is_redundant_and_a_first_one_earns_nothing(self, play):
         thought = play.call("think", thought="hm")
         assert redundancy(thought, thought) == [None, 0]
 
     def test_a_redundant_call_is_judged_for_that_alone(self, play):
-        assert judge(play.read(), play.read())[1] == StepScores(non_redundancy=0.0)
+        assert spoken(judge(play.read(), play.read())[1]) == {"non_redundancy": 0.0}
 
 
 class TestNonRegression:
@@ -144,6 +166,10 @@ class TestNonRegression:
             assert self.undone(play.edit("a", "b"), play.bash(command)) == [1, 0], command
         assert self.undone(play.edit("a", "b"), play.call("git", subcommand="checkout", args="price.py")) == [1, 0]
 
+    def test_defect_09_a_deletion_of_a_tracked_file_taken_back_by_git_is_a_regression(self, play):
+        assert self.undone(play.bash("rm price.py"), play.bash("git checkout price.py")) == [None, 0]
+        assert self.undone(play.bash("rm -rf build"), play.bash("git checkout .")) == [None, None]
+
     def test_git_where_nothing_was_edited_is_not(self, play):
         steps = (
             play.edit("a", "b"),
@@ -158,6 +184,150 @@ class TestNonRegression:
 
     def test_a_refused_edit_leaves_nothing_to_undo(self, play):
         assert self.undone(play.edit("a", "b", _error="no"), play.edit("b", "a")) == [None, 1]
+
+
+class TestRestoration:
+    """Edits that are taken back by other means than an edit."""
+
+    def undone(self, *steps):
+        return [scores.non_regression for scores in judge(*steps)]
+
+    def test_defect_09_an_undo_takes_an_edit_back(self, play):
+        undo = play.call("str_replace_editor", command="undo_edit", path="price.py")
+        assert self.undone(play.edit("a", "b"), undo) == [1, 0]
+        assert self.undone(play.read(), undo) == [None, 1]
+        assert redundancy(play.edit("a", "b"), play.edit("b", "c"), undo, undo)[2:] == [1, 1]
+
+    def test_defect_09_a_deletion_by_a_tool_restored_is_a_regression(self, play):
+        write = play.call("create", path="a.py", content="value = 1\n")
+        assert self.undone(write, play.call("delete_file", path="a.py"), write) == [1, 1, 0]
+
+    def test_defect_09_a_copy_put_back_over_edits_is_a_regression(self, play):
+        save, back = play.bash("cp price.py price.py.bak"), play.bash("mv price.py.bak price.py")
+        assert self.undone(save, play.edit("a", "b"), back) == [None, 1, 0]
+        assert self.undone(play.edit("a", "b"), save, back) == [1, None, None]
+        assert self.undone(play.bash("cp price.py kept/"), play.edit("a", "b"), play.bash("cp kept/price.py ."))[2] == 0
+
+    def test_a_stash_that_is_taken_back_at_once_loses_nothing(self, play):
+        assert self.undone(play.edit("a", "b"), play.bash("git stash && pytest; git stash pop"))[1] is None
+
+    def test_edits_taken_back_from_a_stash_can_be_thrown_away_again(self, play):
+        steps = [play.bash(command) for command in ("git stash", "git stash pop", "git checkout .")]
+        assert self.undone(play.edit("a", "b"), *steps) == [1, 0, None, 0]
+
+    def test_a_path_is_the_same_from_another_folder(self, play):
+        edit = play.edit("a", "b", path="/testbed/src/price.py")
+        assert self.undone(edit, play.bash("cd /testbed && git checkout -- src/price.py")) == [1, 0]
+        assert self.undone(edit, play.bash("cd /testbed/src && git restore price.py")) == [1, 0]
+        assert self.undone(edit, play.bash("git checkout src/price.py")) == [1, 0]
+        assert self.undone(edit, play.bash("git checkout lib/price.py")) == [1, None]
+
+    def test_several_edits_in_one_call_are_undone_by_their_reverse(self, play):
+        def several(*pairs):
+            edits = [{"old_string": old, "new_string": new} for old, new in pairs]
+            return play.call("MultiEdit", file_path="price.py", edits=edits)
+
+        assert self.undone(several(("a", "b"), ("x", "y")), several(("y", "x"), ("b", "a"))) == [1, 0]
+        assert self.undone(several(("a", "b"), ("x", "y")), several(("y", "x"), ("b", "c"))) == [1, 1]
+
+    def test_the_same_text_in_two_line_ranges_undoes_nothing(self, play):
+        def lines(start, text):
+            return play.call("edit", path="price.py", start_line=start, end_line=start, text=text)
+
+        assert 0 not in self.undone(lines(1, "pass"), lines(9, "return"), lines(20, "pass"))
+
+    def test_lines_appended_in_turn_undo_nothing(self, play):
+        append = [play.call("write_file", path="log.txt", content=text, mode="a") for text in ("a", "b", "a")]
+        assert 0 not in self.undone(*append)
+
+    def test_an_insertion_into_a_file_is_not_its_whole_content(self, play):
+        insert = play.call("str_replace_editor", command="insert", path="price.py", insert_line=3, new_str="x = 1\n")
+        whole = play.call("create", path="price.py", content="x = 1\n")
+        assert self.undone(insert, play.edit("q", "r"), whole) == [1, 1, 1]
+
+
+class TestNonRepetition:
+    def repetition(self, *steps):
+        return [scores.non_repetition for scores in judge(*steps)]
+
+    def fails(self, play, command, error="ValueError: total_price", **options):
+        return play.bash(command, _content=error, _exit_code=1, **options)
+
+    def test_the_same_error_after_the_same_call_with_nothing_changed_is_a_repetition(self, play):
+        run = self.fails(play, "python run.py")
+        assert self.repetition(run, play.read(), run) == [None, None, 0]
+
+    def test_the_same_call_in_other_words_is_the_same_call(self, play):
+        same = "python3  run.py", "timeout 20 python run.py 2>&1", "PYTHONPATH=. python run.py | tail -20"
+        for command in same:
+            assert self.repetition(self.fails(play, "python run.py"), self.fails(play, command)) == [None, 0], command
+
+    def test_another_call_is_not(self, play):
+        for command in ("python run.py --slow", "python other.py", "python run.py | grep x", "python run.py || pwd"):
+            assert self.repetition(self.fails(play, "python run.py"), self.fails(play, command)) == [None, None], (
+                command
+            )
+
+    def test_defect_09_testing_again_after_an_edit_is_none_even_where_it_fails_alike(self, play):
+        test = self.fails(play, "python -m pytest test_price.py")
+        assert self.repetition(test, play.edit("a", "b"), test) == [None, None, None]
+        assert self.repetition(test, play.bash("sed -i s/a/b/ price.py"), test) == [None, None, None]
+        assert self.repetition(test, self.fails(play, "python mend.py", "other"), test) == [None, None, None]
+
+    def test_a_loop_of_two_commands_that_fail_alike_is_found(self, play):
+        one, two = self.fails(play, "python one.py"), self.fails(play, "python two.py", "KeyError")
+        assert self.repetition(one, two, one, two, one) == [None, None, None, 0, 0]
+
+    def test_a_new_error_of_the_same_call_is_none(self, play):
+        assert self.repetition(self.fails(play, "make"), self.fails(play, "make", "KeyError")) == [None, None]
+
+    def test_times_and_addresses_do_not_make_an_error_new(self, play):
+        errors = "<Price at 0x7f01> failed in 0.31s at 10:02:11", "<Price at 0x7faa> failed in 0.29s at 10:05:40"
+        assert self.repetition(*(self.fails(play, "pytest", each) for each in errors)) == [None, 0]
+
+    def test_a_call_that_failed_and_now_does_not_scores_1_once(self, play):
+        test, passes = self.fails(play, "pytest"), play.bash("pytest", _content="4 passed")
+        assert self.repetition(test, play.edit("a", "b"), passes, play.edit("b", "d"), passes) == [
+            None,
+            None,
+            1,
+            None,
+            None,
+        ]
+
+    def test_a_refused_call_and_a_malformed_one_can_be_repeated_too(self, play):
+        gone = play.read(path="gone.py", _error="no such file")
+        assert self.repetition(gone, gone) == [None, 0]
+        assert self.repetition(play.unreadable(), play.unreadable(), play.unreadable("<other>")) == [None, 0, None]
+        unknown = play.call("frobnicate", depth=1)
+        assert self.repetition(unknown, unknown, play.call("frobnicate", depth=2)) == [None, 0, None]
+
+    def test_a_call_without_a_result_is_not_judged(self, play):
+        test = self.fails(play, "pytest")
+        assert self.repetition(test, play.edit("a", "b"), (test[0], None))[-1] is None
+
+
+class TestReasons:
+    def test_every_score_below_1_has_a_reason_in_one_line_and_no_other_has(self, play):
+        steps = [
+            play.read(), play.read(), play.unreadable(), play.unreadable(), play.call("frobnicate"), play.edit("a", "b"),
+            play.edit("b", "a"), play.edit("same", "same"), play.bash("git stash"), play.edit("foobar", "quux", path="zz"),
+            play.bash("pytest", _exit_code=1), play.bash("pytest -q", _exit_code=1), play.bash("pytest", _exit_code=1),
+            play.read(path="gone.py", _error="no such file:\n\n  gone.py\n"), play.submit(), play.call("submit", _error="no"),
+        ]  # fmt: skip
+        for scores in judge(*steps):
+            low = {name for name, score in spoken(scores).items() if score < 1}
+            assert set(scores.reasons) == low
+            assert all(why and "\n" not in why for why in scores.reasons.values())
+
+    def test_a_reason_says_which_step_and_what(self, play):
+        scores = judge(play.read(), play.edit("a", "b"), play.edit("b", "a"), play.bash("ls"), play.bash("ls"))
+        assert scores[2].reasons == {"non_regression": "undoes an earlier edit of price.py"}
+        assert scores[4].reasons == {"non_redundancy": "the same call as step 4, with nothing changed since"}
+        failed = judge(play.read(path="gone.py", _error="Traceback:\n\n no such file\n"))[0]
+        assert failed.reasons == {"validity": "refused: no such file"}
+        strange = judge(play.edit("foobar", "quux", path="zzz.txt"))[0]
+        assert strange.reasons == {"information_use": "of what it names, nothing was seen before: foobar, quux, zzz"}
 
 
 class TestInformationUse:
@@ -181,6 +351,17 @@ class TestInformationUse:
     def test_a_command_that_names_nothing_of_its_own_is_not_judged(self, play):
         assert self.used(play.bash("ls -la"), play.bash("python -m pytest")) == [None, None]
 
+    def test_identifiers_count_in_a_text_of_another_script(self, play):
+        edit = play.edit("total_price", "x", path="preis.py")
+        assert self.used(edit, opening="修复price.py里的total_price函数，谢谢") == [1]
+        assert self.used(play.edit("多少", "价格", path="价"), opening="价格") == [None]
+
+    def test_a_name_is_found_however_many_texts_came_after_it(self, play):
+        texts = [play.read(path=f"file_{n}.py", _content=f"def name_{n}(): ...") for n in range(200)]
+        for known in (0, 150, 199):
+            assert self.used(*texts, play.edit(f"name_{known}", "quux", path="q"))[-1] == 1
+        assert self.used(*texts, play.edit("foobar", "quux", path="q"))[-1] == 0
+
     def test_reading_searching_and_submitting_are_not_judged(self, play):
         assert self.used(play.read(path="zzz.txt"), play.call("grep", pattern="quux"), play.submit()) == [None] * 3
 
@@ -193,10 +374,10 @@ class TestValidity:
         return [scores.validity for scores in judge(*steps, **options)]
 
     def test_a_call_that_cannot_be_read_scores_0_and_nothing_else(self, play):
-        assert judge(play.unreadable()) == [StepScores(validity=0.0)]
+        assert [spoken(each) for each in judge(play.unreadable())] == [{"validity": 0.0}]
 
     def test_an_unknown_tool_scores_0_and_nothing_else(self, play):
-        assert judge(play.call("frobnicate", command="cat")) == [StepScores(validity=0.0)]
+        assert [spoken(each) for each in judge(play.call("frobnicate", command="cat"))] == [{"validity": 0.0}]
 
     def test_a_domain_that_lists_no_tools_knows_them_all(self, play):
         assert self.validity(play.call("frobnicate"), profile=load_domain("generic")) == [1]

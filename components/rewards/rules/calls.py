@@ -9,7 +9,8 @@ import msgspec
 
 from components.protocol import Category, DomainProfile, Sandbox, ToolCall, ToolResult
 
-_PATH_KEYS = ("path", "file_path", "filename", "file", "target_file")
+_PATH_KEYS = ("path", "file_path", "filename", "file", "target_file", "notebook_path")
+_COMMAND_KEYS = ("command", "cmd")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
 _VERBS: dict[str, Category] = {
     verb: category
@@ -24,6 +25,9 @@ _VERBS: dict[str, Category] = {
     }.items()
     for verb in verbs.split()
 }
+_UNDOING = frozenset({"undo_edit", "undo"})
+_DELETING = frozenset({"delete_file", "remove_file", "delete"})
+_SHORT = 96  # bytes: shorter arguments are their own fingerprint
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 Key = tuple[str, str | None, bytes]
@@ -33,14 +37,18 @@ Key = tuple[str, str | None, bytes]
 class Tool(NamedTuple):
     """A tool name resolved. `known` is False where the domain lists its tools and this is none of them.
 
-    `by_command`: the argument `command` was part of the name.
+    `target_keys`: the arguments that may say what a read or write is about; `keyed`: one of them should. `by_command`: the
+    argument `command` was part of the name. `undoes`, `deletes`: the tool takes back the last edit of a file, or removes it.
     """
 
     name: str
     category: Category | None
-    stateful_key: str | None
-    known: bool
+    target_keys: tuple[str, ...] = ()
+    keyed: bool = False
+    known: bool = True
     by_command: bool = False
+    undoes: bool = False
+    deletes: bool = False
 
 
 class Step(NamedTuple):
@@ -61,9 +69,31 @@ class Step(NamedTuple):
         return self.tool.category is not Category.EXECUTE or self.result.exit_code is None
 
     @property
+    def trouble(self) -> str | None:
+        """What the call complained of: its error, or the output of a command that exits non-zero; None where all went well."""
+        result = self.result
+        if result is None:
+            return None
+        if result.error is not None:
+            return result.error
+        return result.content if result.exit_code and self.tool.category is Category.EXECUTE else None
+
+    @property
     def output(self) -> str:
         """What came back; empty where nothing did."""
         return self.result.content if self.result is not None else ""
+
+    @property
+    def command(self) -> str | None:
+        """The text of a shell command; None where there is none."""
+        if self.tool.name == "git":
+            words = self.arguments.get("args", "")
+            words = " ".join(map(str, words)) if isinstance(words, list) else str(words)
+            return f"git {self.arguments.get('subcommand', '')} {words}"
+        for name in _COMMAND_KEYS:
+            if isinstance(command := self.arguments.get(name), str):
+                return command
+        return None
 
 
 def subcommand(call: ToolCall) -> str | None:
@@ -78,9 +108,27 @@ def resolve(profile: DomainProfile, call: ToolCall) -> Tool:
     by_command = found is None and command is not None
     if by_command:
         found = profile.tool(f"{call.tool}.{command}")
-    if found is not None:
-        return Tool(found[0], found[1].category, found[1].stateful_key, True, by_command)
-    return Tool(call.tool, None if profile.tools else _guess(call.tool), None, not profile.tools)
+    said = command if by_command else call.tool
+    if found is None:
+        category = None if profile.tools else _guess(call.tool)
+        known = not profile.tools
+        return Tool(call.tool, category, _target_keys(category, None), True, known, deletes=said in _DELETING)
+    name, tool = found
+    return Tool(
+        name,
+        tool.category,
+        _target_keys(tool.category, tool.stateful_key),
+        tool.stateful_key is not None,
+        by_command=by_command,
+        undoes=said in _UNDOING,
+        deletes=said in _DELETING,
+    )
+
+
+def _target_keys(category: Category | None, stateful_key: str | None) -> tuple[str, ...]:
+    if category not in (Category.READ, Category.WRITE):
+        return ()
+    return (stateful_key, *_PATH_KEYS) if stateful_key is not None else _PATH_KEYS
 
 
 def _guess(name: str) -> Category | None:
@@ -98,8 +146,12 @@ def normal_path(path: str) -> str:
 
 
 def fingerprint(value: object) -> bytes:
-    """16 bytes that are equal for equal values, whatever the order of their keys."""
-    return blake2b(_encode(value), digest_size=16).digest()
+    """Bytes that are equal for equal values, whatever the order of their keys; never many."""
+    try:
+        encoded = _encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair, as a policy may write it
+        encoded = repr(value).encode("ascii", "backslashreplace")
+    return encoded if len(encoded) <= _SHORT else blake2b(encoded, digest_size=16).digest()
 
 
 def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
@@ -110,11 +162,12 @@ def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
     if tool.by_command:
         arguments = {name: value for name, value in arguments.items() if name != "command"}
     target, rest = None, arguments
-    if tool.category in (Category.READ, Category.WRITE):
-        for name in (tool.stateful_key, *_PATH_KEYS):
-            value = arguments.get(name) if name else None
-            if isinstance(value, str):
-                target = normal_path(value)
-                rest = {each: arguments[each] for each in arguments if each != name}
-                break
-    return Step(tool, arguments, target, (tool.name, target, fingerprint(rest)), not rest, result)
+    for name in tool.target_keys:
+        value = arguments.get(name)
+        if isinstance(value, str):
+            target = normal_path(value)
+            rest = arguments.copy()
+            del rest[name]
+            break
+    key = (tool.name, target, fingerprint(rest) if rest else b"")
+    return Step(tool, arguments, target, key, not rest, result)

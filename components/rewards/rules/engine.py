@@ -1,0 +1,152 @@
+"""Layer 1 of the process reward: rules that judge each call by what the episode has done and seen before it.
+
+Every rule gives a score in [0, 1], or None where it has nothing to say; None carries no weight.
+
+- `non_redundancy` 0: a file is read again with no write to it in between, or the same call is made again with nothing changed
+  since and nothing new to show. Another range of a file, another search, a test run again after an edit: 1.
+- `non_regression` 0: a write that exactly undoes earlier ones (texts swapped, or the file back at a content that it had before,
+  deletions and restores included), an undo, a git command that throws edits away, or a copy put back over them. Other writes: 1.
+- `non_repetition` 0: the call fails with the error that the same call (in whatever words) met before, and no call since may
+  have changed anything. 1: the call had failed before, and now does not. Other calls, and new errors: None.
+- `information_use` 0: a write or an execution that names things, none of which was seen before. 1 when one was.
+- `validity` 0: a call that cannot be parsed, names no known tool, or was refused for its arguments. Other calls: 1.
+
+Being well-formed is no merit of its own: a redundant call is judged for its redundancy alone, and submitting and thinking
+earn nothing (a submission is not a success, whatever it claims). What a rule cannot know it does not punish.
+"""
+
+from components.protocol import Category, DomainProfile, ToolCall, ToolResult
+
+from .calls import Key, Step, Tool, fingerprint, make_step, resolve, subcommand
+from .errors import Errors, same_text
+from .files import Edit, read_edits
+from .information import Information, Names, listed, names_in
+from .scores import StepScores
+from .world import World
+
+_ACTING = (Category.WRITE, Category.EXECUTE)
+_SILENT = (Category.SUBMIT, Category.THINK)
+_MOVING = (Category.NAVIGATE, None)
+_NONE: frozenset[bytes] = frozenset()
+_SHOWN = 160  # characters of an error in a reason
+
+
+class RuleEngine:
+    """The rules over one running episode: `see` its opening messages, then give it each call with its result, in order.
+
+    The cost of a call does not grow with the number of calls before it.
+    """
+
+    def __init__(self, profile: DomainProfile) -> None:
+        self._profile = profile
+        self._tools: dict[tuple[str, str | None], Tool] = {}
+        self._information = Information()
+        self._world = World()
+        self._errors = Errors()
+        self._done: dict[Key, tuple[int, str]] = {}
+
+    def see(self, text: str) -> None:
+        """A text that the agent was shown before its first call."""
+        self._information.see(text)
+
+    def step(self, call: ToolCall, result: ToolResult | None) -> StepScores:
+        """The scores of one call. `result` is None where the episode ended before there was one."""
+        self._world.clock += 1
+        if call.parse_error is not None:
+            return self._malformed("", fingerprint(call.raw), f"cannot be read: {_line(call.parse_error)}")
+        tool = self._resolve(call)
+        if not tool.known:
+            return self._malformed(call.tool, fingerprint(call.arguments), f"'{call.tool}' is no tool of this domain")
+        scores = self._judge(make_step(tool, call, result))
+        if result is not None:
+            self._information.see(result.content)
+        return scores
+
+    def _resolve(self, call: ToolCall) -> Tool:
+        key = (call.tool, subcommand(call))
+        tool = self._tools.get(key)
+        if tool is None:
+            tool = self._tools[key] = resolve(self._profile, call)
+        return tool
+
+    def _malformed(self, tool: str, text: bytes, why: str) -> StepScores:
+        before = self._errors.malformed(tool, text, self._world.clock)
+        if before is None:
+            return StepScores(validity=0.0, reasons={"validity": why})
+        again = f"the same call as step {before}, which failed for the same reason"
+        return StepScores(non_repetition=0.0, validity=0.0, reasons={"non_repetition": again, "validity": why})
+
+    def _judge(self, step: Step) -> StepScores:
+        category, world = step.tool.category, self._world
+        edits = read_edits(step.arguments) if category is Category.WRITE else []
+        again = self._again(step, edits)
+        acting = category in _ACTING
+        mentioned: Names = names_in(step.arguments) if acting else _NONE
+        used = self._information.used_by(mentioned) if acting else None
+        met, trouble = self._errors.before(step), step.trouble
+        same = met is not None and trouble is not None and same_text(met.text, trouble)
+        stuck = met if same and met is not None and met.number >= world.touched_at else None
+        undone = world.follow(step, edits, same)
+        self._errors.remember(step, world.clock, trouble)
+        self._remember(step, mentioned)
+        reasons: dict[str, str] = {}
+        repeated = 1.0 if met is not None and trouble is None and step.result is not None else None
+        if stuck is not None:
+            repeated = 0.0
+            said = _line(stuck.text)
+            reasons["non_repetition"] = f"the same error as step {stuck.number}, with nothing changed since: {said}"
+        if again is not None:
+            reasons["non_redundancy"] = again
+            return StepScores(non_redundancy=0.0, non_repetition=0.0 if stuck else None, reasons=reasons)
+        failed = step.failed
+        if failed:
+            reasons["validity"] = f"refused: {_line(trouble or '')}"
+        if category in _SILENT:
+            return StepScores(non_repetition=0.0 if stuck else None, validity=0.0 if failed else None, reasons=reasons)
+        if undone:
+            reasons["non_regression"] = undone
+        if used == 0.0:
+            reasons["information_use"] = f"of what it names, nothing was seen before: {listed(mentioned)}"
+        return StepScores(
+            1.0,
+            None if undone is None else float(not undone),
+            repeated,
+            used,
+            None if step.result is None else float(not failed),
+            reasons,
+        )
+
+    def _again(self, step: Step, edits: list[Edit]) -> str | None:
+        """Why the call is redundant: it was made before, nothing that it depends on has changed since, and it shows nothing new."""
+        category, tool = step.tool.category, step.tool
+        if category is Category.SUBMIT or tool.undoes:
+            return None
+        if category is Category.WRITE and not step.failed and edits and all(edit.content is None for edit in edits):
+            return "an edit that changes nothing" if all(edit.old == edit.new for edit in edits) else None
+        before = self._done.get(step.key)
+        if before is None:
+            return None
+        number, output = before
+        if category in _MOVING:
+            # Clicking "next" twice is two things: only the same answer shows that nothing came of it.
+            return f"the same call as step {number}, with the same result" if output == step.output else None
+        if number < self._world.changed_at(step.target):
+            return None
+        if category is Category.EXECUTE and not same_text(output, step.output):
+            return None
+        return f"the same call as step {number}, with nothing changed since"
+
+    def _remember(self, step: Step, mentioned: Names) -> None:
+        self._done[step.key] = (self._world.clock, step.output)
+        if step.failed or step.result is None:
+            return
+        if mentioned:
+            self._information.add(mentioned)
+        elif step.target is not None:
+            self._information.see(step.target)
+
+
+def _line(text: str) -> str:
+    """The last line that says something, cut: where errors stand."""
+    line = next((line for line in reversed(text[-_SHOWN * 8 :].splitlines()) if line.strip()), "").strip()
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."

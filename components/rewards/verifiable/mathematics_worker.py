@@ -1,0 +1,52 @@
+"""The process that compares mathematics: one question a line, `[truth, answer]`, one line back, `{"equal": bool or null}`.
+
+Run as a script by MathVerifier, with the seconds that one question may take. It imports nothing of this package.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+_MEMORY = 2 << 30
+_GRACE = 5.0
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    try:
+        library: Any = importlib.import_module("math_verify")
+    except ImportError:
+        print(json.dumps({"missing": "math-verify"}), file=answers, flush=True)
+        return
+    configs = [library.LatexExtractionConfig(), library.ExprExtractionConfig()]
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def read(text: str) -> Any:
+        plain = text.strip().removeprefix("$").removesuffix("$")
+        return library.parse(f"${plain}$", configs, parsing_timeout=None)
+
+    def equal(truth: str, answer: str) -> bool | None:
+        gold = read(truth)
+        return bool(library.verify(gold, read(answer), timeout_seconds=None)) if gold else None
+
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    for line in sys.stdin:
+        # Whoever asked kills a process that takes too long; this is for when it is gone itself.
+        signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + _GRACE)
+        found: bool | None = False
+        with contextlib.suppress(Exception):
+            found = equal(*json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps({"equal": found}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
