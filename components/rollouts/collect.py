@@ -21,7 +21,7 @@ from components.trajectories.record import Trajectory
 from .episode import Episode
 from .independent import play_independently
 from .interruption import Asked, Interrupted, interruptions
-from .plan import CollectPlan, cohorts, plan_episodes, plan_hash
+from .plan import CollectPlan, PlannedEpisode, cohorts, plan_episodes, plan_hash
 from .preparation import prepare_policy, prepare_settings
 from .progress import CollectReport, Progress, is_lost
 from .spool import Spool
@@ -42,8 +42,23 @@ def collect(plan: CollectPlan, folder: Path, *, on_progress: Callable[[Progress]
     taskset = load(plan.taskset)
     spec(taskset.head.environment)
     version = policy_version(plan.policy, taskset)
-    lots = cohorts(plan_episodes(plan, taskset, version), plan.cohort_size)
-    with interruptions() as asked, Spool(folder, lots, plan_hash(plan, version, taskset.hash)) as spool:
+    planned = plan_episodes(plan, taskset, version)
+    return play_into(folder, planned, plan_hash(plan, version, taskset.hash), plan, taskset, on_progress=on_progress)
+
+
+def play_into(
+    folder: Path,
+    planned: list[PlannedEpisode],
+    identity: str,
+    plan: CollectPlan,
+    taskset: Taskset,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> CollectReport:
+    """`collect` for episodes that are planned already; `identity` names them all. Raises what `collect` raises."""
+    version = policy_version(plan.policy, taskset)
+    lots = cohorts(planned, plan.cohort_size)
+    with interruptions() as asked, Spool(folder, lots, identity) as spool:
         collection = _Collection(plan, taskset, spool, asked, on_progress or (lambda progress: None))
         try:
             if plays_in_lockstep(plan.policy):

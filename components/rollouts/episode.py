@@ -20,8 +20,9 @@ from components.protocol import (
 )
 from components.trajectories.record import Agent, Provenance, Trajectory
 
-from .plan import PlannedEpisode
+from .plan import Branch, PlannedEpisode
 from .recorder import Recorder, utc_now
+from .retracing import check_opening, check_step
 from .timeouts import Stage, StageTimeouts
 
 
@@ -98,11 +99,24 @@ class Episode:
             self.take(reply)
 
     def begin(self) -> None:
-        """Make the environment and lay out the task."""
+        """Make the environment, lay out the task, and play again what a branch shares with its parent."""
         self._enter("reset")
         environment = self._environment = self.settings.make_environment()
         first = environment.reset(task=self.planned.task, seed=self.planned.seed)
         self.recorder = Recorder(self.planned, self.settings.agent, environment.tools, first.observation)
+        if self.planned.branch is not None:
+            check_opening(self.planned.branch.parent, first.observation)
+            self._retrace(self.planned.branch)
+
+    def _retrace(self, branch: Branch) -> None:
+        """Play again what the parent did before the turn at which this episode leaves it. Raises Diverged."""
+        for turn in branch.parent.turns[: branch.turn]:
+            for call, recorded in zip(turn.calls, turn.results, strict=False):
+                if call.parse_error is None:
+                    self._enter("step")
+                    action = {"tool": call.tool, "params": call.arguments, "call_id": call.call_id}
+                    check_step(branch.parent, turn, call.tool, recorded, self.environment.step(action))
+            self.recorder.retrace(turn)
 
     def request(self) -> PolicyRequest:
         """What the policy is asked now."""
@@ -111,7 +125,7 @@ class Episode:
             planned.episode_id,
             planned.task.task_id,
             len(recorder.turns),
-            planned.seed,
+            planned.stream,
             recorder.conversation,
             recorder.tools,
         )

@@ -10,7 +10,7 @@ from components.environments.tasksets import Taskset
 from components.protocol import ConfigurationError, Role, TaskSpec
 from components.protocol.configuration import Configuration
 from components.sandboxes import SandboxConfig
-from components.trajectories.record import episode_id, group_id
+from components.trajectories.record import Trajectory, episode_id, group_id
 
 from .timeouts import StageTimeouts
 
@@ -64,14 +64,27 @@ class CollectPlan(Configuration):
     sandbox: SandboxConfig = SandboxConfig()
 
 
+class Branch(msgspec.Struct, frozen=True):
+    """Where an episode leaves a recorded one: it begins with the first `turn` turns of `parent`, played again."""
+
+    parent: Trajectory
+    turn: int
+
+
 class PlannedEpisode(msgspec.Struct, frozen=True):
-    """One attempt at one task: its identity and its seed, before it is played."""
+    """One attempt at one task: its identity and its seed, before it is played. `branch`: the recorded episode that it leaves."""
 
     task: TaskSpec
     attempt: int
     seed: int
     episode_id: str
     group_id: str
+    branch: Branch | None = None
+
+    @property
+    def stream(self) -> int:
+        """The seed of the policy's random stream. A branch has its own; its `seed` is that of its parent's world."""
+        return self.seed if self.branch is None else self.attempt
 
 
 def episode_seed(seed: int, task_id: str, attempt: int) -> int:

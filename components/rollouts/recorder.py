@@ -16,6 +16,7 @@ from components.trajectories.record import (
     FailureKind,
     Message,
     Outcome,
+    Parent,
     Provenance,
     TaskRef,
     Trajectory,
@@ -102,6 +103,11 @@ class Recorder:
         self.turns.append(turn)
         self._length += 1 + len(turn.results)
 
+    def retrace(self, turn: Turn) -> None:
+        """A turn of the episode that this one branches from: as it was recorded, but it costs nothing again."""
+        self.turns.append(msgspec.structs.replace(turn, usage=None, seconds=None))
+        self._length += 1 + len(turn.results)
+
     def _only_new(self, trace: TokenTrace) -> TokenTrace:
         """The trace with its prompt cut to what the turn before did not hold already."""
         kept = common_prefix(self._context, trace.prompt_ids)
@@ -129,6 +135,7 @@ class Recorder:
         return self._trajectory(Outcome(truncated=True, reason="infrastructure"), failure, provenance)
 
     def _trajectory(self, outcome: Outcome, failure: Failure | None, provenance: Provenance) -> Trajectory:
+        branch = self.planned.branch
         return sealed(
             Trajectory(
                 episode_id=self.planned.episode_id,
@@ -141,6 +148,7 @@ class Recorder:
                 turns=tuple(self.turns),
                 outcome=outcome,
                 failure=failure,
+                parent=None if branch is None else Parent(branch.parent.episode_id, branch.turn),
                 provenance=provenance,
                 source_extra={"tools": [tool.as_openai() for tool in self.tools]},
             )

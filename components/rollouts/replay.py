@@ -87,6 +87,11 @@ def normalised(text: str) -> str:
 def find_task(trajectory: Trajectory, taskset: str | None = None) -> tuple[TaskSpec, Taskset]:
     """The task that was played, in its taskset or the one named. Raises DataError where it is absent or has changed."""
     found = load(taskset or trajectory.task.taskset)
+    return task_of(trajectory, found), found
+
+
+def task_of(trajectory: Trajectory, found: Taskset) -> TaskSpec:
+    """The task that was played, in a taskset. Raises DataError where it is absent or has changed."""
     wanted = trajectory.task
     task = found.by_id.get(wanted.task_id)
     if task is None:
@@ -96,7 +101,7 @@ def find_task(trajectory: Trajectory, taskset: str | None = None) -> tuple[TaskS
             f"task '{wanted.task_id}' has changed since it was played (hash {task.task_hash}, recorded {wanted.task_hash}); "
             "bring back the taskset of that night"
         )
-    return task, found
+    return task
 
 
 def episodes(path: Path, episode_id: str | None = None) -> Iterator[Trajectory]:

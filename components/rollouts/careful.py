@@ -1,0 +1,94 @@
+"""Careful: a scripted policy whose every step is right: it looks, reproduces, repairs, checks, submits. For benchmarks alone.
+
+It knows the reference and the hidden tests, so its episodes are nothing to train on. How long they are is a matter of the seed.
+"""
+
+import ast
+import itertools
+import random
+import re
+import shlex
+from typing import Any
+
+from components.environments.tasksets import Taskset
+from components.policies.scripted import Move, Scripted, line_edit
+from components.protocol import ConfigurationError, TaskSpec
+
+_CASES = re.compile(r"^for case in (\[.*\]):$", re.MULTILINE)
+_FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
+
+
+class Careful(Scripted):
+    """Plays any task with a reference. `most_checks`: of a task of files, how many checks it may make before and after the edit."""
+
+    name = "careful"
+    script = "1"
+
+    def __init__(self, taskset: Taskset, most_checks: int = 7) -> None:
+        self._most_checks = most_checks
+        super().__init__(taskset)
+
+    def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
+        """Every move of an episode. Raises ConfigurationError for a task without a reference."""
+        if actions := task.actions:
+            return [(action["tool"], action["params"]) for action in actions]
+        found = [path for path, text in task.reference.items() if task.files.get(path, text) != text]
+        if len(found) != 1:
+            raise ConfigurationError(f"task '{task.task_id}' changes {len(found)} files; careful repairs one")
+        return _repair(task, found[0], rng, self._most_checks)
+
+
+def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Move]:
+    """Look and read, check what is wrong, repair, check again what failed and what did not, submit."""
+    before, after = task.files[path], task.reference[path]
+    looks = _looks(path, after)
+    rng.shuffle(looks)
+    checks = _checks(task, path)
+    rng.shuffle(checks)
+    old, new = line_edit(before, after)
+    first = checks[: rng.randint(0, min(most, len(checks)))]
+    second = checks[: rng.randint(0, min(most, len(checks)))]
+    return [
+        *looks[: rng.randint(0, 2)],
+        ("read_file", {"path": path}),
+        *first,
+        ("edit_file", {"path": path, "old": old, "new": new}),
+        *second,
+        ("submit", {}),
+    ]
+
+
+def _looks(path: str, text: str) -> list[Move]:
+    name = _function(text)
+    return [
+        ("bash", {"command": f"wc -l {shlex.quote(path)}"}),
+        ("grep", {"pattern": f"def {name}", "path": path}),
+        ("grep", {"pattern": "return"}),
+        ("bash", {"command": f"head -n 3 {shlex.quote(path)}"}),
+    ]
+
+
+def _checks(task: TaskSpec, path: str) -> list[Move]:
+    """Commands that fail where an answer is not the expected one: for each case of the task, and for each two of them."""
+    module, name = path.removesuffix(".py").replace("/", "."), _function(task.reference[path])
+    made: list[Move] = [("bash", {"command": f"python3 -B -c 'import {module}'"})]
+    cases = list(zip(_cases(task), task.expected_output, strict=False))
+    for chosen in (*((case,) for case in cases), *itertools.combinations(cases, 2)):
+        got = ", ".join(f"repr({name}({', '.join(map(repr, case))}))" for case, _ in chosen)
+        wanted = [expected for _, expected in chosen]
+        check = f"from {module} import {name}; got = [{got}]; print(got); raise SystemExit(got != {wanted!r})"
+        made.append(("bash", {"command": f"python3 -B -c {shlex.quote(check)}"}))
+    return made
+
+
+def _cases(task: TaskSpec) -> list[tuple[Any, ...]]:
+    """The arguments of the test cases, where the tests are written as ours are."""
+    for text in task.tests.values():
+        if found := _CASES.search(text):
+            return [each if isinstance(each, tuple) else (each,) for each in ast.literal_eval(found.group(1))]
+    return []
+
+
+def _function(text: str) -> str:
+    found = _FUNCTION.search(text)
+    return found.group(1) if found else "main"

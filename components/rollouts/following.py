@@ -1,0 +1,103 @@
+"""Following: playing what was written down, call by call, from any turn of a recorded episode on."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from components.environments.tasksets import Taskset
+from components.protocol import InfrastructureError, Policy, PolicyReply, PolicyRequest, ToolCall
+from components.sandboxes import SandboxConfig
+from components.trajectories.record import Trajectory, Turn
+
+from .episode import Episode
+from .independent import play_independently
+from .plan import CollectPlan, PlannedEpisode
+from .preparation import prepare_settings
+from .progress import Progress
+
+
+class Script(msgspec.Struct, frozen=True):
+    """An episode and what is said in it, a reply a turn, from the turn on at which it leaves its parent."""
+
+    planned: PlannedEpisode
+    replies: tuple[PolicyReply, ...]
+
+
+class Following(Policy):
+    """Says what the scripts say, each in its own episode, and then nothing. Calls are numbered by turn and place."""
+
+    def __init__(self, name: str, version: str, scripts: Sequence[Script]) -> None:
+        self.name = name
+        self.version = version
+        self.sampling = {}
+        self._scripts = {script.planned.episode_id: script for script in scripts}
+
+    def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
+        """One reply per request; without a call where the script has ended."""
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: PolicyRequest) -> PolicyReply:
+        script = self._scripts[request.episode_id]
+        branch = script.planned.branch
+        place = request.turn - (branch.turn if branch is not None else 0)
+        if place >= len(script.replies):
+            return PolicyReply("")
+        reply = script.replies[place]
+        calls = (
+            msgspec.structs.replace(call, call_id=f"{request.turn}-{index}") for index, call in enumerate(reply.calls)
+        )
+        return msgspec.structs.replace(reply, calls=tuple(calls))
+
+
+def as_recorded(turns: Sequence[Turn]) -> tuple[PolicyReply, ...]:
+    """Recorded turns as replies that can be said again."""
+    return tuple(PolicyReply(turn.text, turn.calls, turn.thought, turn.stop_reason or "stop") for turn in turns)
+
+
+def saying(*calls: ToolCall) -> PolicyReply:
+    """A reply that is nothing but those calls."""
+    return PolicyReply("", calls)
+
+
+def follow(
+    scripts: Sequence[Script],
+    taskset: Taskset,
+    *,
+    name: str,
+    version: str,
+    sandbox: SandboxConfig | None = None,
+    concurrency: int = 4,
+) -> list[Trajectory]:
+    """Play every script; the records in the order of the scripts. Raises InfrastructureError where one could not be played."""
+    if not scripts:
+        return []
+    policy = Following(name, version, scripts)
+    turns = max(_length(script) for script in scripts)
+    plan = CollectPlan(
+        taskset=taskset.name, policy=name, max_turns=turns + 1, sandbox=sandbox or SandboxConfig(), patience=60.0
+    )
+    found: dict[str, Trajectory] = {}
+
+    def keep(episode: Episode) -> None:
+        assert episode.trajectory is not None
+        found[episode.trajectory.episode_id] = episode.trajectory
+
+    lost = play_independently(
+        [script.planned for script in scripts],
+        policy,
+        prepare_settings(plan, taskset, policy),
+        concurrency=concurrency,
+        retries=plan.retries,
+        patience=plan.patience,
+        progress=Progress(total=len(scripts)),
+        keep=keep,
+        look=lambda: None,
+    )
+    if lost:
+        raise InfrastructureError(f"{len(lost)} of {len(scripts)} episodes could not be played: {lost[0].broken}")
+    return [found[script.planned.episode_id] for script in scripts]
+
+
+def _length(script: Script) -> int:
+    branch = script.planned.branch
+    return len(script.replies) + (branch.turn if branch is not None else 0)

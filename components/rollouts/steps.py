@@ -1,0 +1,209 @@
+"""The step benchmark: solved episodes, and the same with one known error planted, every known step labelled.
+
+    python -m components.rollouts.steps [--out data/benchmarks/steps] [--seed 0] [--backend local]
+
+Writes `episodes.jsonl` (trajectories), `labels.jsonl` (labels of steps) and `card.json` (what was made, from what, how much of
+it). Dates, times and temporary names are left out, so that the same tasksets and seed give the same bytes.
+"""
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from components.environments.tasksets import Taskset, load
+from components.protocol import RatchetError, Role, TaskSpec, ToolCall
+from components.rewards.label import Label
+from components.sandboxes import SandboxConfig
+from components.trajectories.files import write_atomically
+from components.trajectories.record import Provenance, Trajectory, Turn, episode_id, group_id, sealed
+
+from .careful import Careful
+from .following import Script, follow, saying
+from .injection import CLEAN, VERSION, Injected, Injection, clean_labels, inject, injection_labels, play_injections
+from .plan import PlannedEpisode, episode_seed
+from .planted import KINDS
+from .repair import locate
+from .replay import VOLATILE
+
+SHARES = {"repair": 60, "orders": 18, "reviews": 8, "advice": 8, "debates": 6}
+"""How many tasks of each bundled taskset are played."""
+A_CLEAN_EVERY = 3
+"""One solved episode in so many stands in the benchmark as it is, without an error."""
+ERRORS_EACH = 2
+"""Errors planted into copies of one episode."""
+_WORKSPACE = re.compile(dict(VOLATILE)["workspace"])
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What the benchmark holds. `labels` counts labelled steps, of which `errors` are wrong; `survived` injections were left out.
+
+    `located`: of the planted errors, those whose turn repair-and-replay found; `elsewhere` those that it saw at another turn.
+    """
+
+    seed: int
+    version: str
+    tasksets: dict[str, str]
+    episodes: int
+    clean: int
+    labels: int
+    errors: int
+    steps: int
+    kinds: dict[str, int]
+    survived: dict[str, int]
+    located: int
+    elsewhere: int
+
+
+class Made(msgspec.Struct):
+    """One taskset's part."""
+
+    episodes: list[Trajectory] = []
+    labels: list[Label] = []
+    kinds: Counter[str] = msgspec.field(default_factory=Counter)
+    survived: Counter[str] = msgspec.field(default_factory=Counter)
+    located: int = 0
+    elsewhere: int = 0
+
+    def add(self, trajectory: Trajectory, labels: Iterable[Label], kind: str) -> None:
+        """One episode and what is known of its steps."""
+        self.episodes.append(trajectory)
+        self.labels.extend(labels)
+        self.kinds[kind] += 1
+
+
+def make_part(taskset: Taskset, tasks: Sequence[TaskSpec], seed: int, sandbox: SandboxConfig) -> Made:
+    """Play the tasks well, plant errors into copies, keep those that cost the task, and look for them again by repair."""
+    parents = play_well(taskset, tasks, seed, sandbox)
+    by_id = {task.task_id: task for task in tasks}
+    injected = play_injections(list(_injections(parents, by_id, seed)), taskset, sandbox)
+    made = Made()
+    for parent in map(timeless, parents[::A_CLEAN_EVERY]):
+        made.add(parent, clean_labels(parent), CLEAN)
+    kept = [each for each in injected if each.decisive]
+    made.survived.update(each.injection.kind for each in injected if not each.decisive)
+    found = locate([each.trajectory for each in kept], taskset, sandbox)
+    for each, located in zip(kept, found, strict=True):
+        shown = Injected(each.injection, timeless(each.trajectory))
+        made.add(shown.trajectory, injection_labels(shown), each.injection.kind)
+        made.located += located.turn == each.injection.turn
+        made.elsewhere += located.turn not in (None, each.injection.turn)
+    return made
+
+
+def play_well(taskset: Taskset, tasks: Sequence[TaskSpec], seed: int, sandbox: SandboxConfig) -> list[Trajectory]:
+    """A solved episode of each task that careful solves, some of them long."""
+    careful = Careful(taskset)
+    scripts = []
+    for task in tasks:
+        planned = _planned(task, seed, careful.version)
+        moves = careful.moves(task, random.Random(f"careful/{planned.seed}/{task.task_id}"))
+        scripts.append(Script(planned, tuple(saying(ToolCall("", *move)) for move in moves)))
+    played = follow(scripts, taskset, name=careful.name, version=careful.version, sandbox=sandbox)
+    return [each for each in played if each.outcome.success]
+
+
+def _planned(task: TaskSpec, seed: int, version: str) -> PlannedEpisode:
+    number = episode_seed(seed, task.task_id, 0)
+    identity = episode_id(task.task_id, task.task_hash, version, 0, number)
+    return PlannedEpisode(task, 0, number, identity, group_id(task.task_id, task.task_hash, version))
+
+
+def _injections(parents: Sequence[Trajectory], tasks: dict[str, TaskSpec], seed: int) -> Iterator[Injection]:
+    """For each parent the next kinds in turn that have a place in it."""
+    kinds = list(KINDS)
+    at = 0
+    for parent in parents:
+        wanted = ERRORS_EACH
+        for step in range(len(kinds)):
+            kind = kinds[(at + step) % len(kinds)]
+            found = inject(parent, tasks[parent.task.task_id], kind, seed)
+            if found is not None:
+                yield found
+                wanted -= 1
+            if not wanted:
+                break
+        at += step + 1
+
+
+def timeless(trajectory: Trajectory) -> Trajectory:
+    """The record without what differs from run to run: dates, times, the commit, the place of the workspace; nor tool schemas."""
+    return sealed(
+        msgspec.structs.replace(
+            trajectory,
+            turns=tuple(_timeless(turn) for turn in trajectory.turns),
+            provenance=Provenance(),
+            source_extra={},
+        )
+    )
+
+
+def _timeless(turn: Turn) -> Turn:
+    results = tuple(
+        msgspec.structs.replace(result, content=_WORKSPACE.sub("/workspace", result.content)) for result in turn.results
+    )
+    return msgspec.structs.replace(turn, results=results, seconds=None, usage=None)
+
+
+def make(out: Path, seed: int, sandbox: SandboxConfig, shares: dict[str, int] | None = None) -> Card:
+    """Make the benchmark and write its three files. Raises RatchetError."""
+    parts, hashes = [], {}
+    for name, share in (shares or SHARES).items():
+        taskset = load(name)
+        tasks = taskset.tasks(Role.TRAIN)
+        parts.append(make_part(taskset, tasks[:: max(1, len(tasks) // share)][:share], seed, sandbox))
+        hashes[name] = taskset.hash
+    card = _card(parts, hashes, seed)
+    lines = msgspec.json.Encoder().encode_lines
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "episodes.jsonl", lines([each for part in parts for each in part.episodes]))
+    write_atomically(out / "labels.jsonl", lines([each for part in parts for each in part.labels]))
+    write_atomically(out / "card.json", msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    return card
+
+
+def _card(parts: Sequence[Made], hashes: dict[str, str], seed: int) -> Card:
+    kinds: Counter[str] = sum((part.kinds for part in parts), Counter())
+    survived: Counter[str] = sum((part.survived for part in parts), Counter())
+    return Card(
+        seed=seed,
+        version=VERSION,
+        tasksets=hashes,
+        episodes=kinds.total(),
+        clean=kinds[CLEAN],
+        labels=sum(len(part.labels) for part in parts),
+        errors=sum(not label.value for part in parts for label in part.labels),
+        steps=sum(len(each.turns) for part in parts for each in part.episodes),
+        kinds=dict(sorted(kinds.items())),
+        survived=dict(sorted(survived.items())),
+        located=sum(part.located for part in parts),
+        elsewhere=sum(part.elsewhere for part in parts),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; the exit code of the error where there is one."""
+    parser = argparse.ArgumentParser(prog="components.rollouts.steps", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("data/benchmarks/steps"), help="the folder to write")
+    parser.add_argument("--seed", type=int, default=0, help="of the tasks' episodes and of the errors")
+    parser.add_argument("--backend", default="local", choices=("local", "docker"), help="where the steps are made")
+    flags = parser.parse_args(arguments)
+    try:
+        card = make(flags.out, flags.seed, SandboxConfig(backend=flags.backend))
+    except RatchetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(
+        f"{flags.out}: {card.episodes} episodes, {card.labels} labelled steps of which {card.errors} are wrong; "
+        f"repair-and-replay found {card.located} of {card.episodes - card.clean} errors"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
