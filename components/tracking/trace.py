@@ -100,9 +100,8 @@ def episode_trace(
 ) -> EpisodeTrace:
     """The trace of an episode. `begin` (nanoseconds since 1970) counts where the record does not say when it was collected."""
     task, agent = trajectory.task, trajectory.agent
-    seconds = sum(turn.seconds or 0.0 for turn in trajectory.turns)
     collected = _nanoseconds(trajectory.provenance.collected_at)
-    start = begin if collected is None else collected - round(seconds * 1e9)
+    start = begin if collected is None else max(0, collected - sum(map(_took, trajectory.turns)))
     turns = list(_turns(trajectory, start))
     end = max([start + _TICK, *(span.end for span in turns)])
     facts = ", ".join(outcome_facts(trajectory.outcome))
@@ -149,7 +148,7 @@ def _turns(trajectory: Trajectory, start: int) -> Iterator[TraceSpan]:
     given: list[Any] = opening(trajectory.messages)
     for turn in trajectory.turns:
         reply, *results = turn_messages(turn)
-        end = at + max(round((turn.seconds or 0.0) * 1e9), (len(turn.calls) + 2) * _TICK)
+        end = at + max(_took(turn), (len(turn.calls) + 2) * _TICK)
         usage = turn.usage
         counts = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.completion_tokens} if usage else {}
         yield TraceSpan(
@@ -240,8 +239,15 @@ def _name(text: str) -> str:
     return " ".join(text.split())[:200] or "(none)"
 
 
+def _took(turn: Turn) -> int:
+    """Nanoseconds; a turn of more than a day is none that anybody timed."""
+    return round(min(turn.seconds or 0.0, 86_400.0) * 1e9)
+
+
 def _nanoseconds(moment: str | None) -> int | None:
+    """Since 1970; None where nobody knows, or for a date that a database has no place for."""
     try:
-        return None if moment is None else round(datetime.fromisoformat(moment).timestamp() * 1e6) * 1000
-    except ValueError:
+        found = None if moment is None else round(datetime.fromisoformat(moment).timestamp() * 1e6) * 1000
+    except (ValueError, OverflowError):
         return None
+    return found if found is not None and 0 <= found < 1 << 62 else None
