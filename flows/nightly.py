@@ -1,8 +1,8 @@
 """The night: one turn of the ratchet.
 
-    tasksets -> collect -> score, validate, rank, export -> train -> evaluate -> compare -> promote
-        ^                        (the data build)                                              |
-        +------------------- @champion plays the next night <----------------------------------+
+    tasksets -> collect -> judge -> score, validate, rank, export -> train -> evaluate -> compare -> promote
+        ^                                  (the data build)                                              |
+        +--------------------------- @champion plays the next night <-----------------------------------+
 
 Started again after any end, the same command goes on where the night stood: each step's result is kept in the night's
 state, and a step that was interrupted continues from its own files.
@@ -17,6 +17,7 @@ from components.tracking.runs import night_run
 from flows.build import build, build_first, publish
 from flows.collect import collect_attempts, collect_demonstrations
 from flows.evaluate import evaluate, promote_or_keep
+from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
 from flows.scale import load_scale
 from flows.state import begin
@@ -48,7 +49,9 @@ def play(tonight: Tonight) -> dict[str, Any]:
     """The picture above, a line each."""
     champion = tonight.night.once("champion", find_champion, Model | None) or first_champion(tonight)
     collect_attempts(tonight, champion)
+    gather_evidence(tonight)
     data, old = build(tonight, champion)
+    show_episodes(tonight)
     challenger, control = train_pair(tonight, champion, data, old)
     decision = evaluate(tonight, {"champion": champion, "challenger": challenger, "control": control})
     promote_or_keep(tonight, decision, challenger)

@@ -1,7 +1,5 @@
 """The parts of a night by hand: what the single commands do. Nothing here needs a Prefect server."""
 
-import difflib
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,12 @@ import msgspec
 from components.environments.tasksets import load
 from components.evaluation.metrics import summary
 from components.evaluation.promotion import Decision, decide
-from components.protocol import ConfigurationError, DataError, Role, list_domains
-from components.rewards.config import RewardConfig
-from components.rewards.engine import EpisodeScore, reference_steps, score_all, score_file
-from components.rewards.params import load_section
+from components.protocol import ConfigurationError, Role
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.rollouts.progress import Progress
-from components.training.config import TrainConfig
-from components.trajectories.shards import read_folder, read_manifest
+from components.training.config import load_job
+from components.trajectories.shards import read_manifest
 from tasks.display import Display, Step
 from tasks.home import folder as local
 from tasks.player import remark_of
@@ -79,7 +74,7 @@ def train_from(config: Path) -> dict[str, Any]:
     """One training job in a process of its own; its report."""
     from tasks.train import run_job
 
-    job = TrainConfig.load(config)
+    job = load_job(config)
     with Display() as display, display.step(f"train {job.output.name}") as step:
         return run_job(job, step)
 
@@ -139,31 +134,6 @@ def promote_version(version: int, why: str) -> str:
     now = models.promote(version, why=why)
     was = f"version {before.version}" if before else "none"
     return f"champion: version {now.version} ({now.policy_version}); before: {was}"
-
-
-def score_path(path: Path, domain: str | None) -> Iterator[EpisodeScore]:
-    """The scores of a shard or of a folder of shards, by the parameters of `params.yaml` where it stands.
-
-    `domain` None: each by the domain that its record names. Raises ConfigurationError, and DataError where there is nothing.
-    """
-    known = list_domains()
-    if domain is not None and domain not in known:
-        close = difflib.get_close_matches(domain, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-        raise ConfigurationError(f"unknown domain '{domain}'; {hint}")
-    if not path.exists():
-        raise ConfigurationError(f"{path} is absent; give a JSONL file of trajectories or a folder of shards")
-    parameters = Path("params.yaml")
-    config = load_section(RewardConfig, parameters if parameters.is_file() else None, "score")
-    if path.is_dir():
-        scores = score_all(read_folder(path), reference_steps(read_folder(path)), config, domain)
-    else:
-        scores = score_file(path, domain, config)
-    first = next(scores, None)
-    if first is None:
-        raise DataError(f"{path} holds no trajectories; give a shard, or a folder that `ratchet collect` has filled")
-    yield first
-    yield from scores
 
 
 def build_nights(nights: list[str] | None, *, scale: str, seed: int, force: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from components.rollouts.plan import CollectPlan
 from components.rollouts.timeouts import StageTimeouts
 from components.sandboxes import SandboxConfig
 from components.training.config import TrainConfig
+from tasks.judging import Judging
 
 FOLDER = Path(__file__).parent / "scales"
 OF_THE_FLOW = {"output", "train", "validation", "base", "seed"}
@@ -73,6 +74,7 @@ Rule = Annotated[PromotionRule, BeforeValidator(_rule), PlainSerializer(msgspec.
 class Scale(Configuration):
     """One night's parameters. `teacher` plays `demonstrations` once; `cold_start` makes the first champion from them.
 
+    `judge` says who judges tonight's attempts; without it rules alone score them.
     `training` makes the challenger from tonight's episodes and, with the same recipe and token budget, the control from
     the champion's old data.
     """
@@ -94,6 +96,7 @@ class Scale(Configuration):
     demonstrations: Play
     cold_start: Recipe
     collection: Play
+    judge: Judging | None = None
     training: Recipe
     evaluation: Evaluation
     promotion: Rule = PromotionRule()

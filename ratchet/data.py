@@ -1,6 +1,5 @@
-"""Commands about data: build, score, data checkout."""
+"""Commands about data: build, data checkout."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,14 +7,12 @@ import typer
 
 from .terminal import emit, facts, say, table
 
-SCORES = ("total", "outcome", "process", "efficiency")
 data = typer.Typer(no_args_is_help=True, help="Versioned nights.")
 
 
 def add(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(build)
-    app.command()(score)
     app.add_typer(data, name="data")
 
 
@@ -44,28 +41,6 @@ def build(
     facts({"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], **report["metrics"]})
 
 
-def score(
-    file: Annotated[Path, typer.Argument(help="Trajectories, one JSON line each (a shard), or a folder of shards.")],
-    domain: Annotated[
-        str | None, typer.Option(help="A domain's profile, such as coding or generic; default: what each record says.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line a trajectory, with every step.")] = False,
-) -> None:
-    """Score trajectories by the rules of the process reward. A score that does not apply is null, not zero.
-
-    Example: `ratchet score data/rollouts/2026-11-21-a1b2/shard-00000.jsonl --json`
-    """
-    from flows.parts import score_path
-
-    scored = []
-    for found in score_path(file, domain):
-        emit(found) if as_json else scored.append(found)
-    if scored:
-        rows = [(each.episode_id, *(_short(getattr(each, name)) for name in SCORES)) for each in scored]
-        means = [_short(_mean([getattr(each, name) for each in scored])) for name in SCORES]
-        table(("episode", *SCORES), [*rows, (f"mean of {len(rows)}", *means)])
-
-
 @data.command("checkout")
 def checkout(
     night: Annotated[str, typer.Argument(help="A night's id: see `git tag -l 'night/*'`.")],
@@ -89,12 +64,3 @@ def checkout(
         return
     table(("path", "hash"), found["data"].items())
     say(f"night {night} ({found['commit'][:10]}) stands in {found['place']}")
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _short(value: float | None) -> str | None:
-    return None if value is None else f"{value:.3f}"

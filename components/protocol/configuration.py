@@ -2,7 +2,7 @@
 
 import difflib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import pydantic
 
@@ -53,12 +53,20 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
     return text + (f"; and {len(more)} more" if more else "")
 
 
+def _model_in(annotation: Any) -> type[pydantic.BaseModel] | None:
+    """The model that a field holds, also where it may be None."""
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, pydantic.BaseModel):
+            return each
+    return None
+
+
 def _nearest(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> str:
     """What was meant, looked up among the fields of the model that the key stands in."""
     for part in loc[:-1]:
         field = model.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        if not (isinstance(inner, type) and issubclass(inner, pydantic.BaseModel)):
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
             return ""
         model = inner
     known = list(model.model_fields)

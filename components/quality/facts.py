@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EPISODE_SCORES = ("total", "outcome", "process", "efficiency")
 """Scorers of a whole episode that become columns."""
+GUARDS = "layer.guards"
+"""The scorer that is 0 for an episode in which a hack was found."""
 
 FIELDS = {
     "episode_id": "string", "group_id": "string", "night": "string", "schema_version": "int32", "task_id": "string",
@@ -31,7 +33,7 @@ FIELDS = {
     "success": "bool", "outcome_known": "bool",
     "outcome_consistent": "bool", "truncated": "bool", "infrastructure_failure": "bool", "played": "bool",
     "total": "float64", "outcome": "float64", "process": "float64", "efficiency": "float64", "scored": "bool",
-    "scores_in_range": "bool", "failure_unscored": "bool", "group_size": "int32",
+    "scores_in_range": "bool", "failure_unscored": "bool", "caught": "bool", "group_size": "int32",
 }  # fmt: skip
 """Columns of the table and their Arrow types."""
 
@@ -52,7 +54,9 @@ def read_scores(path: Path) -> Scores:
     from .tables import read_table
 
     table = read_table(path, ["episode_id", "turn", "scorer", "score"])
-    whole = table.filter(pc.and_(pc.equal(table["turn"], -1), pc.is_in(table["scorer"], _values(EPISODE_SCORES))))
+    whole = table.filter(
+        pc.and_(pc.equal(table["turn"], -1), pc.is_in(table["scorer"], _values((*EPISODE_SCORES, GUARDS))))
+    )
     totals: dict[str, dict[str, float | None]] = {}
     for row in whole.to_pylist():
         known = totals.setdefault(row["episode_id"], {})
@@ -87,12 +91,16 @@ Remaining = Callable[[Trajectory], Sequence[object]]
 def facts(
     trajectory: Trajectory, night: str, scores: Scores, demonstrators: Iterable[str], remaining: Remaining
 ) -> dict[str, Any]:
-    """The row of one episode, `group_size` apart. Nothing that is unknown is written as 0 or False, but `played` tells."""
+    """The row of one episode, `group_size` apart. Nothing that is unknown is written as 0 or False, but `played` tells.
+
+    A success in which the guards found a hack (`caught`) is none.
+    """
     outcome, failure, turns = trajectory.outcome, trajectory.failure, trajectory.turns
     broken = failure is not None and failure.kind == FailureKind.INFRASTRUCTURE
     own = scores.totals.get(trajectory.episode_id, {})
     lengths = [len(result.content) for turn in turns for result in turn.results]
     scored = trajectory.episode_id in scores.scored
+    caught = own.get(GUARDS) == 0
     return {
         "episode_id": trajectory.episode_id,
         "group_id": trajectory.group_id,
@@ -118,7 +126,7 @@ def facts(
         "calls_answered": broken or all(_answered(trajectory, index) for index in range(len(turns))),
         "longest_observation": max([*lengths, *(len(message.content) for message in trajectory.messages)], default=0),
         "secrets_remaining": len(remaining(trajectory)),
-        "success": outcome.success,
+        "success": outcome.success and not caught,
         "outcome_known": broken or outcome.success is not None,
         "outcome_consistent": _consistent(trajectory),
         "truncated": outcome.truncated,
@@ -128,6 +136,7 @@ def facts(
         "scored": broken or own.get("total") is not None,
         "scores_in_range": trajectory.episode_id not in scores.out_of_range,
         "failure_unscored": not (broken and scored),
+        "caught": caught,
     }
 
 

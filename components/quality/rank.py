@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEPT = (
     "episode_id", "group_id", "night", "task_id", "taskset", "family", "kind", "role", "domain", "policy", "policy_version",
-    "source", "attempt", "content_hash", "messages_hash", "turns", "steps", "success", "infrastructure_failure",
+    "source", "attempt", "content_hash", "messages_hash", "turns", "steps", "success", "infrastructure_failure", "caught",
 )  # fmt: skip
 """Columns that are taken over from the table of episodes."""
 
@@ -87,7 +87,7 @@ def _candidates(
     names = ("episode_id", "task_id", "source", "messages_hash", "success")
     reasons = [quarantined.get(episode) for episode in episodes["episode_id"]]
     own = (episodes[name] for name in names)
-    return list(map(Candidate, *own, totals, rates, episodes["infrastructure_failure"], reasons))
+    return list(map(Candidate, *own, totals, rates, episodes["infrastructure_failure"], reasons, episodes["caught"]))
 
 
 def _first_reason(quarantine: Columns) -> dict[str, str]:

@@ -9,7 +9,10 @@ from .params import RankParams
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What the selection looks at in an episode. `gdi` and `pass_rate` are None where they are not known."""
+    """What the selection looks at in an episode. `gdi` and `pass_rate` are None where they are not known.
+
+    `caught`: the guards found a hack in it.
+    """
 
     episode_id: str
     task_id: str
@@ -20,6 +23,7 @@ class Candidate(msgspec.Struct, frozen=True):
     pass_rate: float | None
     infrastructure_failure: bool = False
     quarantined: str | None = None
+    caught: bool | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -64,6 +68,8 @@ def _refusal(candidate: Candidate, params: RankParams) -> str | None:
         return "infrastructure failure"
     if candidate.quarantined is not None:
         return f"quarantined by {candidate.quarantined}"
+    if candidate.caught:
+        return "a hack was found in it: see its score's explanations"
     if not candidate.success:
         return "failed" if candidate.success is False else "end not known"
     if candidate.gdi is None:

@@ -117,6 +117,14 @@ def _rewards(params: QualityParams) -> list[Any]:
         _true("failure_unscored", "failures_unscored", "critical", "an infrastructure failure was given a reward"),
         _true("scored", "episode_scored", "warning", "the episode has no total reward"),
         _expect(
+            "ExpectColumnValuesToBeInSet",
+            "no_hack_found",
+            "info",
+            "a hack was found in the episode: it earns nothing and is not trained on",
+            column="caught",
+            value_set=[False],
+        ),
+        _expect(
             "ExpectColumnMeanToBeBetween",
             "infrastructure_failure_rate",
             "critical",

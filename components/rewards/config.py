@@ -1,6 +1,7 @@
-"""What scoring is told: weights, rubric, reference steps; and the name that a score carries of them."""
+"""What scoring is told: weights, layers, verifier, aggregation; and the name that a score carries of them."""
 
-from typing import Annotated, Self
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
 import pydantic
 
@@ -8,9 +9,18 @@ from components.protocol import DomainProfile
 from components.protocol.configuration import Configuration
 from components.trajectories.record import digest
 
+from .guards import GUARDS_VERSION
 from .rules import RULES_VERSION
 
+ENGINE_VERSION = 1
+"""Of the formulas in `engine`, `layers` and `episode`."""
+
+UNCALIBRATED = "none"
+"""The version of a calibration that changes nothing, and of none at all."""
+
 Weight = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Aggregation = Literal["mean", "min", "product", "last"]
+Verifier = Literal["prm", "orm"]
 
 
 class Weights(Configuration):
@@ -27,26 +37,72 @@ class Weights(Configuration):
         return self
 
 
+class Layers(Configuration):
+    """How much the lines of each layer count within a step, times the weight of the line; 0 turns a layer off.
+
+    `rules` are always there; `judge` and `learned` count where there are judgements of theirs.
+    """
+
+    rules: Weight = 1.0
+    judge: Weight = 1.0
+    learned: Weight = 0.5
+
+
 class Rubric(Configuration):
     """The weight of each rule within a step. A line that is not given keeps the weight of the domain's profile."""
 
     non_redundancy: Weight | None = None
     non_regression: Weight | None = None
+    non_repetition: Weight | None = None
     information_use: Weight | None = None
     validity: Weight | None = None
 
 
 class RewardConfig(Configuration):
-    """`reference_steps`: how many calls a task needs, for all tasks; None: the median of its successful episodes."""
+    """How an episode is rewarded.
+
+    - `verifier`: what is taken of a model layer (judge, learned). `prm`: its scores of steps, or of the episode where it gave
+      none of steps; `orm`: of the episode alone. A layer whose calibration does not hold in a domain is taken as `orm` there.
+    - `aggregation`: how the scores of the steps become the process score ("Rethinking Reward Models" compares them).
+    - `guards`: an episode in which a hack is found earns nothing.
+    - `reference_steps`: how many calls a task needs, for all tasks; None: the median of its successful episodes.
+    """
 
     weights: Weights = Weights()
     rubric: Rubric = Rubric()
+    layers: Layers = Layers()
+    verifier: Verifier = "prm"
+    aggregation: Aggregation = "mean"
+    guards: bool = True
     reference_steps: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
 
     def rubric_for(self, profile: DomainProfile) -> dict[str, float]:
         """The profile's rubric under the lines that are given here."""
-        return {**profile.rubric, **self.rubric.model_dump(exclude_none=True)}
+        return {**profile.rubric, **self._rubric}
 
-    def version(self, profile: DomainProfile) -> str:
-        """The scorer's version: equal for equal rules, parameters and profile."""
-        return f"rules-{RULES_VERSION}-{digest(RULES_VERSION, self.model_dump(), profile)[:12]}"
+    def version(self, profile: DomainProfile, calibration: str = UNCALIBRATED) -> str:
+        """The scorer's version: equal for equal formulas, rules, guards, parameters, profile and calibration (its version)."""
+        hashed = digest(ENGINE_VERSION, RULES_VERSION, GUARDS_VERSION, self._hash, _hash_of(profile), calibration)
+        return f"reward-{ENGINE_VERSION}.{RULES_VERSION}-{hashed[:12]}"
+
+    @cached_property
+    def _rubric(self) -> dict[str, float]:
+        return self.rubric.model_dump(exclude_none=True)
+
+    @cached_property
+    def _hash(self) -> str:
+        return digest(self.model_dump())
+
+
+_profiles: dict[int, tuple[DomainProfile, str]] = {}
+_REMEMBERED = 256
+
+
+def _hash_of(profile: DomainProfile) -> str:
+    """The hash of a profile. Profiles are few and scored by thousands of times: those seen are kept, so an id stays theirs."""
+    known = _profiles.get(id(profile))
+    if known is None:
+        if len(_profiles) >= _REMEMBERED:
+            _profiles.clear()
+        known = _profiles[id(profile)] = (profile, digest(profile))
+    return known[1]

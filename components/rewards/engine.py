@@ -1,76 +1,172 @@
-"""Scoring a trajectory: every step by the rules, then the episode. Pure: the same record and parameters, the same scores."""
+"""Scoring a trajectory: rules, judgements and guards into one score per step and per episode, with reasons.
+
+    step    = weighted mean of the lines that are not None, of all layers (`layers`); a weight is the line's times its layer's
+    process = aggregation of the steps, joined with the lines that models gave to the episode as a whole
+    total   = weighted mean of outcome, process and efficiency, and every success above every failure (`episode`)
+
+An episode in which a hack is found earns nothing: outcome, process, efficiency and total are 0. A step that changed nothing and
+showed nothing new can lower the process, and never raise it. Pure: the same record,
+parameters, judgements and calibration, the same scores.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-import msgspec
-
 from components.protocol import DomainProfile, ToolCall, ToolResult, load_domain
-from components.trajectories.record import Trajectory, Turn
+from components.trajectories.record import Trajectory, Turn, content_hash
 from components.trajectories.shards import read_jsonl
 
-from .config import RewardConfig
-from .episode import efficiency_score, is_infrastructure_failure, is_success, mean, outcome_score, total_score
-from .rules import RULES, RuleEngine, StepScores
+from .calibration import Calibration
+from .config import UNCALIBRATED, RewardConfig
+from .episode import (
+    aggregate,
+    efficiency_score,
+    is_infrastructure_failure,
+    is_success,
+    outcome_score,
+    total_score,
+    weighted_mean,
+)
+from .episode_score import WHOLE, EpisodeScore, Explanation, LayerName, LayerScore, StepScore
+from .guards import Hack, find_hacks, idle_lines, idle_steps
+from .judgement import Judgement
+from .layers import NOTHING, Heard, Opinion, Place, hear
+from .rules import RULES, RuleEngine
+
+IDLE = "it changed nothing and showed nothing new: it earns nothing"
 
 References = dict[tuple[str, str], float]
 """How many calls a task needs, by (task_id, task_hash)."""
 
 
-class StepScore(msgspec.Struct, frozen=True):
-    """One call: its turn, its place within the turn, the rubric-weighted total, and each rule. None: nothing to say."""
-
-    turn: int
-    step: int
-    total: float | None
-    scores: dict[str, float | None]
-
-
-class EpisodeScore(msgspec.Struct, frozen=True):
-    """One episode. Every score is in [0, 1] or None; all are None after an infrastructure failure."""
-
-    episode_id: str
-    total: float | None
-    outcome: float | None
-    process: float | None
-    efficiency: float | None
-    steps: list[StepScore]
-
-
 def score(
-    trajectory: Trajectory, profile: DomainProfile, config: RewardConfig | None = None, reference: float | None = None
+    trajectory: Trajectory,
+    profile: DomainProfile,
+    config: RewardConfig | None = None,
+    reference: float | None = None,
+    judgements: Sequence[Judgement] = (),
+    calibration: Calibration | None = None,
 ) -> EpisodeScore:
-    """The scores of one trajectory. `reference` is the number of calls that its task needs, unless `config` says it."""
+    """The scores of one trajectory.
+
+    `reference` is the number of calls that its task needs, unless `config` says it. Of the `judgements` those of this
+    trajectory's content count, corrected by the `calibration`; without any, rules alone score the steps.
+    """
     config = config or RewardConfig()
+    version = config.version(profile, calibration.version if calibration else UNCALIBRATED)
     if is_infrastructure_failure(trajectory):
-        return EpisodeScore(trajectory.episode_id, None, None, None, None, _unscored(trajectory))
-    steps = _score_steps(trajectory, profile, config.rubric_for(profile))
+        return EpisodeScore(trajectory.episode_id, None, None, None, None, _unscored(trajectory), version=version)
+    heard = hear(trajectory, profile, config, judgements, calibration) if judgements else NOTHING
+    idle = idle_steps(trajectory, profile) if config.guards else frozenset()
+    scoring = _Scoring(profile, config, heard, idle)
+    scoring.play(trajectory)
     outcome = outcome_score(trajectory, profile)
-    process = mean(step.total for step in steps)
-    efficiency = efficiency_score(config.reference_steps or reference, len(steps))
-    success = is_success(trajectory.outcome, outcome)
-    total = total_score(outcome, process, efficiency, success, config.weights)
-    return EpisodeScore(trajectory.episode_id, total, outcome, process, efficiency, steps)
+    process = scoring.process()
+    efficiency = efficiency_score(config.reference_steps or reference, scoring.calls)
+    total = total_score(outcome, process, efficiency, is_success(trajectory.outcome, outcome), config.weights)
+    hacks = find_hacks(trajectory, profile) if config.guards else ()
+    if hacks:
+        total = outcome = 0.0
+        process, efficiency = (None if each is None else 0.0 for each in (process, efficiency))
+    layers = scoring.layers()
+    if config.guards:
+        layers["guards"] = LayerScore(float(not hacks), counted=bool(hacks))
+    explanations = [*map(_caught, hacks), *heard.notes, *scoring.explanations]
+    return EpisodeScore(
+        trajectory.episode_id, total, outcome, process, efficiency, scoring.steps, layers, explanations, version
+    )
 
 
-def _score_steps(trajectory: Trajectory, profile: DomainProfile, rubric: dict[str, float]) -> list[StepScore]:
-    engine = RuleEngine(profile)
-    for message in trajectory.messages:
-        engine.see(message.content)
-    steps = []
-    for turn in trajectory.turns:
-        for place, (call, result) in enumerate(calls_with_results(turn)):
-            scores = engine.step(call, result)
-            steps.append(StepScore(turn.index, place, scores.total(rubric), msgspec.structs.asdict(scores)))
-    return steps
+class _Scoring:
+    """The steps of one episode while they are scored."""
+
+    def __init__(self, profile: DomainProfile, config: RewardConfig, heard: Heard, idle: frozenset[Place]) -> None:
+        self._config, self._heard, self._idle = config, heard, idle
+        self._engine = RuleEngine(profile)
+        self._rubric = config.rubric_for(profile)
+        self._by_rules: list[float | None] = []
+        self.calls = 0
+        self.steps: list[StepScore] = []
+        self.explanations: list[Explanation] = []
+        for opinion in heard.whole:
+            self.explanations += opinion.explained((WHOLE, WHOLE))
+
+    def play(self, trajectory: Trajectory) -> None:
+        """Score every call in order, and every turn without a call that a model judged."""
+        for message in trajectory.messages:
+            self._engine.see(message.content)
+        for turn in trajectory.turns:
+            for place, (call, result) in enumerate(calls_with_results(turn)):
+                self._call(turn.index, place, call, result)
+            if not turn.calls and (opinions := self._heard.of_step(turn.index, WHOLE)):
+                self._add(turn.index, WHOLE, {}, [], opinions)
+
+    def _call(self, turn: int, place: int, call: ToolCall, result: ToolResult | None) -> None:
+        found = self._engine.step(call, result)
+        scores, opinions = found.lines, self._heard.of_step(turn, place)
+        if (turn, place) in self._idle:
+            scores, opinions = idle_lines(scores), [each for each in opinions if each.score == 0]
+            self.explanations.append(Explanation(turn, place, "guards", "idle", None, IDLE))
+        by_rules = weighted_mean((self._rubric.get(name, 0.0), score) for name, score in scores.items())
+        self.calls += 1
+        self._by_rules.append(by_rules)
+        for name, why in found.reasons.items():
+            self.explanations.append(Explanation(turn, place, "rules", name, scores[name], why))
+        if not opinions:
+            total = by_rules if self._config.layers.rules > 0 else None
+            self.steps.append(StepScore(turn, place, total, scores))
+            return
+        share = self._config.layers.rules
+        self._add(
+            turn,
+            place,
+            scores,
+            [(share * self._rubric.get(name, 0.0), score) for name, score in scores.items()],
+            opinions,
+        )
+
+    def _add(
+        self,
+        turn: int,
+        place: int,
+        scores: dict[str, float | None],
+        parts: list[tuple[float, float | None]],
+        opinions: list[Opinion],
+    ) -> None:
+        """A step that models judged."""
+        for opinion in opinions:
+            parts.append((opinion.weight, opinion.score))
+            scores |= opinion.scores()
+        self.steps.append(StepScore(turn, place, weighted_mean(parts), scores))
+        for opinion in opinions:
+            self.explanations += opinion.explained((turn, place))
+
+    def process(self) -> float | None:
+        """The aggregated steps, joined with what models said of the whole; the steps weigh as much as the fullest of them."""
+        steps = aggregate(self._config.aggregation, [step.total for step in self.steps])
+        if not self._heard.whole:
+            return steps
+        weight = self._config.layers.rules * sum(self._rubric.values())
+        weight += max((sum(each.weight for each in opinions) for opinions in self._heard.steps.values()), default=0.0)
+        return weighted_mean([(weight, steps), *((each.weight, each.score) for each in self._heard.whole)])
+
+    def layers(self) -> dict[LayerName, LayerScore]:
+        """Each layer by itself."""
+        scored = sum(score is not None for score in self._by_rules)
+        alone = aggregate(self._config.aggregation, self._by_rules)
+        rules = LayerScore(alone, scored, self._config.layers.rules > 0 and scored > 0)
+        return {"rules": rules, **self._heard.layers}
+
+
+def _caught(hack: Hack) -> Explanation:
+    return Explanation(hack.turn, hack.step, "guards", hack.kind, 0.0, hack.why)
 
 
 def _unscored(trajectory: Trajectory) -> list[StepScore]:
-    nothing = msgspec.structs.asdict(StepScores())
     return [
-        StepScore(turn.index, place, None, dict(nothing))
+        StepScore(turn.index, place, None, dict.fromkeys(RULES))
         for turn in trajectory.turns
         for place in range(len(turn.calls))
     ]
@@ -97,14 +193,29 @@ def reference_steps(trajectories: Iterable[Trajectory]) -> References:
     return {task: float(median(each)) for task, each in counts.items()}
 
 
+def by_content(judgements: Iterable[Judgement]) -> dict[str, list[Judgement]]:
+    """Judgements by the content that they judge."""
+    found: dict[str, list[Judgement]] = defaultdict(list)
+    for each in judgements:
+        found[each.content_hash].append(each)
+    return found
+
+
 def score_all(
-    trajectories: Iterable[Trajectory], references: References, config: RewardConfig, domain: str | None = None
+    trajectories: Iterable[Trajectory],
+    references: References,
+    config: RewardConfig,
+    domain: str | None = None,
+    judgements: Mapping[str, Sequence[Judgement]] | None = None,
+    calibration: Calibration | None = None,
 ) -> Iterator[EpisodeScore]:
-    """The scores of many, in order. `domain` None: each by the domain of its task."""
+    """The scores of many, in order. `domain` None: each by the domain of its task. `judgements` by content (`by_content`)."""
+    known = judgements or {}
     for trajectory in trajectories:
         profile = load_domain(domain or trajectory.task.domain)
         reference = references.get((trajectory.task.task_id, trajectory.task.task_hash))
-        yield score(trajectory, profile, config, reference)
+        own = known.get(trajectory.content_hash or content_hash(trajectory), ()) if known else ()
+        yield score(trajectory, profile, config, reference, own, calibration)
 
 
 def score_file(path: Path, domain: str | None, config: RewardConfig | None = None) -> Iterator[EpisodeScore]:
@@ -118,6 +229,7 @@ __all__ = [
     "EpisodeScore",
     "References",
     "StepScore",
+    "by_content",
     "calls_with_results",
     "reference_steps",
     "score",

@@ -7,12 +7,12 @@ decides nothing, and no such promise is made.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from components.protocol import DomainProfile
 from components.trajectories.record import FailureKind, Outcome, Trajectory
 
-from .config import Weights
+from .config import Aggregation, Weights
 
 
 def is_infrastructure_failure(trajectory: Trajectory) -> bool:
@@ -52,6 +52,28 @@ def mean(scores: Iterable[float | None]) -> float | None:
     """The mean of those that are not None; None where none is left."""
     known = [score for score in scores if score is not None]
     return math.fsum(known) / len(known) if known else None
+
+
+def weighted_mean(parts: Iterable[tuple[float, float | None]]) -> float | None:
+    """The mean of the scores that are not None, by (weight, score); None where no weight is left."""
+    weight = weighted = 0.0
+    for each, score in parts:
+        if score is not None:
+            weight += each
+            weighted += each * score
+    return clip(weighted / weight) if weight > 0 else None
+
+
+def aggregate(how: Aggregation, scores: Sequence[float | None]) -> float | None:
+    """The process score of the scores of its steps; None where none is known. A product shrinks with the number of steps."""
+    known = [score for score in scores if score is not None]
+    if not known:
+        return None
+    if how == "min":
+        return min(known)
+    if how == "product":
+        return math.prod(known)
+    return known[-1] if how == "last" else mean(known)
 
 
 def total_score(

@@ -1,7 +1,8 @@
 """The table of scores: one row per (episode_id, turn, step, scorer, version), in Parquet, the same bytes for the same scores.
 
 `turn` -1 is the whole episode, `step` -1 the whole turn or episode. `score` is in [0, 1]; null means not scored. Scorers per
-step: the rules, and `process` (their total); per episode: `outcome`, `process`, `efficiency`, `total`.
+step: the rules, `judge.<line>` and `learned.<line>` where models judged, and `process` (the weighted mean of them all); per
+episode: `outcome`, `process`, `efficiency`, `total`, and each layer by itself as `layer.<name>` (`layer.guards`: 0 caught).
 """
 
 import io
@@ -12,9 +13,8 @@ from typing import NamedTuple
 from components.protocol import DataError
 from components.trajectories.files import write_atomically
 
-from .engine import EpisodeScore
+from .episode_score import WHOLE, EpisodeScore
 
-WHOLE = -1
 EPISODE_SCORERS = ("outcome", "process", "efficiency", "total")
 
 
@@ -29,10 +29,13 @@ class ScoreRow(NamedTuple):
     score: float | None
 
 
-def rows_of(scored: EpisodeScore, version: str) -> Iterator[ScoreRow]:
-    """The rows of one episode: its four, then those of its steps, nulls included."""
+def rows_of(scored: EpisodeScore) -> Iterator[ScoreRow]:
+    """The rows of one episode: its four, its layers, then those of its steps, nulls included."""
+    version = scored.version
     for scorer in EPISODE_SCORERS:
         yield ScoreRow(scored.episode_id, WHOLE, WHOLE, scorer, version, getattr(scored, scorer))
+    for name, layer in scored.layers.items():
+        yield ScoreRow(scored.episode_id, WHOLE, WHOLE, f"layer.{name}", version, layer.score)
     for step in scored.steps:
         for scorer, score in (("process", step.total), *step.scores.items()):
             yield ScoreRow(scored.episode_id, step.turn, step.step, scorer, version, score)
@@ -55,12 +58,12 @@ class ScoreTable:
         """How many scores stand in the table."""
         return len(self._rows)
 
-    def add(self, scored: EpisodeScore, version: str) -> None:
+    def add(self, scored: EpisodeScore) -> None:
         """Add an episode. Raises DataError for one that stands in the table already."""
         if scored.episode_id in self._seen:
             raise DataError(f"episode {scored.episode_id} occurs twice in one night; restore the night's folder")
         self._seen.add(scored.episode_id)
-        self._rows.extend(rows_of(scored, version))
+        self._rows.extend(rows_of(scored))
 
     def write(self, path: Path) -> None:
         """Write the table whole, sorted by key."""

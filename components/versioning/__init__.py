@@ -5,20 +5,25 @@ from .builds import BuildReport, StageRun, build
 from .checkout import Checkout, checkout_night
 from .commits import commit_night, list_nights
 from .remote import push
-from .sealed import add_night
+from .sealed import BESIDE, JUDGEMENTS, LABELS, add_night, add_sealed, seal_beside
 
 __all__ = [
+    "BESIDE",
+    "JUDGEMENTS",
+    "LABELS",
     "Build",
     "BuildReport",
     "Checkout",
     "Inputs",
     "StageRun",
     "add_night",
+    "add_sealed",
     "build",
     "checkout_night",
     "commit_night",
     "list_nights",
     "push",
     "read_build",
+    "seal_beside",
     "write_build",
 ]

@@ -30,7 +30,8 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The inputs as they are fixed. `inputs` is DVC's hash of each night's folder; `files` and `folders` its paths, as flags."""
+    """The inputs as they are fixed. `inputs`, `judgements` and `labels` are DVC's hashes of each night's folders; `files`,
+    `folders` and `evidence` its paths, as flags. An older file has no judgements, labels and evidence."""
 
     nights: list[str]
     inputs: dict[str, str]
@@ -41,6 +42,16 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     baseline: str | None
     on_policy_only: bool
+    judgements: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    evidence: dict[str, list[str]] = {}
+
+    def asked(self) -> Inputs:
+        """What was asked for when it was written."""
+        return Inputs(tuple(self.nights), self.as_of, self.scale, self.seed, self.baseline, self.on_policy_only)
+
+
+BUILD_KEYS = frozenset(Build.__struct_fields__)
 
 
 def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
@@ -48,7 +59,7 @@ def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
 
     Raises ConfigurationError for a name that cannot be a night or occurs twice, DataError for a night that is absent or damaged.
     """
-    from .sealed import add_night
+    from .sealed import JUDGEMENTS, LABELS, ROLLOUTS, add_sealed
 
     wrong = [night for night in inputs.nights if not NAME.fullmatch(night)]
     if wrong:
@@ -56,7 +67,10 @@ def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
     if len(set(inputs.nights)) != len(inputs.nights):
         raise ConfigurationError("a night is listed twice; list each once")
     _day(inputs.as_of)
-    return write_values(inputs, {night: add_night(night, root=root) for night in inputs.nights}, root)
+    rollouts, judgements, labels = (
+        add_sealed(inputs.nights, kind, root=root) for kind in (ROLLOUTS, JUDGEMENTS, LABELS)
+    )
+    return write_values(inputs, rollouts, root, judgements, labels)
 
 
 def _day(text: str) -> None:
@@ -66,13 +80,21 @@ def _day(text: str) -> None:
         raise ConfigurationError(f"as_of '{text}' is not a day; write YYYY-MM-DD") from error
 
 
-def write_values(inputs: Inputs, hashes: Mapping[str, str], root: Path) -> Build:
+def write_values(
+    inputs: Inputs,
+    hashes: Mapping[str, str],
+    root: Path,
+    judgements: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Build:
     """Write the file from values that were checked."""
     import yaml
 
     nights = list(inputs.nights)
     rollouts = [f"data/rollouts/{night}" for night in nights]
     scores = [f"data/scores/{night}.parquet" for night in nights]
+    judged = [f"data/judgements/{night}/judgements.jsonl" for night in nights]
+    labelled = [f"data/labels/{night}/labels.jsonl" for night in nights]
     build = Build(
         nights,
         dict(hashes),
@@ -83,6 +105,9 @@ def write_values(inputs: Inputs, hashes: Mapping[str, str], root: Path) -> Build
         seed=inputs.seed,
         baseline=inputs.baseline,
         on_policy_only=inputs.on_policy_only,
+        judgements=dict(judgements or {}),
+        labels=dict(labels or {}),
+        evidence={"judgements": judged, "labels": labelled},
     )
     text = yaml.dump(msgspec.to_builtins(build), Dumper=_plain_dumper(), sort_keys=False)
     (root / BUILD).parent.mkdir(parents=True, exist_ok=True)
@@ -101,17 +126,31 @@ def _plain_dumper() -> Any:
     return Plain
 
 
+def keys_of(root: Path) -> frozenset[str]:
+    """The keys that stand in the file. Raises ConfigurationError for one that cannot be read."""
+    return frozenset(_values(root / BUILD))
+
+
 def read_build(root: Path = Path()) -> Build:
     """The inputs that stand now. Raises ConfigurationError where there are none."""
-    import yaml
-
     path = root / BUILD
     try:
+        return msgspec.convert(_values(path), Build)
+    except msgspec.ValidationError as error:
+        raise _unreadable(path, error) from error
+
+
+def _values(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(values, Build)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is absent: nothing was built here yet; run `ratchet night`") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ConfigurationError(
-            f"{path}: {' '.join(str(error).split())}; run `ratchet build` to write it anew"
-        ) from error
+    except yaml.YAMLError as error:
+        raise _unreadable(path, error) from error
+    return values if isinstance(values, dict) else {}
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{path}: {' '.join(str(error).split())}; run `ratchet build NIGHTS` to write it anew")

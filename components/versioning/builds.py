@@ -54,7 +54,7 @@ def build(
     with only_build(root):
         keep(root)
         try:
-            fixed = write_build(inputs, root=root) if inputs else read_build(root)
+            fixed = write_build(inputs, root=root) if inputs else _standing(root)
             if not fixed.nights:
                 raise DataError("data/build.yaml lists no night: there is nothing to build; run `ratchet night`")
             prune(root, fixed.nights)
@@ -65,6 +65,13 @@ def build(
             raise failed(root, InfrastructureError("the data build was interrupted; run it again")) from None
         forget(root)
     return _report(root, fixed, stages, time.perf_counter() - begin)
+
+
+def _standing(root: Path) -> Build:
+    """The inputs that stand; those of an older Ratchet are completed by what is sealed beside the nights."""
+    fixed = read_build(root)
+    whole = set(fixed.nights) == set(fixed.judgements) == set(fixed.labels)
+    return fixed if whole and fixed.evidence else write_build(fixed.asked(), root=root)
 
 
 def _repro(root: Path, force: bool, on_stage: Callable[[str], None] | None) -> list[StageRun]:

@@ -19,7 +19,7 @@ from .commits import DECISIONS, TAG, list_nights
 from .git import commit_of, git, git_bytes
 from .hashes import md5_of, outputs_of, pointed, read_lock
 from .remote import configured, override
-from .sealed import ROLLOUTS
+from .sealed import SEALED
 
 NIGHTS = Path("data/nights")
 WANTED = (
@@ -29,10 +29,10 @@ WANTED = (
     "dvc.lock",
     "params.yaml",
     str(BUILD),
-    f"{ROLLOUTS}/",
+    *(f"{kind}/" for kind in SEALED),
     f"{DECISIONS}/",
 )
-IN_PLACE = ("dvc.lock", str(BUILD), f"{ROLLOUTS}/", f"{DECISIONS}/")
+IN_PLACE = ("dvc.lock", str(BUILD), *(f"{kind}/" for kind in SEALED), f"{DECISIONS}/")
 """Of these, what goes into place: the rest stands in the clone already."""
 
 
@@ -87,7 +87,8 @@ def _lay_out(commit: str, staging: Path, root: Path) -> list[str]:
 
 def expected(project: Path) -> dict[str, str]:
     """Every data path that a lock and pointers name, with DVC's hash."""
-    nights = (pointed(pointer) for pointer in sorted((project / ROLLOUTS).glob("*.dvc")))
+    pointers = sorted(pointer for kind in SEALED for pointer in (project / kind).glob("*.dvc"))
+    nights = (pointed(pointer) for pointer in pointers)
     sealed = {path.relative_to(project).as_posix(): hash_ for path, hash_ in nights}
     return sealed | outputs_of(read_lock(project / "dvc.lock"))
 

@@ -15,7 +15,7 @@ from components.trajectories.files import write_atomically
 
 from .build_file import BUILD, NAME, read_build
 from .git import commit_of, git
-from .sealed import pointer_of
+from .sealed import SEALED, pointer_of
 
 TAG = "night/"
 DECISIONS = Path("data/decisions")
@@ -48,9 +48,9 @@ def commit_night(night: str, decision: dict[str, Any], message: str, *, root: Pa
 def _files(night: str, root: Path) -> dict[Path, bytes]:
     """What a night's commit holds, its decision apart. Raises DataError where a file is missing."""
     nights = read_build(root).nights
-    wanted = [pointer_of(each) for each in nights]
-    if night not in nights and (root / pointer_of(night)).is_file():
-        wanted.append(pointer_of(night))
+    wanted = [pointer_of(each, kind) for each in nights for kind in SEALED]
+    if night not in nights:
+        wanted += [each for kind in SEALED if (root / (each := pointer_of(night, kind))).is_file()]
     wanted += [Path("dvc.yaml"), Path("dvc.lock"), Path("params.yaml"), BUILD]
     for each in wanted:
         if not (root / each).is_file():

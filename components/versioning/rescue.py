@@ -14,6 +14,7 @@ from . import dvc
 from .build_file import BUILD, read_build
 from .hashes import md5_of, outputs_of, read_lock
 from .place import local
+from .sealed import ensure_build_file
 
 LOCK = Path("dvc.lock")
 REPORTS = ("data/quality_report.json", "data/quarantine.parquet", "data/gate.json")
@@ -44,6 +45,7 @@ def restore(root: Path) -> None:
     if (before / LOCK.name).is_file() and (before / BUILD.name).is_file():
         shutil.copy(before / LOCK.name, root / LOCK)
         shutil.copy(before / BUILD.name, root / BUILD)
+        ensure_build_file(root)
         prune(root, read_build(root).nights)
         outputs = outputs_of(read_lock(root / LOCK))
         changed = [path for path, hash_ in outputs.items() if md5_of(root / path) != hash_]

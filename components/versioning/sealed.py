@@ -1,62 +1,102 @@
-"""Sealed nights: each folder in `data/rollouts` has its own pointer beside it, and never changes again."""
+"""Sealed nights: each folder in `data/rollouts` has its own pointer beside it, and never changes again.
 
+So have `data/judgements` and `data/labels`: what models said of the night's episodes, and what people said during the night.
+A night without any has an empty file there, so that every build reads the same for every night.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError, DataError, InfrastructureError
+from components.trajectories.files import write_atomically
 from components.trajectories.shards import read_manifest
 
 from . import dvc
-from .build_file import BUILD, Inputs, write_values
+from .build_file import BUILD, BUILD_KEYS, Inputs, keys_of, read_build, write_values
 from .hashes import md5_of, pointed
 
 ROLLOUTS = Path("data/rollouts")
+JUDGEMENTS = Path("data/judgements")
+LABELS = Path("data/labels")
+BESIDE = {JUDGEMENTS: "judgements.jsonl", LABELS: "labels.jsonl"}
+"""What is sealed beside the rollouts of a night, and the one file that its folder holds."""
+SEALED = (ROLLOUTS, *BESIDE)
 
 
-def pointer_of(night: str) -> Path:
-    """The night's pointer, relative to the project."""
-    return ROLLOUTS / f"{night}.dvc"
+def pointer_of(night: str, kind: Path = ROLLOUTS) -> Path:
+    """A night's pointer, relative to the project."""
+    return kind / f"{night}.dvc"
+
+
+def seal_beside(kind: Path, night: str, content: bytes, *, root: Path = Path()) -> Path:
+    """Write a night's judgements or labels, once and whole; the file. Raises ConfigurationError where they are sealed already."""
+    folder = root / kind / night
+    if folder.exists() or (root / pointer_of(night, kind)).is_file():
+        raise ConfigurationError(f"{kind / night} is sealed already; a night is sealed once")
+    spool = folder.with_name(f".{night}.{os.getpid()}.tmp")
+    shutil.rmtree(spool, ignore_errors=True)
+    spool.mkdir(parents=True)
+    write_atomically(spool / BESIDE[kind], content)
+    spool.rename(folder)
+    return folder / BESIDE[kind]
 
 
 def add_night(night: str, *, root: Path = Path()) -> str:
-    """Give a sealed night to DVC; the hash of its folder. Doing it again checks that the folder is still the same.
+    """Give the rollouts of a sealed night to DVC; the hash of their folder. Doing it again checks that it is still the same.
 
     Raises DataError for a night that is absent, unfinished or changed since it was given.
     """
-    folder, pointer = root / ROLLOUTS / night, root / pointer_of(night)
-    if pointer.is_file():
-        return check_night(night, root=root)
-    if not read_manifest(folder):
-        raise DataError(f"{folder} holds no sealed night; collect it first")
-    ensure_build_file(root)
-    dvc.run(["add", "--quiet", str(ROLLOUTS / night)], root)
-    return check_night(night, root=root)
+    return add_sealed([night], ROLLOUTS, root=root)[night]
 
 
-def check_night(night: str, *, root: Path = Path()) -> str:
+def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dict[str, str]:
+    """The same for one kind of folder of several nights, by night. Of judgements and labels an empty file is sealed if need be."""
+    new = [night for night in nights if not (root / pointer_of(night, kind)).is_file()]
+    for night in new:
+        folder = root / kind / night
+        if kind in BESIDE and not folder.exists():
+            seal_beside(kind, night, b"", root=root)
+        if not (folder / BESIDE[kind]).is_file() if kind in BESIDE else not read_manifest(folder):
+            raise DataError(f"{folder} holds no sealed night; collect it first")
+    if new:
+        ensure_build_file(root)
+        dvc.run(["add", "--quiet", *(str(kind / night) for night in new)], root)
+    return {night: check_night(night, kind, root=root) for night in nights}
+
+
+def check_night(night: str, kind: Path = ROLLOUTS, *, root: Path = Path()) -> str:
     """The hash in the night's pointer, after the folder was compared with it. Raises DataError."""
-    pointer = root / pointer_of(night)
+    pointer = root / pointer_of(night, kind)
     folder, expected = pointed(pointer)
     found = md5_of(folder)
     if found is None:
         ensure_build_file(root)
         try:
-            dvc.run(["checkout", "--quiet", str(pointer_of(night))], root)
+            dvc.run(["checkout", "--quiet", str(pointer_of(night, kind))], root)
         except InfrastructureError as error:
             raise DataError(
-                f"{folder} is absent, and so is it in DVC's cache; `dvc pull {pointer_of(night)}`"
+                f"{folder} is absent, and so is it in DVC's cache; `dvc pull {pointer_of(night, kind)}`"
             ) from error
         found = md5_of(folder)
     if found != expected:
         raise DataError(
             f"{folder} differs from its pointer {pointer}: a sealed night never changes; "
-            f"remove the folder and run `dvc checkout {pointer_of(night)}`"
+            f"remove the folder and run `dvc checkout {pointer_of(night, kind)}`"
         )
     return expected
 
 
 def ensure_build_file(root: Path) -> None:
-    """DVC reads `dvc.yaml` whatever it is asked, and that needs `data/build.yaml`: write one without nights where none is."""
+    """DVC reads `dvc.yaml` whatever it is asked, and that needs every key of `data/build.yaml`.
+
+    Where there is none one without nights is written; one of an older Ratchet gets the keys that it lacks.
+    """
     if not (root / "dvc.yaml").is_file():
         raise ConfigurationError(f"{root.absolute()} has no dvc.yaml: run the command in the root of the repository")
     if not (root / BUILD).is_file():
         write_values(Inputs((), as_of="1970-01-01", scale="none", seed=0), {}, root)
+    elif not keys_of(root) >= BUILD_KEYS:
+        old = read_build(root)
+        write_values(old.asked(), old.inputs, root, old.judgements, old.labels)

@@ -12,11 +12,12 @@ from components.protocol import DataError
 from components.rollouts.plan import plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
 from components.trajectories.shards import write_shard
-from flows import build, collect, evaluate, nightly, train
+from flows import build, collect, evaluate, judge, nightly, train
 from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import ROLLOUTS, Tonight
 from tasks import evaluate as comparing
+from tasks.judge import JudgeReport
 from tasks.registry import Model
 
 load = cache(tasksets.load)
@@ -103,6 +104,22 @@ class World:
         if f"add {night}" not in self.effects:
             self.happens(f"add {night}")
 
+    def judge_and_seal(self, night, rollouts, judging, seed):
+        assert (rollouts / "manifest.jsonl").is_file() and judging is None
+        if f"judge {night}" not in self.effects:
+            self.happens(f"judge {night}")
+        return JudgeReport(episodes=4)
+
+    def seal_labels(self, night):
+        if f"labels {night}" not in self.effects:
+            self.happens(f"labels {night}")
+        return {"labels": 0}
+
+    def log_traces(self, night, run, rollouts, scores, judgements, *, seed):
+        if f"traces {night}" not in self.effects:
+            self.happens(f"traces {night}")
+        return {"chosen": len(scores)}
+
     def run_build(self, nights, *, scale, seed, as_of, baseline):
         self.happens(f"build {' '.join(nights)}")
         build.EXPORT.mkdir(parents=True, exist_ok=True)
@@ -154,6 +171,10 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(nightly, "promote", made.promote)
     monkeypatch.setattr(collect, "play_and_seal", made.play_and_seal)
     monkeypatch.setattr(collect, "add_night", made.add_night)
+    for name in ("judge_and_seal", "seal_labels", "log_traces"):
+        monkeypatch.setattr(judge, name, getattr(made, name))
+    monkeypatch.setattr(judge, "score_path", lambda *args: iter(()))
+    monkeypatch.setattr(judge, "read_said", lambda *args: iter(()))
     monkeypatch.setattr(build, "run_build", made.run_build)
     monkeypatch.setattr(build, "publish_night", made.publish)
     for name in ("trained", "register"):
@@ -209,7 +230,10 @@ def test_the_first_night_makes_its_champion_from_demonstrations_and_promotes_wha
         "promote 1",
         f"seal {night.id}",
         f"add {night.id}",
+        f"judge {night.id}",
+        f"labels {night.id}",
         f"build demonstrations-s1 {night.id}",
+        f"traces {night.id}",
         "train challenger",
         "train control",
         "register challenger",
@@ -292,7 +316,7 @@ def test_a_night_that_promoted_goes_on_with_the_champion_that_it_began_with(worl
     first = world.champion
     world.effects.clear()
     world.jobs.clear()
-    world.better, world.die_at = True, 11
+    world.better, world.die_at = True, 14
     with pytest.raises(Killed, match="publish"):
         run(seed=None)
     assert world.champion != first

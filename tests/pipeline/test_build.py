@@ -9,17 +9,58 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from episodes import make_episode, night_of, write_night
 
-from components.protocol import DataError, RatchetError
-from components.versioning import BuildReport, Inputs, add_night, build, checkout_night, commit_night, dvc, push
+from components.protocol import DataError, RatchetError, load_domain
+from components.rewards.calibration import Calibration
+from components.rewards.judgement import Judgement, judgement_key
+from components.trajectories.record import Trajectory
+from components.versioning import (
+    JUDGEMENTS,
+    BuildReport,
+    Inputs,
+    add_night,
+    build,
+    checkout_night,
+    commit_night,
+    dvc,
+    push,
+    seal_beside,
+)
 from components.versioning.hashes import md5_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
 
 FILES = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
 SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
+LIKED_AND_NOT = [
+    make_episode("repair/train-0950", attempt, success=True, edit=f"return {attempt}") for attempt in range(2)
+]
+"""Two successes at one task that differ in nothing but what a judge says of them."""
+
+
+def judged(episode: Trajectory, value: float) -> list[Judgement]:
+    """What a judge says of every step."""
+    lines = dict.fromkeys(load_domain("coding").model_rubric, value)
+    return [
+        Judgement(
+            key=judgement_key(episode.content_hash, turn.index, 0, "coding@1", "judge@1", "prompt@1"),
+            layer="judge",
+            episode_id=episode.episode_id,
+            content_hash=episode.content_hash,
+            domain="coding",
+            turn=turn.index,
+            step=0,
+            rubric="coding@1",
+            judge="judge@1",
+            prompt="prompt@1",
+            scores=dict(lines),
+            overall=value,
+        )
+        for turn in episode.turns
+    ]
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -58,7 +99,13 @@ def contents(root: Path) -> dict[str, str | None]:
         "data/episodes.parquet",
         "data/ranked.parquet",
     )
-    more = ("data/quarantine.parquet", "data/pairs.parquet", "data/gate.json", "data/quality_report.json")
+    more = (
+        "data/quarantine.parquet",
+        "data/pairs.parquet",
+        "data/gate.json",
+        "data/quality_report.json",
+        "data/calibration.json",
+    )
     return {name: md5_of(root / name) for name in (*names, *more)}
 
 
@@ -91,7 +138,11 @@ def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
     ]
     odd = make_episode("repair/train-0900", success=None)
     write_night(root / "data/rollouts" / SHOWN, shown)
-    write_night(root / "data/rollouts" / FIRST, [*night_of(40, 4), odd], shard=50)
+    write_night(root / "data/rollouts" / FIRST, [*night_of(40, 4), odd, *LIKED_AND_NOT], shard=50)
+    said = [
+        judgement for each, value in zip(LIKED_AND_NOT, (0.9, 0.1), strict=True) for judgement in judged(each, value)
+    ]
+    seal_beside(JUDGEMENTS, FIRST, msgspec.json.Encoder().encode_lines(said), root=root)
     write_night(root / "data/rollouts" / SECOND, night_of(20, 4, version="weights-2", day="2026-11-21"))
     return root
 
@@ -111,6 +162,7 @@ def first_contents(project: Path, first: BuildReport) -> dict[str, str | None]:
 
 def test_a_night_becomes_datasets(project: Path, first: BuildReport) -> None:
     assert [stage.name for stage in first.stages] == [
+        "calibrate",
         f"score@{SHOWN}",
         f"score@{FIRST}",
         "validate",
@@ -119,12 +171,40 @@ def test_a_night_becomes_datasets(project: Path, first: BuildReport) -> None:
         "export",
         "gate",
     ]
-    assert first.metrics["episodes"] == 181
+    assert first.metrics["episodes"] == 183
     rows = [json.loads(line) for line in (project / "data/datasets/sft/train.jsonl").read_text().splitlines()]
     assert len(rows) == first.metrics["sft_train_rows"] > 0
     assert {row["source"] for row in rows} == {"demonstration", "on_policy"}
     assert first.metrics["dpo_train_rows"] > 0
     assert not git(project, "status", "--porcelain")
+
+
+def test_what_a_judge_said_reaches_the_rank(project: Path, first: BuildReport) -> None:
+    import pyarrow.parquet as pq
+
+    rows = {row["episode_id"]: row for row in pq.read_table(project / "data/ranked.parquet").to_pylist()}
+    liked, not_liked = (rows[each.episode_id] for each in LIKED_AND_NOT)
+    assert liked["process"] > not_liked["process"] and liked["gdi_process"] > not_liked["gdi_process"]
+    assert liked["gdi"] > not_liked["gdi"]
+
+
+def test_nights_without_judgements_or_labels_have_empty_sealed_files(project: Path, first: BuildReport) -> None:
+    assert (project / "data/judgements" / SHOWN / "judgements.jsonl").read_bytes() == b""
+    for night in (SHOWN, FIRST):
+        assert (project / "data/labels" / night / "labels.jsonl").read_bytes() == b""
+    assert Calibration.load(project / "data/calibration.json").version == "none"
+
+
+def test_judgements_that_were_changed_after_sealing_are_refused(
+    project: Path, first_contents: dict[str, str | None]
+) -> None:
+    file = project / "data/judgements" / FIRST / "judgements.jsonl"
+    sealed = file.read_bytes()
+    file.write_bytes(sealed.replace(b"0.9", b"1.0"))
+    with pytest.raises(DataError, match=r"data/judgements/.* differs from its pointer"):
+        build(inputs(SHOWN, FIRST), root=project)
+    file.write_bytes(sealed)
+    assert contents(project) == first_contents
 
 
 def test_an_odd_row_is_set_aside_and_named(project: Path, first: BuildReport) -> None:
@@ -227,6 +307,8 @@ def test_in_a_fresh_clone_a_night_comes_back_hash_for_hash(
     assert back.place == clone
     assert {path: md5_of(clone / path) for path in first.outputs} == first.outputs
     assert md5_of(clone / "data/rollouts" / FIRST) == md5_of(project / "data/rollouts" / FIRST)
+    for kind in ("judgements", "labels"):
+        assert md5_of(clone / "data" / kind / FIRST) == md5_of(project / "data" / kind / FIRST) is not None
     assert contents(clone) == first_contents
     assert git(clone, "status", "--porcelain") == " M params.yaml\n"
     git(clone, "checkout", "-q", "params.yaml")

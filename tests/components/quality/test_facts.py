@@ -136,3 +136,19 @@ def test_a_damaged_scores_file_is_one_clear_line(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match=r"s.parquet is not a Parquet table"):
         read_scores(path)
+
+
+def test_a_success_in_which_a_hack_was_found_is_none() -> None:
+    won = make_episode()
+    caught, clean, unchecked = (
+        row(won, Scores({won.episode_id: {"total": 0.0, "layer.guards": guards}}, {won.episode_id}, set()))
+        for guards in (0.0, 1.0, None)
+    )
+    assert [(each["success"], each["caught"]) for each in (caught, clean, unchecked)] == [
+        (False, True), (True, False), (True, False)
+    ]  # fmt: skip
+
+
+def test_what_the_guards_said_is_read_from_the_table(tmp_path: Path) -> None:
+    path = write_scores(tmp_path / "n1.parquet", ("ep-1", -1, "layer.guards", 0.0), ("ep-1", -1, "total", 0.0))
+    assert read_scores(path).totals["ep-1"] == {"layer.guards": 0.0, "total": 0.0}

@@ -18,7 +18,7 @@ SOUND: dict[str, Any] = {
     "calls_answered": True, "longest_observation": 100, "success": True, "outcome_known": True, "truncated": False,
     "outcome_consistent": True, "infrastructure_failure": False, "played": True, "total": 0.9, "outcome": 1.0,
     "process": 0.8, "efficiency": None, "scored": True, "scores_in_range": True, "failure_unscored": True,
-    "group_size": 4, "source": "on_policy", "secrets_remaining": 0,
+    "group_size": 4, "source": "on_policy", "secrets_remaining": 0, "caught": False,
 }  # fmt: skip
 
 
@@ -63,6 +63,7 @@ def test_sound_rows_pass_every_expectation() -> None:
         ({"steps": 201}, "steps_in_range", "warning"),
         ({"longest_observation": 300_000}, "observation_length", "warning"),
         ({"secrets_remaining": 2}, "no_secret_remains", "warning"),
+        ({"caught": True}, "no_hack_found", "info"),
         ({"group_size": 1}, "group_size", "info"),
     ],
 )

@@ -69,3 +69,9 @@ def test_tasks_of_middling_pass_rate_weigh_most() -> None:
 
 def test_a_demonstration_weighs_one() -> None:
     assert weight(candidate("a", pass_rate=1.0, source="demonstration"), RankParams()) == 1.0
+
+
+def test_a_success_by_a_hack_is_refused_with_its_reason() -> None:
+    caught = candidate("a", 0.9, caught=True)
+    (choice,) = select([caught], RankParams())
+    assert not choice.accepted and choice.reason.startswith("a hack was found in it")

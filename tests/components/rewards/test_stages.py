@@ -1,12 +1,14 @@
-"""The stages: from a sealed night to the table of scores, and on to the table of pairs."""
+"""The stage: from a sealed night to the table of scores."""
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.rewards import pairs, score
+from components.protocol import load_domain
+from components.rewards import score
 from components.rewards.config import RewardConfig
+from components.rewards.engine import RULES
+from components.rewards.judgement import Judgement, judgement_key
 from components.rewards.table import read_totals
 from components.trajectories.shards import write_shard
 
@@ -38,24 +40,6 @@ def scored(night, tmp_path):
     return out
 
 
-@pytest.fixture
-def ranked(night, tmp_path):
-    def write(*accepted):
-        path = tmp_path / "ranked.parquet"
-        ids = [each.episode_id for each in night[1]]
-        pq.write_table(
-            pa.table({"episode_id": ids, "accepted": [each in accepted for each in ids], "gdi": [0.5] * 6}), path
-        )
-        return path
-
-    return write
-
-
-def build_pairs(night, scored, ranked, out, *more):
-    flags = ["--rollouts", str(night[0]), "--scores", str(scored), "--ranked", str(ranked), "--out", str(out), *more]
-    return pairs.main(flags), pq.read_table(out).to_pylist() if out.exists() else None
-
-
 class TestScore:
     def test_the_table_has_the_agreed_columns_and_keys(self, night, scored):
         table = pq.read_table(scored)
@@ -67,16 +51,18 @@ class TestScore:
         keys = [(row["episode_id"], row["turn"], row["step"], row["scorer"], row["version"]) for row in rows]
         assert keys == sorted(set(keys))
         solver = [row for row in rows if row["episode_id"] == night[1][0].episode_id]
-        assert {row["scorer"] for row in solver if row["turn"] == -1} == {"outcome", "process", "efficiency", "total"}
+        assert {row["scorer"] for row in solver if row["turn"] == -1} == {
+            "outcome", "process", "efficiency", "total", "layer.rules", "layer.guards",
+        }  # fmt: skip
         assert {row["scorer"] for row in solver if (row["turn"], row["step"]) == (1, 0)} == {
-            "non_redundancy", "non_regression", "information_use", "validity", "process",
+            *RULES, "process",
         }  # fmt: skip
 
     def test_totals_come_back_with_their_version(self, night, scored):
         totals = read_totals(scored)
         won, lost, slow, crashed, *_ = (totals[each.episode_id][0] for each in night[1])
         assert won == 1 and lost < slow < 1 and crashed is None
-        assert {version for _, version in totals.values()} == {RewardConfig().version(score.load_domain("coding"))}
+        assert {version for _, version in totals.values()} == {RewardConfig().version(load_domain("coding"))}
 
     def test_the_efficiency_is_by_the_median_of_the_nights_successes(self, night, scored):
         efficiency = {
@@ -134,90 +120,64 @@ class TestScore:
         assert "occurs twice" in capsys.readouterr().err
 
 
-class TestPairs:
-    def test_the_table_of_pairs(self, night, scored, ranked, tmp_path):
-        won, lost, slow = (each.episode_id for each in night[1][:3])
-        code, rows = build_pairs(night, scored, ranked(won, slow), tmp_path / "pairs.parquet")
-        assert code == 0
-        table = pq.read_table(tmp_path / "pairs.parquet")
-        assert table.schema.names == ["task_id", "level", "turn", "chosen_episode_id", "rejected_episode_id", "margin"]
-        step = [row for row in rows if row["level"] == "step"]
-        assert [(row["turn"], row["chosen_episode_id"], row["rejected_episode_id"]) for row in step] == [(1, won, lost)]
-        assert {row["task_id"] for row in rows} == {"price-1"}
-        assert {row["level"] for row in rows} == {"step", "trajectory"}
-
-    def test_only_accepted_episodes_are_chosen(self, night, scored, ranked, tmp_path):
-        slow = night[1][2].episode_id
-        _, rows = build_pairs(night, scored, ranked(slow), tmp_path / "pairs.parquet")
-        assert rows and {row["chosen_episode_id"] for row in rows} == {slow}
-
-    def test_a_known_failure_is_never_chosen(self, night, scored, ranked, tmp_path):
-        _, rows = build_pairs(night, scored, ranked(night[1][1].episode_id), tmp_path / "pairs.parquet")
-        assert rows == []
-
-    def test_infrastructure_failures_and_other_roles_are_in_no_pair(self, night, scored, ranked, tmp_path):
-        _, rows = build_pairs(
-            night, scored, ranked(*[each.episode_id for each in night[1]]), tmp_path / "pairs.parquet"
+class TestJudgements:
+    @pytest.fixture
+    def judged(self, night, tmp_path):
+        """What a judge says of the first step of the first episode: nothing good."""
+        episode = night[1][0]
+        lines = dict.fromkeys(load_domain("coding").model_rubric, 0.0)
+        judgement = Judgement(
+            key=judgement_key(episode.content_hash, 0, 0, "coding@1", "judge@1", "prompt@1"),
+            layer="judge",
+            episode_id=episode.episode_id,
+            content_hash=episode.content_hash,
+            domain="coding",
+            turn=0,
+            step=0,
+            rubric="coding@1",
+            judge="judge@1",
+            prompt="prompt@1",
+            scores=lines,
+            overall=0.0,
         )
-        named = {row[side] for row in rows for side in ("chosen_episode_id", "rejected_episode_id")}
-        assert named <= {each.episode_id for each in night[1][:3]}
+        path = tmp_path / "judgements.jsonl"
+        path.write_bytes(msgspec.json.encode(judgement) + b"\n")
+        return path
 
-    def test_the_same_inputs_give_the_same_bytes(self, night, scored, ranked, tmp_path):
-        path = ranked(*[each.episode_id for each in night[1]])
-        for name in ("one.parquet", "two.parquet"):
-            build_pairs(night, scored, path, tmp_path / name)
-        assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+    def score(self, night, out, *flags):
+        return score.main(["--rollouts", str(night[0]), "--domain-from-task", "--out", str(out), *map(str, flags)])
 
-    def test_several_nights_are_joined(self, night, scored, ranked, tmp_path, play):
-        other = tmp_path / "rollouts" / "night-2"
-        other.mkdir()
-        late = play.trajectory(play.bash("ls"), play.submit(), success=False, attempt=9)
-        write_shard(other, 0, [late])
-        scores = tmp_path / "scores" / "night-2.parquet"
-        score.main(["--rollouts", str(other), "--domain-from-task", "--out", str(scores)])
-        won = night[1][0].episode_id
-        flags = ["--rollouts", str(other), "--scores", str(scores)]
-        _, rows = build_pairs(night, scored, ranked(won), tmp_path / "pairs.parquet", *flags)
-        assert (0, won, late.episode_id) in {
-            (r["turn"], r["chosen_episode_id"], r["rejected_episode_id"]) for r in rows
-        }
+    def test_sealed_judgements_enter_the_table(self, night, scored, judged, tmp_path):
+        out = tmp_path / "judged.parquet"
+        assert self.score(night, out, "--judgements", judged) == 0
+        first, rows = night[1][0].episode_id, pq.read_table(out).to_pylist()
+        found = {row["scorer"]: row["score"] for row in rows if row["episode_id"] == first and row["turn"] == 0}
+        assert found["judge"] == 0 and found["judge.goal_progress"] == 0 and found["process"] < 1
+        assert read_totals(out)[first][0] < read_totals(scored)[first][0]
+        others = {each.episode_id for each in night[1][1:]}
+        assert all(read_totals(out)[each] == read_totals(scored)[each] for each in others)
 
-    def test_a_night_without_scores_is_refused(self, night, scored, ranked, tmp_path, capsys, play):
-        write_shard(night[0], 2, [play.solver(attempt=7)])
-        code, rows = build_pairs(night, scored, ranked(), tmp_path / "pairs.parquet")
-        assert (code, rows) == (3, None)
-        assert "has no scores; score this night first" in capsys.readouterr().err
+    def test_an_empty_file_of_judgements_changes_no_byte(self, night, scored, tmp_path):
+        empty, out = tmp_path / "empty.jsonl", tmp_path / "again.parquet"
+        empty.touch()
+        assert self.score(night, out, "--judgements", empty) == 0
+        assert out.read_bytes() == scored.read_bytes()
 
-    def test_totals_of_two_versions_are_not_compared(self, night, scored, ranked, tmp_path, capsys, play):
-        other = tmp_path / "rollouts" / "night-2"
-        other.mkdir()
-        write_shard(other, 0, [play.solver(attempt=9)])
-        params = tmp_path / "params.yaml"
-        params.write_text("score: {weights: {process: 2}}")
-        scores = tmp_path / "scores" / "night-2.parquet"
-        flags = ["--rollouts", str(other), "--domain-from-task", "--out", str(scores), "--params", str(params)]
-        assert score.main(flags) == 0
-        flags = ["--rollouts", str(other), "--scores", str(scores)]
-        code, _ = build_pairs(night, scored, ranked(), tmp_path / "pairs.parquet", *flags)
-        assert code == 3 and "score it anew" in capsys.readouterr().err
-
-    def test_an_unreadable_ranked_table_ends_in_one_line(self, night, scored, tmp_path, capsys):
-        wrong = tmp_path / "ranked.parquet"
-        pq.write_table(pa.table({"episode_id": ["a"]}), wrong)
-        code, _ = build_pairs(night, scored, wrong, tmp_path / "pairs.parquet")
+    @pytest.mark.parametrize(
+        ("flag", "content", "message"),
+        [
+            ("--judgements", b'{"key": "jd-1"', "line 1: the last line is cut short"),
+            ("--judgements", b'{"key": "jd-1"}\n', "line 1: not a judgement"),
+            ("--judgements", b"\xff\xfe\n", "line 1"),
+            ("--judgements", None, "cannot be read"),
+            ("--calibration", b"[]", "is no calibration"),
+            ("--calibration", None, "cannot be read"),
+        ],
+    )
+    def test_bad_files_end_in_one_line_and_nothing_is_written(self, night, tmp_path, capsys, flag, content, message):
+        path, out = tmp_path / "bad", tmp_path / "never.parquet"
+        if content is not None:
+            path.write_bytes(content)
+        assert self.score(night, out, flag, path) == 3
         error = capsys.readouterr().err
-        assert code == 3 and "ranked.parquet" in error and error.count("\n") == 1
-        code, _ = build_pairs(night, scored, tmp_path / "absent.parquet", tmp_path / "pairs.parquet")
-        assert code == 3
-
-    def test_an_unknown_level_is_refused(self, night, scored, ranked, tmp_path, capsys):
-        params = tmp_path / "params.yaml"
-        params.write_text("pairs: {levels: [steps]}")
-        code, _ = build_pairs(night, scored, ranked(), tmp_path / "pairs.parquet", "--params", str(params))
-        assert code == 2 and "levels" in capsys.readouterr().err
-
-
-def test_a_pair_is_the_same_whatever_the_seconds_it_took(play):
-    one = play.solver()
-    slow = msgspec.structs.replace(one, turns=tuple(msgspec.structs.replace(turn, seconds=9.0) for turn in one.turns))
-    assert pairs.played(one, 1.0, True) == pairs.played(slow, 1.0, True)
+        assert message in error and error.count("\n") == 1 and not out.exists()

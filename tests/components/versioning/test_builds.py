@@ -3,14 +3,17 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from components.protocol import ConfigurationError, DataError
-from components.versioning import Inputs, build, read_build, write_build
-from components.versioning.build_file import write_values
+from components.rewards import judgement, label
+from components.versioning import BESIDE, JUDGEMENTS, LABELS, Inputs, build, read_build, seal_beside, write_build
+from components.versioning.build_file import BUILD_KEYS, keys_of, write_values
 from components.versioning.builds import StageRun, Watch
 from components.versioning.dvc import explain
 from components.versioning.place import only_build
 from components.versioning.rescue import keep, prune, without_stages
+from components.versioning.sealed import ensure_build_file
 
 LOCK = """schema: '2.0'
 stages:
@@ -132,3 +135,41 @@ def test_a_build_of_nothing_says_what_to_do(project: Path) -> None:
 def test_two_builds_at_once_are_refused(project: Path) -> None:
     with only_build(project), pytest.raises(ConfigurationError, match="another data build runs"):
         build(root=project)
+
+
+def test_the_build_reads_judgements_and_labels_of_every_night(project: Path) -> None:
+    built = write_values(inputs("n1", "n2"), {"n1": "a.dir", "n2": "b.dir"}, project, {"n1": "c.dir"}, {"n1": "d.dir"})
+    assert built.evidence == {
+        "judgements": ["data/judgements/n1/judgements.jsonl", "data/judgements/n2/judgements.jsonl"],
+        "labels": ["data/labels/n1/labels.jsonl", "data/labels/n2/labels.jsonl"],
+    }
+    assert (built.judgements, built.labels) == ({"n1": "c.dir"}, {"n1": "d.dir"})
+
+
+def test_a_build_file_of_an_older_ratchet_is_read_and_completed(project: Path) -> None:
+    built = write_values(inputs("n1"), {"n1": "a.dir"}, project)
+    values = yaml.safe_load((project / "data/build.yaml").read_text())
+    for name in ("judgements", "labels", "evidence"):
+        del values[name]
+    (project / "data/build.yaml").write_text(yaml.safe_dump(values))
+    assert read_build(project).asked() == built.asked()
+    ensure_build_file(project)
+    assert keys_of(project) == BUILD_KEYS and read_build(project) == built
+
+
+class TestWhatIsSealedBesideANight:
+    def test_is_written_once_and_whole(self, project: Path) -> None:
+        file = seal_beside(JUDGEMENTS, "n1", b'{"key": "jd-1"}\n', root=project)
+        assert file == project / "data/judgements/n1/judgements.jsonl" and file.read_bytes() == b'{"key": "jd-1"}\n'
+        assert [path.name for path in (project / "data/judgements").iterdir()] == ["n1"]
+        with pytest.raises(ConfigurationError, match="data/judgements/n1 is sealed already; a night is sealed once"):
+            seal_beside(JUDGEMENTS, "n1", b"", root=project)
+
+    def test_is_not_written_where_only_its_pointer_stands(self, project: Path) -> None:
+        (project / "data/labels").mkdir(parents=True)
+        (project / "data/labels/n1.dvc").write_text("outs: []\n")
+        with pytest.raises(ConfigurationError, match="sealed already"):
+            seal_beside(LABELS, "n1", b"", root=project)
+
+    def test_bears_the_names_that_its_writers_use(self) -> None:
+        assert (BESIDE[JUDGEMENTS], BESIDE[LABELS]) == (judgement.FILE, label.FILE)

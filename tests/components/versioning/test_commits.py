@@ -8,6 +8,7 @@ import pytest
 from components.protocol import ConfigurationError, DataError
 from components.versioning import Inputs, checkout_night, commit_night, list_nights
 from components.versioning.build_file import write_values
+from components.versioning.sealed import SEALED
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -26,9 +27,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".gitignore").write_text("dvc.lock\n/data/\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
-    (tmp_path / "data/rollouts").mkdir(parents=True)
-    for night in ("n0", "n1", "other"):
-        (tmp_path / f"data/rollouts/{night}.dvc").write_text(f"outs:\n- md5: {night}.dir\n  path: {night}\n")
+    for kind in SEALED:
+        (tmp_path / kind).mkdir(parents=True, exist_ok=True)
+        for night in ("n0", "n1", "other"):
+            (tmp_path / kind / f"{night}.dvc").write_text(f"outs:\n- md5: {night}.dir\n  path: {night}\n")
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
     write_values(Inputs(("n0", "n1"), "2026-11-21", "smoke", 3), {"n0": "a", "n1": "b"}, tmp_path)
     (tmp_path / "code.py").write_text("changed\n")
@@ -62,8 +64,7 @@ def test_the_commit_adds_the_nights_files_to_head_and_nothing_else(project: Path
     assert git(project, "diff", "--name-only", "HEAD", commit).split() == [
         "data/build.yaml",
         "data/decisions/n1.json",
-        "data/rollouts/n0.dvc",
-        "data/rollouts/n1.dvc",
+        *(f"data/{kind}/{night}.dvc" for kind in ("judgements", "labels", "rollouts") for night in ("n0", "n1")),
         "dvc.lock",
         "params.yaml",
     ]

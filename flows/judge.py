@@ -1,0 +1,52 @@
+"""Evidence beyond the rules: what judges say of tonight's episodes and what people have said since the last night, sealed beside
+the rollouts; and the episodes where people look at them, to say what they think for the next night.
+"""
+
+from typing import Any
+
+from components import versioning
+from tasks.judge import JudgeReport, judge_and_seal
+from tasks.traces import log_traces, seal_labels
+
+from .score import read_said, score_path
+from .tonight import ROLLOUTS, Tonight
+
+
+def gather_evidence(tonight: Tonight) -> None:
+    """Judge a sample of tonight's episodes within the budget, and gather new labels. Either may be empty, at no cost then."""
+    judging, night = tonight.scale.judge, tonight.id
+    report = tonight.night.once(
+        "judge", lambda: judge_and_seal(night, ROLLOUTS / night, judging, tonight.seed), JudgeReport
+    )
+    if judging is not None:
+        _log(tonight, report)
+    tonight.night.once("seal labels", lambda: seal_labels(night))
+
+
+def show_episodes(tonight: Tonight) -> None:
+    """A sample of tonight's episodes in MLflow as traces, with their scores and what was said of them."""
+    night = tonight.id
+    judgements = versioning.JUDGEMENTS / night
+
+    def work() -> Any:
+        scores = {each.episode_id: each for each in score_path(ROLLOUTS / night, None, [judgements])}
+        said = list(read_said(judgements))
+        return log_traces(night, tonight.run, ROLLOUTS / night, scores, said, seed=tonight.seed)
+
+    tonight.night.once("traces", work)
+
+
+def _log(tonight: Tonight, report: JudgeReport) -> None:
+    tags = {"ratchet.kind": "judging"} | ({"stopped": report.stopped} if report.stopped else {})
+    with tonight.run.child("judge", tags) as run:
+        run.metrics(
+            {
+                "data/judgements": report.judgements,
+                "data/judgements_failed": report.failed,
+                "data/judged_share": report.judged / max(report.episodes, 1),
+                "data/judge_agreement": report.agreement,
+                "cost/judge_calls": report.calls,
+                "cost/judge_tokens": report.tokens,
+                "cost/judge_money": report.money,
+            }
+        )

@@ -1,0 +1,150 @@
+"""Judging a night and sealing what was said: one task run for a whole sample. What was paid for once is never paid again.
+
+Judgements are evidence and no gate: rules alone score what no judge saw. So a judge that is away after all retries costs the
+rest of the sample and never the night, and the report says so.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from components import versioning
+from components.policies.server import ModelServer
+from components.protocol import InfrastructureError
+from components.rewards.jsonl import read_records
+from components.rewards.judge import Budget, Judge, JudgementCache, Limits, Progress, agreement, judge_all, open_judges
+from components.rewards.judgement import FILE, Cost, Judgement
+from components.trajectories.record import Trajectory
+from components.trajectories.shards import read_folder
+
+from .display import Step, display
+from .home import folder
+from .judging import Judging, sampled
+from .retries import AGAIN
+
+
+class JudgeReport(msgspec.Struct, frozen=True):
+    """What came of it. `calls`, `tokens` and `money` are all that the sealed judgements took, whenever that was; `paid` is
+    how many calls were made just now. `agreement` is Krippendorff's alpha of several judges. `stopped`: why not all was judged.
+    """
+
+    episodes: int = 0
+    sampled: int = 0
+    judged: int = 0
+    judgements: int = 0
+    failed: int = 0
+    calls: int = 0
+    paid: int = 0
+    tokens: int = 0
+    money: float | None = None
+    agreement: float | None = None
+    stopped: str | None = None
+
+
+@task(name="judge and seal", task_run_name="judge {night}", cache_policy=NO_CACHE, **AGAIN)
+def judge_and_seal(night: str, rollouts: Path, judging: Judging | None, seed: int) -> JudgeReport:
+    """Judge a sample of a sealed night and seal it beside the rollouts; without a judge an empty file is sealed.
+
+    A sealed folder is only read again.
+    """
+    file = versioning.JUDGEMENTS / night / FILE
+    paid, stopped = 0, None
+    with display().step(f"judge {night}") as step:
+        chosen = sampled(read_folder(rollouts, verify=False), judging.episodes, seed) if judging else []
+        if judging is not None and not file.parent.exists():
+            paid, stopped = _judge(night, chosen, judging, step)
+        versioning.add_sealed([night], versioning.JUDGEMENTS)
+        said = list(read_records(file, Judgement))
+        report = report_of(said, sum(1 for _ in read_folder(rollouts, verify=False)), len(chosen), paid, stopped)
+        step.update(remark=remark_of(report))
+    return report
+
+
+def _judge(night: str, chosen: Sequence[Trajectory], judging: Judging, step: Step) -> tuple[int, str | None]:
+    """Judge those episodes and write the file; how many calls were made, and why it ended early."""
+    budget, stopped = Budget(judging.budget), None
+    found: dict[str, Judgement] = {}
+    cache = JudgementCache(folder("judgements"))
+    try:
+        with _judges(night, judging, step) as judges:
+            try:
+                made = judge_all(chosen, judges, cache, budget, lambda now: _show(step, now))
+                found |= {each.key: each for each in made}
+            except InfrastructureError as error:
+                stopped = str(error)
+                known = judge_all(chosen, judges, cache, Budget(Limits(calls=0)))
+                found |= {each.key: each for each in known}
+    except InfrastructureError as error:  # the night's own server did not come up
+        stopped = str(error)
+    if budget.exhausted:
+        stopped = "the budget is used up"
+    lines = msgspec.json.Encoder().encode_lines([found[key] for key in sorted(found)])
+    versioning.seal_beside(versioning.JUDGEMENTS, night, lines)
+    return budget.spent.calls, stopped
+
+
+def _show(step: Step, now: Progress) -> None:
+    step.update(remark=f"{now.episodes} episodes, {now.made} judgements made, {now.cached} known")
+
+
+@contextlib.contextmanager
+def _judges(night: str, judging: Judging, step: Step) -> Iterator[list[Judge]]:
+    """The judges, with the server of the one that the night serves itself."""
+    with contextlib.ExitStack() as stack:
+        server = None
+        if (local := judging.local) is not None:
+            server = ModelServer(
+                _place(local.model),
+                engine=local.engine,
+                arguments=local.arguments,
+                log=folder("logs") / f"judge-{night}.log",
+                on_progress=lambda line: step.update(remark=line),
+            )
+            stack.enter_context(server)
+        yield stack.enter_context(open_judges(judging.asking(server)))
+
+
+def _place(model: str) -> str | Path:
+    path = Path(model)
+    return path if path.is_dir() else model
+
+
+def report_of(
+    said: Sequence[Judgement], episodes: int, sampled: int, paid: int = 0, stopped: str | None = None
+) -> JudgeReport:
+    """The figures of a night's judgements."""
+    whole = [each for each in said if each.error is None]
+    money = [each.cost.money for each in said if each.cost.money is not None]
+    return JudgeReport(
+        episodes=episodes,
+        sampled=sampled,
+        judged=len({each.content_hash for each in whole}),
+        judgements=len(whole),
+        failed=len(said) - len(whole),
+        calls=sum(each.cost.calls for each in said),
+        paid=paid,
+        tokens=sum(_tokens(each.cost) for each in said),
+        money=sum(money) if money else None,
+        agreement=agreement(whole).alpha,
+        stopped=stopped,
+    )
+
+
+def _tokens(cost: Cost) -> int:
+    return (cost.prompt_tokens or 0) + (cost.completion_tokens or 0)
+
+
+def remark_of(report: JudgeReport) -> str:
+    """How it went, in a line."""
+    if not report.sampled:
+        return "no judge"
+    parts = [f"{report.judged} of {report.episodes} episodes, {report.judgements} judgements, {report.paid} calls now"]
+    if report.failed:
+        parts.append(f"{report.failed} failed")
+    if report.agreement is not None:
+        parts.append(f"agreement {report.agreement:.2f}")
+    return ", ".join([*parts, *([report.stopped] if report.stopped else [])])

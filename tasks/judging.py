@@ -1,0 +1,79 @@
+"""Judging: who judges a night's episodes, how many of them, and for how much. The section `judge` of a scale."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from components.policies import checkpoints
+from components.policies.server import ModelServer
+from components.protocol.configuration import Configuration
+from components.rewards.episode import is_infrastructure_failure
+from components.rewards.judge import JudgeConfig, ModelConfig
+from components.trajectories.record import Trajectory, digest
+
+
+class LocalJudge(Configuration):
+    """A judge that the night itself serves while it judges, and ends afterwards.
+
+    - `model`: a checkpoint folder, or what the engine can load. `arguments` are passed on to the engine.
+    - `max_tokens`: of a reply. `concurrency`: requests at once.
+    """
+
+    model: str = Field(min_length=1)
+    engine: Literal["transformers", "vllm"] = "transformers"
+    arguments: tuple[str, ...] = ()
+    max_tokens: int = Field(512, gt=0)
+    concurrency: int = Field(4, gt=0)
+
+    def asked_at(self, server: ModelServer) -> ModelConfig:
+        """How that server is asked. In records a checkpoint has the name of its weights, wherever it lies."""
+        folder = server.served.checkpoint
+        return ModelConfig(
+            base_url=server.base_url,
+            model=server.served.name,
+            name=checkpoints.version(folder) if folder else None,
+            structured="json_schema" if self.engine == "vllm" else "none",
+            max_tokens=self.max_tokens,
+            concurrency=self.concurrency,
+        )
+
+
+class Judging(JudgeConfig):
+    """`models` are asked where they stand, `local` is served by the night itself; one of them at least.
+
+    `episodes`: at most so many. The attempts at one task are judged together or not at all: their totals are compared.
+    """
+
+    models: tuple[ModelConfig, ...] = ()
+    local: LocalJudge | None = None
+
+    @model_validator(mode="after")
+    def _somebody_judges(self) -> Self:
+        if not self.models and self.local is None:
+            raise ValueError("nobody judges; give models, or local, or leave the section out")
+        return self
+
+    def asking(self, server: ModelServer | None) -> JudgeConfig:
+        """The judges as they are asked, the one that is served among them."""
+        local = (self.local.asked_at(server),) if self.local and server else ()
+        values = self.model_dump(exclude={"local", "models"})
+        return JudgeConfig(**values, models=(*self.models, *local))
+
+
+def sampled(trajectories: Iterable[Trajectory], episodes: int | None, seed: int) -> list[Trajectory]:
+    """Whole groups of attempts, one at least and at most so many episodes, by a hash of their tasks; what has no step is left out.
+
+    Another seed draws other tasks. The order is that of the groups, so that a budget that ends early leaves few groups in halves.
+    """
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        if not is_infrastructure_failure(trajectory) and any(turn.calls for turn in trajectory.turns):
+            groups[trajectory.group_id].append(trajectory)
+    chosen: list[Trajectory] = []
+    for name in sorted(groups, key=lambda group: digest(seed, group)):
+        if episodes is not None and chosen and len(chosen) + len(groups[name]) > episodes:
+            break
+        chosen += sorted(groups[name], key=lambda each: each.episode_id)
+    return chosen

@@ -1,0 +1,179 @@
+"""A night's evidence: who is judged, what is sealed, what it costs, and that it is paid once. Judges are scripted."""
+
+import contextlib
+
+import msgspec
+import pytest
+from episodes import make_episode, write_night
+
+from components import versioning
+from components.endpoints.errors import ModelUnavailable
+from components.protocol import ConfigurationError
+from components.rewards.config import RewardConfig
+from components.rewards.engine import by_content, score_all
+from components.rewards.jsonl import read_records
+from components.rewards.judge import Judge, JudgeConfig, ScriptedModel
+from components.rewards.judgement import FILE, Judgement
+from flows.tonight import ROLLOUTS
+from tasks import judge as judging_task
+from tasks.judge import judge_and_seal, remark_of
+from tasks.judging import Judging, LocalJudge, sampled
+
+MODEL = {"base_url": "http://127.0.0.1:1/v1", "model": "scripted"}
+
+
+def episodes(tasks=5, attempts=4):
+    return [
+        make_episode(f"repair/train-{task:04d}", attempt, success=attempt % 2 == 0, edit=f"return {task} {attempt}")
+        for task in range(tasks)
+        for attempt in range(attempts)
+    ]
+
+
+class Counting(ScriptedModel):
+    """Counts its calls; from `dies_at` on it is away."""
+
+    calls = 0
+    dies_at = None
+
+    def ask(self, question, meter):
+        reply = super().ask(question, meter)
+        if self.dies_at is not None and self.calls >= self.dies_at:
+            raise ModelUnavailable("the server does not answer")
+        type(self).calls += 1
+        return reply
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A project in which DVC is not called: what it would be given is listed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    given = []
+
+    def add_sealed(nights, kind, **_):
+        for night in nights:
+            if not (kind / night).exists():
+                versioning.seal_beside(kind, night, b"")
+            given.append(str(kind / night))
+
+    monkeypatch.setattr(versioning, "add_sealed", add_sealed)
+    Counting.calls, Counting.dies_at = 0, None
+
+    @contextlib.contextmanager
+    def scripted(config):
+        yield [Judge(Counting(lambda subject, line: 0.25), config, clock=lambda: "")]
+
+    monkeypatch.setattr(judging_task, "open_judges", scripted)
+    write_night(tmp_path / "data/rollouts/n1", episodes())
+    return given
+
+
+def run(night="n1", **settings):
+    judging = Judging.load({"models": [MODEL], **settings})
+    return judge_and_seal.fn(night, ROLLOUTS / "n1", judging, 0)
+
+
+def sealed_of(night="n1"):
+    return list(read_records(versioning.JUDGEMENTS / night / FILE, Judgement))
+
+
+def test_every_step_of_the_sample_is_judged_and_sealed_beside_the_rollouts(place):
+    report = run()
+    assert place == ["data/judgements/n1"]
+    assert (report.episodes, report.sampled, report.judged, report.failed) == (20, 20, 20, 0)
+    assert report.judgements == report.calls == report.paid == Counting.calls == 60
+    said = sealed_of()
+    assert [each.key for each in said] == sorted(each.key for each in said) and len(said) == 60
+    assert {each.overall for each in said} == {0.25}
+
+
+def test_what_was_sealed_is_never_asked_for_again(place):
+    first = run()
+    again = run()
+    assert Counting.calls == 60 and again.paid == 0
+    assert msgspec.structs.replace(again, paid=60) == first
+
+
+def test_the_same_night_sealed_anew_makes_no_call_and_the_same_bytes(place):
+    run()
+    run("n2")
+    files = [(versioning.JUDGEMENTS / night / FILE).read_bytes() for night in ("n1", "n2")]
+    assert Counting.calls == 60 and files[0] == files[1]
+
+
+def test_a_night_without_a_judge_gets_an_empty_sealed_file_at_no_cost(place):
+    report = judge_and_seal.fn("n1", ROLLOUTS / "n1", None, 0)
+    assert (versioning.JUDGEMENTS / "n1" / FILE).read_bytes() == b""
+    assert (report.sampled, report.paid, Counting.calls) == (0, 0, 0) and remark_of(report) == "no judge"
+
+
+def test_a_budget_of_n_calls_makes_at_most_n_and_seals_what_they_said(place):
+    report = run(budget={"calls": 7})
+    assert Counting.calls == report.calls == len(sealed_of()) == 7
+    assert report.stopped == "the budget is used up" and "budget" in remark_of(report)
+
+
+def test_a_judge_that_is_away_costs_the_rest_of_the_sample_and_not_the_night(place):
+    Counting.dies_at = 12
+    report = run()
+    assert "does not answer" in report.stopped
+    assert report.judgements == len(sealed_of()) == Counting.calls < 60, "what was paid for is sealed"
+
+
+def test_what_judges_said_reaches_the_scores(place):
+    run()
+    config = RewardConfig()
+    plain, judged = (
+        {each.episode_id: each for each in score_all(episodes(), {}, config, judgements=said)}
+        for said in ({}, by_content(sealed_of()))
+    )
+    assert all(judged[name].process < plain[name].process for name in plain)
+    assert all(each.layers["judge"].steps == 3 for each in judged.values())
+
+
+class TestTheSample:
+    @pytest.mark.parametrize(("limit", "expected"), [(None, 20), (20, 20), (11, 8), (8, 8), (1, 4)])
+    def test_attempts_at_a_task_are_judged_together(self, limit, expected):
+        chosen = sampled(episodes(), limit, 0)
+        assert len(chosen) == expected
+        groups = [each.group_id for each in chosen]
+        assert all(groups.count(group) == 4 for group in groups)
+
+    def test_the_same_seed_draws_the_same_and_another_others(self):
+        draws = [tuple(each.episode_id for each in sampled(episodes(40, 2), 10, seed)) for seed in (1, 1, 2)]
+        assert draws[0] == draws[1] != draws[2]
+
+    def test_episodes_without_a_step_and_lost_ones_are_left_out(self):
+        lost, silent = make_episode("repair/train-0900", broken=True), make_episode("repair/train-0901", turns=())
+        assert (
+            sampled([lost, silent, make_episode("repair/train-0902")], None, 0)[0].task.task_id == "repair/train-0902"
+        )
+
+
+class TestTheSection:
+    def test_somebody_must_judge(self):
+        with pytest.raises(ConfigurationError, match="nobody judges; give models, or local"):
+            Judging.load({"mode": "step"})
+
+    def test_a_served_judge_is_named_by_its_weights_and_not_by_its_place(self, tmp_path, monkeypatch):
+        from components.policies.server import Served
+        from tasks import judging
+
+        monkeypatch.setattr(judging.checkpoints, "version", lambda folder: "weights-1")
+
+        class Server:
+            def __init__(self, port):
+                self.base_url = f"http://127.0.0.1:{port}/v1"
+                self.served = Served(f"/somewhere/{port}", "", tmp_path)
+
+        section = Judging.load({"local": {"model": str(tmp_path)}, "budget": {"calls": 5}, "two_step": True})
+        one, two = (section.asking(Server(port)) for port in (8001, 8002))
+        assert isinstance(one, JudgeConfig) and one.budget.calls == 5 and one.two_step
+        assert one.models[0].identity == two.models[0].identity and one.models[0].base_url != two.models[0].base_url
+        assert one.models[0].structured == "none"
+        assert LocalJudge(model="m", engine="vllm").asked_at(Server(1)).structured == "json_schema"
+
+    def test_an_unknown_key_names_the_nearest(self):
+        with pytest.raises(ConfigurationError, match=r"unknown key 'local\.modl'; did you mean 'model'"):
+            Judging.load({"local": {"modl": "x"}})
