@@ -15,7 +15,23 @@ import typer
 
 from components.protocol import InfrastructureError, RatchetError
 
-from . import agents, data, house, night, sandbox, sanitise, serve, store, tasksets, trajectories
+from . import (
+    agents,
+    branching,
+    data,
+    house,
+    judging,
+    labels,
+    night,
+    preferences,
+    sandbox,
+    sanitise,
+    scoring,
+    serve,
+    store,
+    tasksets,
+    trajectories,
+)
 from .terminal import ExitOf, complain
 
 app = typer.Typer(
@@ -26,7 +42,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (night, agents, data, trajectories, store, sanitise, tasksets, sandbox, serve, house):
+for group in (
+    *(night, agents, data, scoring, judging, labels, preferences, branching),
+    *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
+):
     group.add(app)
 
 
