@@ -9,7 +9,7 @@ import typer
 from .terminal import emit, say, table
 
 if TYPE_CHECKING:
-    from components.rewards.engine import EpisodeScore
+    from components.rewards.episode_score import EpisodeScore, Explanation
 
 SCORES = ("total", "outcome", "process", "efficiency")
 
@@ -78,33 +78,34 @@ def overview(scored: Sequence["EpisodeScore"]) -> None:
 
 def show(found: "EpisodeScore") -> None:
     """One episode: its scores, its steps, and the reasons in words."""
-    title = f"{found.episode_id}  " + "  ".join(f"{name} {_short(getattr(found, name)) or '-'}" for name in SCORES)
+    from rich.markup import escape
+
+    say(f"{found.episode_id}  " + "  ".join(f"{name} {_short(getattr(found, name)) or '-'}" for name in SCORES))
     why: dict[tuple[int, int], list[str]] = {}
     for each in found.explanations:
-        mark = f"{each.line}" if each.layer == "rules" else f"{each.layer}: {each.line}"
-        words = f"{mark} {_short(each.score)}: {each.why}" if each.score is not None else f"{mark}: {each.why}"
-        why.setdefault((each.turn, each.step), []).append(words)
-    rows = [
-        ("-" if step.turn < 0 else step.turn, _place(step.step), _short(step.total), _lines(why, step.turn, step.step))
-        for step in found.steps
-    ]
-    rows += [("all", "", None, text) for (turn, _), text in _of_episode(why).items() if turn < 0]
-    table(("turn", "step", "score", "why"), rows, title=title)
+        why.setdefault((each.turn, each.step), []).append(escape(_words(each)))
+    steps = {(step.turn, step.step): _short(step.total) for step in found.steps}
+    whole = [place for place in why if place not in steps]
+    rows = [(*_place(each), steps.get(each), "\n".join(why.get(each, ()))) for each in (*whole, *steps)]
+    table(("turn", "step", "score", "why"), rows)
+    say()
 
 
-def _of_episode(why: dict[tuple[int, int], list[str]]) -> dict[tuple[int, int], str]:
-    return {place: "\n".join(words) for place, words in why.items() if place[0] < 0}
+def _words(each: "Explanation") -> str:
+    """An explanation on one line: which line of which layer, what it scored, why."""
+    line = each.line if each.layer in ("rules", each.line) else f"{each.layer}, {each.line}"
+    scored = "" if each.score is None else f" {_short(each.score)}"
+    return f"{line}{scored}: {' '.join(each.why.split())}"
 
 
-def _lines(why: dict[tuple[int, int], list[str]], turn: int, step: int) -> str:
-    return "\n".join(why.get((turn, step), ()))
-
-
-def _place(step: int) -> str:
-    return "" if step < 0 else str(step)
+def _place(place: tuple[int, int]) -> tuple[str, str]:
+    turn, step = place
+    return ("all" if turn < 0 else str(turn), "" if step < 0 else str(step))
 
 
 def _remark(found: "EpisodeScore") -> str:
+    if not found.layers:
+        return "infrastructure failure"
     hacks = list(dict.fromkeys(each.line for each in found.explanations if each.layer == "guards" and each.score == 0))
     return f"hack: {', '.join(hacks)}" if hacks else ""
 
