@@ -1,7 +1,7 @@
 """Agreement between judges: how far they differ on each thing, and Krippendorff's alpha over all of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import msgspec
 
@@ -56,7 +56,9 @@ def _of(scores: Scores) -> LineAgreement:
         return LineAgreement(0, None, None)
     from ..people.agreement import krippendorff
 
-    ratings = {(place[0], place[1:]): given for place, given in scores.items()}
+    ratings: dict[tuple[Hashable, Hashable], Mapping[str, float]] = {
+        (place[0], place[1:]): given for place, given in scores.items()
+    }
     alpha = krippendorff(ratings, resamples=0).alpha.value
     return LineAgreement(len(spreads), sum(spreads.values()) / len(spreads), alpha)
 

@@ -98,5 +98,5 @@ def _number(text: str) -> float | None:
 
 
 def _short(reason: Any) -> str:
-    text = " ".join(str(reason).split())
+    text = " ".join(str(reason).encode("utf-8", "replace").decode().split())
     return text if len(text) <= REASON else text[: REASON - 1] + "…"

@@ -40,7 +40,9 @@ def test_there_are_enough_injections():
 @pytest.mark.parametrize("name", INJECTIONS)
 def test_an_injection_in_an_observation_moves_no_score(play, name, mode):
     token = "0" * 20
-    for _ in range(3):  # the writer reads the fence of the last prompt, and tries again with it
+    for _ in range(
+        3 if "{token}" in INJECTIONS[name] else 1
+    ):  # the writer reads the fence of the last prompt, and tries again with it
         found, model = judged(with_result(play, INJECTIONS[name].replace("{token}", token)), mode=mode)
         assert found and scores(found) == {HONEST}
         token = token_of(model)
