@@ -184,14 +184,17 @@ def compare_files(paths: Sequence[Path], by: Scoring, seed: int = 0) -> RewardCo
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The names of the files where they differ, else their paths. Raises ConfigurationError for one path twice."""
+    """The names of the files where they differ, else with their folders, else the paths. Raises ConfigurationError."""
     if len(paths) < 2:
         raise ConfigurationError("one set alone has nothing to be compared with; give two or more files")
     twice = [path for path, times in Counter(paths).items() if times > 1]
     if twice:
         raise ConfigurationError(f"{twice[0]} is given twice; compare different files")
-    stems = [path.name.removesuffix(".jsonl") for path in paths]
-    return stems if len(set(stems)) == len(stems) else [str(path) for path in paths]
+    shortest = (
+        [path.name.removesuffix(".jsonl") for path in paths],
+        [f"{path.parent.name}/{path.name}" for path in paths],
+    )
+    return next((names for names in shortest if len(set(names)) == len(paths)), [str(path) for path in paths])
 
 
 def _rewarded(scored: Scored) -> Rewarded:

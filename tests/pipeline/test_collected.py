@@ -9,7 +9,8 @@ import pytest
 
 from components.datasets import export
 from components.quality import rank, validate
-from components.rewards import pairs, score
+from components.rewards import score
+from components.rewards.preferences import stage as pairs
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.trajectories.shards import read_folder

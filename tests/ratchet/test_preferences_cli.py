@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from components.rewards.judgement import Judgement, judgement_key
 from components.trajectories.messages import chat
 from components.trajectories.record import Parent, sealed
-from ratchet import cli, preferences
+from ratchet import cli
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +21,6 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    if not any(command.callback is preferences.preferences for command in cli.app.registered_commands):
-        preferences.add(cli.app)
-
     def run(*words):
         code = cli.run([str(word) for word in words])
         captured = capsys.readouterr()
@@ -48,7 +45,7 @@ class TestPreferences:
     def test_pairs_are_shown_with_their_reasons_and_what_was_left_out(self, run, some):
         code, out, _ = run("preferences", some, "--max-length-gap", 1)
         assert code == 0
-        assert "edit_file(main.py) (worth" in out and "rather than edit_file(main.py)" in out.replace("\n", " ")
+        assert "edit_file(main.py; new: return good) rather than" in out
         assert "2 step-level" in out and "2 trajectory-level" in out and "of 4 episodes" in out
 
     def test_for_a_script_each_pair_is_a_json_line_and_the_summary_the_last(self, run, some):
@@ -180,11 +177,14 @@ class TestCompare:
         code, out, _ = run("compare", *two, night, "--json")
         assert code == 0 and [each["name"] for each in json.loads(out)["sets"]] == ["before", "after", "night"]
 
-    def test_files_of_one_name_are_told_apart_by_their_paths(self, run, two, tmp_path):
+    def test_files_of_one_name_are_told_apart_by_their_folders(self, run, two, tmp_path):
         (tmp_path / "other").mkdir()
         again = write(tmp_path / "other" / "before.jsonl", make_episode("t0", 5))
         _, out, _ = run("compare", two[0], again, "--json")
-        assert [each["name"] for each in json.loads(out)["sets"]] == [str(two[0]), str(again)]
+        assert [each["name"] for each in json.loads(out)["sets"]] == [
+            f"{tmp_path.name}/before.jsonl",
+            "other/before.jsonl",
+        ]
 
     @pytest.mark.parametrize(
         ("words", "code", "said"),

@@ -1,5 +1,8 @@
 """Why one side of a preference is the better one, in words for a person."""
 
+from typing import Any
+
+from components.protocol import ToolCall
 from components.trajectories.record import Trajectory
 from components.trajectories.rendering import one_line
 
@@ -7,18 +10,20 @@ from ..episode_score import EpisodeScore
 from .pairing import Preference, Side
 
 _TELLING = ("path", "file_path", "command", "cmd", "pattern", "query", "url", "message", "text", "content", "answer")
+_PARTS = ("total", "outcome", "process", "efficiency")
 SHOWN = 60
 """Characters of an argument, or of a message."""
 
 
 def why(pair: Preference, chosen: tuple[Trajectory, EpisodeScore], rejected: tuple[Trajectory, EpisodeScore]) -> str:
-    """One line: what was done on each side and what it was worth, how both ended, and what the rules or judges held against the
-    rejected step."""
-    sides = ((pair.chosen, *chosen), (pair.rejected, *rejected))
-    better, worse = (f"{what_was_done(trajectory, pair.turn)} {_worth(side)}" for side, trajectory, _ in sides)
-    ends = f"chosen {_end(*chosen)}; rejected {_end(*rejected)}"
+    """One line: what was done on each side, what it was worth, how both ended, and what was held against the rejected step."""
+    better, worse = what_was_done(chosen[0], pair.turn), what_was_done(rejected[0], pair.turn)
+    if better == worse:
+        better, worse = _told_apart(chosen[0], rejected[0], pair.turn, better)
+    worth = f"worth {_worth(pair.chosen)} against {_worth(pair.rejected)}"
+    ends = f"chosen {_end(chosen[0])}, rejected {_end(rejected[0])}"
     faults = _faults(rejected[1], pair.turn) if pair.level == "step" else ""
-    return f"{better} rather than {worse}; {ends}{faults}"
+    return f"{better} rather than {worse}: {worth}; {ends}{_parts(chosen[1], rejected[1])}{faults}"
 
 
 def what_was_done(trajectory: Trajectory, turn: int) -> str:
@@ -27,37 +32,64 @@ def what_was_done(trajectory: Trajectory, turn: int) -> str:
         calls = sum(len(each.calls) for each in trajectory.turns)
         return f"{len(trajectory.turns)} turns with {calls} calls"
     found = trajectory.turns[turn]
-    calls_made = [
-        "an unreadable call"
-        if call.parse_error is not None
-        else f"{one_line(call.tool, SHOWN)}({_telling(call.arguments)})"
-        for call in found.calls
-    ]
-    return " + ".join(calls_made) or f"“{one_line(found.text, SHOWN)}”"
+    return " + ".join(_told(call, _telling(call)) for call in found.calls) or f"“{one_line(found.text, SHOWN)}”"
 
 
-def _telling(arguments: dict[str, object]) -> str:
+def _told(call: ToolCall, detail: str) -> str:
+    return "an unreadable call" if call.parse_error is not None else f"{one_line(call.tool, SHOWN)}({detail})"
+
+
+def _telling(call: ToolCall) -> str:
     """The argument that says what a call is about."""
-    known = [arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)]
-    rest = [value for value in arguments.values() if isinstance(value, str)]
-    return one_line(str((known + rest)[0]), SHOWN) if known or rest else ""
+    known = [value for name in _TELLING if isinstance(value := call.arguments.get(name), str)]
+    rest = [value for value in call.arguments.values() if isinstance(value, str)]
+    return one_line((known + rest)[0], SHOWN) if known or rest else ""
+
+
+def _told_apart(chosen: Trajectory, rejected: Trajectory, turn: int, alike: str) -> tuple[str, str]:
+    """Two sides that look alike in short, by the first argument that differs."""
+    if turn < 0:
+        return alike, "as many"
+    for one, other in zip(chosen.turns[turn].calls, rejected.turns[turn].calls, strict=False):
+        for name in [*one.arguments, *other.arguments]:
+            left, right = _text(one.arguments.get(name)), _text(other.arguments.get(name))
+            if left != right:
+                shared = next(
+                    (at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b),
+                    min(len(left), len(right)),
+                )
+                begin = max(0, shared - SHOWN // 3)
+                return _shown(one, name, left[begin:]), _shown(other, name, right[begin:])
+    return alike, alike
+
+
+def _shown(call: ToolCall, name: str, value: str) -> str:
+    return _told(call, f"{_telling(call)}; {name}: {one_line(value.strip(), SHOWN) or 'nothing'}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
 
 
 def _worth(side: Side) -> str:
-    samples = f"{side.samples} sample{'s' if side.samples != 1 else ''}"
-    return f"(worth {side.worth:.2f} over {samples})"
+    return f"{side.worth:.2f} over {side.samples} sample{'s' if side.samples != 1 else ''}"
 
 
-def _end(trajectory: Trajectory, score: EpisodeScore) -> str:
+def _end(trajectory: Trajectory) -> str:
     outcome = trajectory.outcome
-    solved = {None: "ended with nobody knowing how", True: "succeeded", False: "failed"}[outcome.success]
-    tests = f" with {outcome.tests_passed}/{outcome.tests_total} tests" if outcome.tests_total else ""
-    parts = [
-        f"{name} {value:.2f}"
-        for name in ("total", "outcome", "process", "efficiency")
-        if (value := getattr(score, name)) is not None
-    ]
-    return f"{solved}{tests} ({', '.join(parts)})" if parts else f"{solved}{tests}"
+    solved = {None: "ended unknown", True: "succeeded", False: "failed"}[outcome.success]
+    return f"{solved} with {outcome.tests_passed}/{outcome.tests_total} tests" if outcome.tests_total else solved
+
+
+def _parts(chosen: EpisodeScore, rejected: EpisodeScore) -> str:
+    """The parts of the totals, where they differ."""
+    both = {name: (_short(getattr(chosen, name)), _short(getattr(rejected, name))) for name in _PARTS}
+    told = [f"{name} {one}/{other}" for name, (one, other) in both.items() if one != other]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _short(score: float | None) -> str:
+    return "-" if score is None else f"{score:.2f}"
 
 
 def _faults(score: EpisodeScore, turn: int) -> str:

@@ -22,15 +22,24 @@ def test_a_step_is_told_with_its_call_its_worth_and_both_ends(play):
     won = play.solver(outcome=Outcome(success=True, tests_passed=4, tests_total=4))
     lost = play.trajectory(play.read(), play.bash("rm -rf ."), play.submit(), success=False, attempt=1)
     (reason,) = reasons(won, lost)
-    assert reason.startswith("edit_file(price.py) (worth 1.00 over 1 sample) rather than bash(rm -rf .) (worth 0.")
-    assert "chosen succeeded with 4/4 tests (total 1.00, outcome 1.00, process 1.00)" in reason
-    assert "rejected failed (total 0." in reason
+    assert reason.startswith("edit_file(price.py) rather than bash(rm -rf .): worth 1.00 over 1 sample against 0.")
+    assert "; chosen succeeded with 4/4 tests, rejected failed (total 1.00/0." in reason
+    assert "outcome 1.00/0.00" in reason
 
 
 def test_a_whole_episode_is_told_by_its_length(play):
     long = play.trajectory(*[play.read()] * 6, success=False, attempt=1)
     (reason,) = reasons(play.solver(), long, level="trajectory")
-    assert "3 turns with 3 calls (worth 1.00" in reason and "rather than 6 turns with 6 calls" in reason
+    assert reason.startswith("3 turns with 3 calls rather than 6 turns with 6 calls: worth 1.00 over")
+
+
+def test_calls_that_look_alike_are_told_apart_by_what_differs_in_them(play):
+    won, lost = play.solver(), play.trajectory(play.read(), play.edit("- 1", "- 2"), success=False, attempt=1)
+    (reason,) = reasons(won, lost)
+    assert reason.startswith("edit_file(price.py; new: + 0) rather than edit_file(price.py; new: - 2): worth")
+    begun = play.trajectory(play.read(), play.edit("- 1", "+ 0 # an" + "d" * 99), success=False, attempt=2)
+    (reason,) = reasons(won, begun)
+    assert reason.startswith("edit_file(price.py; new: + 0) rather than edit_file(price.py; new: + 0 # andd")
 
 
 def test_what_was_held_against_the_rejected_step_is_told(play):
