@@ -5,6 +5,8 @@ rest of the sample and never the night, and the report says so.
 """
 
 import contextlib
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +26,12 @@ from components.trajectories.shards import read_folder
 from .display import Step, display
 from .home import folder
 from .judging import Judging, sampled
+from .predictor import Job
+from .process import run_to_end
 from .retries import AGAIN
+
+CACHE = "judgements"
+"""The folder of local state in which every judgement is kept, whichever command or night paid for it."""
 
 
 class JudgeReport(msgspec.Struct, frozen=True):
@@ -54,9 +61,11 @@ def judge_and_seal(night: str, rollouts: Path, judging: Judging | None, seed: in
     file = versioning.JUDGEMENTS / night / FILE
     paid, stopped = 0, None
     with display().step(f"judge {night}") as step:
-        chosen = sampled(read_folder(rollouts, verify=False), judging.episodes, seed) if judging else []
+        chosen = (
+            sampled(read_folder(rollouts, verify=False), judging.episodes, seed) if judging and judging.asks else []
+        )
         if judging is not None and not file.parent.exists():
-            paid, stopped = _judge(night, chosen, judging, step)
+            paid, stopped = _judge(night, rollouts, chosen, judging, step)
         versioning.add_sealed([night], versioning.JUDGEMENTS)
         said = list(read_records(file, Judgement))
         report = report_of(said, sum(1 for _ in read_folder(rollouts, verify=False)), len(chosen), paid, stopped)
@@ -64,11 +73,28 @@ def judge_and_seal(night: str, rollouts: Path, judging: Judging | None, seed: in
     return report
 
 
-def _judge(night: str, chosen: Sequence[Trajectory], judging: Judging, step: Step) -> tuple[int, str | None]:
+def _judge(
+    night: str, rollouts: Path, chosen: Sequence[Trajectory], judging: Judging, step: Step
+) -> tuple[int, str | None]:
     """Judge those episodes and write the file; how many calls were made, and why it ended early."""
-    budget, stopped = Budget(judging.budget), None
     found: dict[str, Judgement] = {}
-    cache = JudgementCache(folder("judgements"))
+    paid, stopped = 0, None
+    if judging.prm is not None:
+        step.update(remark=f"{judging.prm} reads the episodes")
+        found |= {each.key: each for each in predicted(night, rollouts, judging.prm)}
+    if judging.asks:
+        paid, stopped = _ask(night, chosen, judging, step, found)
+    lines = msgspec.json.Encoder().encode_lines([found[key] for key in sorted(found)])
+    versioning.seal_beside(versioning.JUDGEMENTS, night, lines)
+    return paid, stopped
+
+
+def _ask(
+    night: str, chosen: Sequence[Trajectory], judging: Judging, step: Step, found: dict[str, Judgement]
+) -> tuple[int, str | None]:
+    """Add to `found` what judges say; how many calls were made, and why they ended early. What is known is never asked for."""
+    budget, stopped = Budget(judging.budget), None
+    cache = JudgementCache(folder(CACHE))
     try:
         with _judges(night, judging, step) as judges:
             try:
@@ -80,15 +106,27 @@ def _judge(night: str, chosen: Sequence[Trajectory], judging: Judging, step: Ste
                 found |= {each.key: each for each in known}
     except InfrastructureError as error:  # the night's own server did not come up
         stopped = str(error)
-    if budget.exhausted:
-        stopped = "the budget is used up"
-    lines = msgspec.json.Encoder().encode_lines([found[key] for key in sorted(found)])
-    versioning.seal_beside(versioning.JUDGEMENTS, night, lines)
-    return budget.spent.calls, stopped
+    return budget.spent.calls, "the budget is used up" if budget.exhausted else stopped
+
+
+def predicted(night: str, rollouts: Path, model: Path) -> list[Judgement]:
+    """What a step model says of a sealed night, in a process of its own. Raises DataError for a broken checkpoint."""
+    answers = folder("run", f"predictor-{night}")
+    job = answers / "job.json"
+    job.write_bytes(msgspec.json.encode(Job(str(model), str(rollouts), str(folder(CACHE)), str(answers))))
+    run_to_end(
+        [sys.executable, "-m", "tasks.predictor", str(job)],
+        log=folder("logs") / f"predict-{night}.log",
+        error=answers / "error.json",
+        look=lambda: None,
+    )
+    said = list(read_records(answers / FILE, Judgement))
+    shutil.rmtree(answers, ignore_errors=True)
+    return said
 
 
 def _show(step: Step, now: Progress) -> None:
-    step.update(remark=f"{now.episodes} episodes, {now.made} judgements made, {now.cached} known")
+    step.update(now.done, now.total, f"{now.made} judgements made, {now.cached} known, {now.spent.calls} calls")
 
 
 @contextlib.contextmanager
@@ -140,7 +178,7 @@ def _tokens(cost: Cost) -> int:
 
 def remark_of(report: JudgeReport) -> str:
     """How it went, in a line."""
-    if not report.sampled:
+    if not (report.sampled or report.judgements):
         return "no judge"
     parts = [f"{report.judged} of {report.episodes} episodes, {report.judgements} judgements, {report.paid} calls now"]
     if report.failed:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,8 +10,8 @@ from pydantic import Field, model_validator
 from components.policies import checkpoints
 from components.policies.server import ModelServer
 from components.protocol.configuration import Configuration
-from components.rewards.episode import is_infrastructure_failure
 from components.rewards.judge import JudgeConfig, ModelConfig
+from components.rewards.judge.sampling import is_judged
 from components.trajectories.record import Trajectory, digest
 
 
@@ -41,24 +42,32 @@ class LocalJudge(Configuration):
 
 
 class Judging(JudgeConfig):
-    """`models` are asked where they stand, `local` is served by the night itself; one of them at least.
+    """`models` are asked where they stand, `local` is served by the night itself, `prm` is the checkpoint of a step model that the
+    night reads the episodes with (layer `learned`); one of them at least.
 
-    `episodes`: at most so many. The attempts at one task are judged together or not at all: their totals are compared.
+    `episodes`: judges see at most so many. The attempts at one task are judged together or not at all: their totals are compared.
+    A step model costs no calls and sees them all.
     """
 
     models: tuple[ModelConfig, ...] = ()
     local: LocalJudge | None = None
+    prm: Path | None = None
 
     @model_validator(mode="after")
     def _somebody_judges(self) -> Self:
-        if not self.models and self.local is None:
-            raise ValueError("nobody judges; give models, or local, or leave the section out")
+        if not self.asks and self.prm is None:
+            raise ValueError("nobody judges; give models, local or prm, or leave the section out")
         return self
+
+    @property
+    def asks(self) -> bool:
+        """Whether a judge is asked anything."""
+        return bool(self.models) or self.local is not None
 
     def asking(self, server: ModelServer | None) -> JudgeConfig:
         """The judges as they are asked, the one that is served among them."""
         local = (self.local.asked_at(server),) if self.local and server else ()
-        values = self.model_dump(exclude={"local", "models"})
+        values = self.model_dump(exclude={"local", "models", "prm"})
         return JudgeConfig(**values, models=(*self.models, *local))
 
 
@@ -69,7 +78,7 @@ def sampled(trajectories: Iterable[Trajectory], episodes: int | None, seed: int)
     """
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
-        if not is_infrastructure_failure(trajectory) and any(turn.calls for turn in trajectory.turns):
+        if is_judged(trajectory):
             groups[trajectory.group_id].append(trajectory)
     chosen: list[Trajectory] = []
     for name in sorted(groups, key=lambda group: digest(seed, group)):

@@ -13,7 +13,7 @@ from components.rewards.config import RewardConfig
 from components.rewards.engine import by_content, score_all
 from components.rewards.jsonl import read_records
 from components.rewards.judge import Judge, JudgeConfig, ScriptedModel
-from components.rewards.judgement import FILE, Judgement
+from components.rewards.judgement import FILE, Cost, Judgement
 from flows.tonight import ROLLOUTS
 from tasks import judge as judging_task
 from tasks.judge import judge_and_seal, remark_of
@@ -132,6 +132,21 @@ def test_what_judges_said_reaches_the_scores(place):
     assert all(each.layers["judge"].steps == 3 for each in judged.values())
 
 
+def test_a_step_model_sees_every_episode_costs_no_call_and_is_sealed_with_the_rest(place, monkeypatch):
+    def predicted(night, rollouts, model):
+        return [
+            msgspec.structs.replace(each, key=f"jd-{place}", layer="learned", judge="prm@1", cost=Cost())
+            for place, each in enumerate(read_records(versioning.JUDGEMENTS / "other" / FILE, Judgement))
+        ]
+
+    run("other")
+    Counting.calls = 0
+    monkeypatch.setattr(judging_task, "predicted", predicted)
+    report = run(prm="runs/prm", models=[])
+    assert (report.sampled, report.judged, report.calls, report.paid, Counting.calls) == (0, 20, 0, 0, 0)
+    assert {each.layer for each in sealed_of()} == {"learned"} and "20 of 20 episodes" in remark_of(report)
+
+
 class TestTheSample:
     @pytest.mark.parametrize(("limit", "expected"), [(None, 20), (20, 20), (11, 8), (8, 8), (1, 4)])
     def test_attempts_at_a_task_are_judged_together(self, limit, expected):
@@ -153,7 +168,7 @@ class TestTheSample:
 
 class TestTheSection:
     def test_somebody_must_judge(self):
-        with pytest.raises(ConfigurationError, match="nobody judges; give models, or local"):
+        with pytest.raises(ConfigurationError, match="nobody judges; give models, local or prm"):
             Judging.load({"mode": "step"})
 
     def test_a_served_judge_is_named_by_its_weights_and_not_by_its_place(self, tmp_path, monkeypatch):

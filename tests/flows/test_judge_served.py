@@ -1,0 +1,73 @@
+"""A night's judge that the night serves itself: a real server of a real small model, real DVC, and no second payment."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from episodes import make_episode, write_night
+from judge_checkpoint import make_judge, reply
+
+from components import versioning
+from components.policies import checkpoints
+from components.rewards.jsonl import read_records
+from components.rewards.judgement import FILE, Judgement
+from flows.tonight import ROLLOUTS
+from tasks.judge import judge_and_seal
+from tasks.judging import Judging
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+pytest.importorskip("openai", reason="transformers' server needs the package openai")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A clone's data build, with one sealed night."""
+    for name in ("dvc.yaml", "params.yaml", ".dvcignore", ".dvc/config"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("RATCHET_VLLM_PYTHON", raising=False)
+    subprocess.run(["git", "init", "-q"], check=True)
+    episodes = [make_episode(f"repair/train-{task:04d}", attempt) for task in range(4) for attempt in range(2)]
+    write_night(ROLLOUTS / "n1", [make_episode("repair/train-0900", edit="x"), *episodes])
+    return tmp_path
+
+
+def test_a_served_judge_is_started_asked_sealed_stopped_and_never_paid_again(project):
+    checkpoint = make_judge(project / "judge", reply(0.25))
+    judging = Judging.load(
+        {
+            "local": {"model": str(checkpoint), "arguments": ["--device", "cpu"], "max_tokens": 64},
+            "episodes": 4,
+            "budget": {"calls": 100},
+        }
+    )
+    first = judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
+    said = list(read_records(versioning.JUDGEMENTS / "n1" / FILE, Judgement))
+    assert first.stopped is None and first.failed == 0 and 0 < first.sampled <= 4
+    assert {each.overall for each in said} == {0.25}
+    assert {each.judge.partition("@")[0] for each in said} == {checkpoints.version(checkpoint)}
+    assert first.calls == first.paid == len({each.key for each in said}) and first.tokens > 0
+    assert Path("data/judgements/n1.dvc").is_file()
+
+    again = judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
+    assert (again.paid, again.calls) == (0, first.calls)
+    shutil.rmtree(versioning.JUDGEMENTS / "n1")
+    Path("data/judgements/n1.dvc").unlink()
+    anew = judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
+    assert anew.paid == 0 and list(read_records(versioning.JUDGEMENTS / "n1" / FILE, Judgement)) == said
+
+
+def test_a_server_that_does_not_come_up_costs_the_judgements_and_not_the_night(project):
+    broken = project / "broken"
+    make_judge(broken, reply(0.5))
+    for weights in broken.glob("*.safetensors"):
+        weights.write_bytes(b"no weights")
+    judging = Judging.load({"local": {"model": str(broken), "arguments": ["--device", "cpu"]}})
+    report = judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
+    assert report.stopped and report.judgements == 0
+    assert (versioning.JUDGEMENTS / "n1" / FILE).read_bytes() == b""
