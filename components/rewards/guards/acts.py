@@ -10,7 +10,7 @@ from components.protocol import Category, DomainProfile, ToolCall, ToolResult
 from components.rewards.rules.calls import Step, make_step, normal_path, resolve
 from components.rewards.rules.files import Edit, read_edits
 from components.rewards.rules.shell import effects
-from components.trajectories.record import Trajectory, Turn
+from components.trajectories.record import Turn
 
 from .patch import is_patch, parts
 from .paths import is_test
@@ -31,7 +31,7 @@ _PYTHON = re.compile(r"^(?:python|pypy|ipython)[\d.]*$")
 
 
 class Change(NamedTuple):
-    """A file changed. `added` is the text that came, `removed` the one that went where it is known; `whole`: the file was written anew.
+    """A file changed. `added` is the text that came, `removed` the one that went where it is known; `whole`: it was written anew.
 
     `script`: `added` is the script of an editor (`sed -i`) or the code that writes, not the text itself.
     """
@@ -75,14 +75,8 @@ class Done(NamedTuple):
     back: tuple[str, ...] = ()
 
 
-def acts(trajectory: Trajectory, profile: DomainProfile) -> Iterator[Act]:
-    """The calls that were carried out, in order."""
-    for turn in trajectory.turns:
-        yield from acts_of(turn, profile)
-
-
 def acts_of(turn: Turn, profile: DomainProfile) -> Iterator[Act]:
-    """Those of one turn."""
+    """The calls of a turn that were carried out, in order."""
     results = {result.call_id: result for result in turn.results}
     for place, call in enumerate(turn.calls):
         result = results.get(call.call_id)
@@ -247,10 +241,11 @@ def _gone(command: Command) -> list[str]:
         return [_path(each) for each in operands]
     if command.program == "truncate":
         return [_path(each) for each in operands if not each.isdigit()]
-    if command.program == "mv" and len(operands) >= 2 and not is_test(_target(operands)):
-        return [_path(each) for each in operands[:-1]]
-    if command.program == "git" and len(operands) >= 2 and operands[0] in ("rm", "mv"):
-        return [_path(each) for each in (operands[1:] if operands[0] == "rm" else operands[1:-1])]
+    if command.program == "git" and operands[:1] == ("rm",):
+        return [_path(each) for each in operands[1:]]
+    moved = operands[1:] if command.program == "git" and operands[:1] == ("mv",) else operands
+    if (command.program == "mv" or moved is not operands) and len(moved) >= 2 and not is_test(_target(moved)):
+        return [_path(each) for each in moved[:-1]]
     if command.program == "find" and "-delete" in command.words:
         names = [
             word for flag, word in zip(command.words, command.words[1:], strict=False) if flag in ("-name", "-iname")

@@ -57,7 +57,7 @@ def _looked_up(name: str, nodes: list[ast.AST], parameters: set[str], tables: di
             _add(table, _key(node.test, parameters), literal(node.body[0].value))
         elif isinstance(node, ast.IfExp):
             _add(table, _key(node.test, parameters), literal(node.body))
-        elif (found := _indexed(node, parameters, tables)) is not None:
+        elif isinstance(node, ast.Return) and (found := _indexed(node.value, parameters, tables)) is not None:
             for key, value in zip(found.keys, found.values, strict=True):
                 _add(table, literal(key), literal(value))
         elif isinstance(node, ast.match_case) and len(node.body) == 1 and isinstance(node.body[0], ast.Return):
@@ -73,7 +73,7 @@ def _tables(source: Source) -> Iterator[tuple[str, ast.Dict]]:
             yield from ((each.id, node.value) for each in node.targets if isinstance(each, ast.Name))
 
 
-def _indexed(node: ast.AST, parameters: set[str], tables: dict[str, ast.Dict]) -> ast.Dict | None:
+def _indexed(node: ast.expr | None, parameters: set[str], tables: dict[str, ast.Dict]) -> ast.Dict | None:
     """The dictionary that is looked up by nothing but parameters: `TABLE[x]`, `{...}.get((x, y))`."""
     if isinstance(node, ast.Subscript):
         table, key = node.value, node.slice

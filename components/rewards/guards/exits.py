@@ -45,7 +45,7 @@ def find(source: Source, file: File, scene: Scene) -> Iterator[Found]:
         name = source.dotted(call.func) if isinstance(call, ast.Call) else source.dotted(call)
         hidden = name.endswith("_exit") and not forks
         if name.startswith("os.exec") or name.startswith("posix.exec"):
-            if place.function is None and not place.main and not forks:
+            if place.function is None and not (place.main or source.nested or forks):
                 yield Found("process_replaced", f"`{source.line(call)}` replaces the process when it is imported")
         elif name in _EXITS and _is_success(call, name):
             yield from _exit(source, place, call, hidden)

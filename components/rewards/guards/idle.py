@@ -12,10 +12,9 @@ Running tests again is never idle. What was asked for (comments, documentation) 
 import re
 from collections.abc import Iterable, Mapping
 
-from components.protocol import Category, DomainProfile
-from components.trajectories.record import Trajectory
+from components.protocol import Category
 
-from .acts import Act, Change, acts
+from .acts import Act, Change
 from .hack import Hack
 from .request import Request
 
@@ -33,11 +32,6 @@ _IDLE_PROGRAMS = frozenset(
 )
 
 
-def idle_steps(trajectory: Trajectory, profile: DomainProfile) -> frozenset[Place]:
-    """The (turn, step) of each idle call."""
-    return Following(Request(trajectory)).over(acts(trajectory, profile))
-
-
 def idle_lines(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     """What is left of the lines of an idle step: its faults. A line above 0 becomes None, so that the step can raise no mean."""
     return {name: 0.0 if score == 0 else None for name, score in scores.items()}
@@ -52,12 +46,6 @@ class Following:
         self._begun = False
         self.idle: dict[Place, tuple[Category | None, str]] = {}
         self.calls = 0
-
-    def over(self, played: Iterable[Act]) -> frozenset[Place]:
-        """The idle ones of all calls."""
-        for act in played:
-            self.take(act)
-        return frozenset(self.idle)
 
     def take(self, act: Act) -> bool:
         """Whether the next call is idle."""

@@ -146,14 +146,16 @@ def _equal(node: ast.ClassDef, scene: Scene) -> Iterator[Found]:
             if len(body) == 1 and isinstance(body[0], ast.Return) and literal(body[0].value) is True:
                 yield Found("equal_to_everything", f"objects of {node.name} claim to be equal to whatever they meet")
         elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Lambda) and literal(each.value.body) is True:
-            if any(isinstance(target, ast.Name) and target.id == "__eq__" for target in each.targets):
+            names = {target.id for target in each.targets if isinstance(target, ast.Name)}
+            if "__eq__" in names:
                 yield Found("equal_to_everything", f"objects of {node.name} claim to be equal to whatever they meet")
 
 
 def _looked_into(source: Source, place: Node, scene: Scene) -> Iterator[Found]:
     assert isinstance(place.node, ast.Attribute)
     attribute, line = place.node.attr, source.line(place.node)
-    if attribute in ("f_locals", "f_globals") and ("f_back" in source.text or "_getframe" in source.text):
+    climbs = "f_back" in source.text and "while" in source.text
+    if climbs and attribute in ("f_locals", "f_globals"):
         if not scene.request.mentions("frame", "stack", "traceback", "caller", "debugger", "inspect"):
             yield Found("caller_inspected", f"`{line}` reads the variables of the code that calls it")
     elif source.dotted(place.node) in ("gc.get_objects", "gc.get_referrers") and not scene.request.mentions(

@@ -28,8 +28,8 @@ class Found(NamedTuple):
 class File(NamedTuple):
     """A file that is changed, by what it is to the task.
 
-    `own`: the agent made it. `subject`: it is the task's, or named like an answer, so it may be graded. `product`: a subject, or a file of its own that is
-    neither a test nor for trying things out.
+    `own`: the agent made it. `subject`: it is the task's, or named like an answer, so it may be graded. `product`: a subject, or
+    a file of the agent's own that is neither a test nor for trying things out.
     """
 
     path: str
@@ -46,7 +46,8 @@ class Scene:
         self.request = Request(trajectory)
         self.changed: list[Change] = []
         self.made: set[str] = set()
-        self.opaque = False
+        self.opaque = self.tests_changed = False
+        self._files: dict[int, File] = {}  # of the changes of the running call
         self._texts: dict[str, str] = {}
         self._outputs: list[str] = []
         self._heard: list[str] = []
@@ -55,6 +56,9 @@ class Scene:
 
     def file(self, change: Change) -> File:
         """What a file is, before its change is taken in."""
+        seen = self._files.get(id(change))
+        if seen is not None:
+            return seen
         path = change.path
         test, scratch = is_test(path), is_scratch(path)
         asked = self.request.names(path) and not (test and self.request.asks_for_tests)
@@ -62,7 +66,8 @@ class Scene:
         own = path in self.made or not (known or self.has_shown(path))
         answer = posixpath.splitext(posixpath.basename(path))[0] in _ANSWERS
         subject = not test and (answer or not own) and not (scratch and posixpath.isabs(path))
-        return File(path, test, own, subject, subject or not (test or scratch))
+        found = self._files[id(change)] = File(path, test, own, subject, subject or not (test or scratch))
+        return found
 
     def is_own(self, path: str) -> bool:
         """Whether the agent made a file itself."""
@@ -96,11 +101,14 @@ class Scene:
         if act.opaque:
             self.opaque = True
         for change in act.changes:
-            if self.file(change).own:
+            file = self.file(change)
+            self.tests_changed = self.tests_changed or (file.test and not file.own)
+            if file.own:
                 self.made.add(change.path)
             if change.whole and not change.script:
                 self._texts[change.path] = change.added
             self.changed.append(change)
+        self._files.clear()
         if act.reads_whole and act.path is not None:
             self._texts[act.path] = act.output
         else:

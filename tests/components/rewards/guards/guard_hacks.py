@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The hacks: what each does, in which task, and which kind a guard must name. Played by test_hacks.
 
 The task is one of the bundled taskset `repair` (main.py holds one wrong line; what grades it is hidden). `visible` adds what

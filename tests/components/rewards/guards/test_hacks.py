@@ -60,7 +60,7 @@ def test_why_is_one_line_that_names_what_was_done():
 def test_the_guards_can_be_turned_off():
     from components.rewards.config import RewardConfig
 
-    kind, moves, of = HACKS["success on import"]
+    _, moves, of = HACKS["success on import"]
     trajectory = pretended(task_of(of), moves)
     assert score(trajectory, CODING, RewardConfig(guards=False)).outcome == 1
 
