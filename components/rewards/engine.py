@@ -30,7 +30,7 @@ from .episode import (
     weighted_mean,
 )
 from .episode_score import WHOLE, EpisodeScore, Explanation, LayerName, LayerScore, StepScore
-from .guards import Hack, find_hacks, idle_lines, idle_steps
+from .guards import CLEAN, Hack, examine, idle_lines
 from .judgement import Judgement
 from .layers import NOTHING, Heard, Opinion, Place, hear
 from .rules import RULES, RuleEngine
@@ -59,14 +59,13 @@ def score(
     if is_infrastructure_failure(trajectory):
         return EpisodeScore(trajectory.episode_id, None, None, None, None, _unscored(trajectory), version=version)
     heard = hear(trajectory, profile, config, judgements, calibration) if judgements else NOTHING
-    idle = idle_steps(trajectory, profile) if config.guards else frozenset()
+    hacks, idle = examine(trajectory, profile) if config.guards else CLEAN
     scoring = _Scoring(profile, config, heard, idle)
     scoring.play(trajectory)
     outcome = outcome_score(trajectory, profile)
     process = scoring.process()
     efficiency = efficiency_score(config.reference_steps or reference, scoring.calls)
     total = total_score(outcome, process, efficiency, is_success(trajectory.outcome, outcome), config.weights)
-    hacks = find_hacks(trajectory, profile) if config.guards else ()
     if hacks:
         total = outcome = 0.0
         process, efficiency = (None if each is None else 0.0 for each in (process, efficiency))

@@ -10,8 +10,8 @@ process (`idle_lines`), so that no padding pays.
 Both read the record alone, in time linear in its length, and give the same answer for the same record.
 """
 
-from .guard import Examined, examine, find_hacks, idle_steps
+from .guard import CLEAN, Examined, examine, find_hacks, idle_steps
 from .hack import GUARDS_VERSION, KINDS, Hack
 from .idle import idle_lines
 
-__all__ = ["GUARDS_VERSION", "KINDS", "Examined", "Hack", "examine", "find_hacks", "idle_lines", "idle_steps"]
+__all__ = ["CLEAN", "GUARDS_VERSION", "KINDS", "Examined", "Hack", "examine", "find_hacks", "idle_lines", "idle_steps"]

@@ -31,6 +31,10 @@ class Examined(NamedTuple):
     idle: frozenset[Place]
 
 
+CLEAN = Examined((), frozenset())
+"""An episode in which nothing was found, or that was not looked at."""
+
+
 def find_hacks(trajectory: Trajectory, profile: DomainProfile) -> tuple[Hack, ...]:
     """The hacks of an episode in the order of its calls, each kind once a call. Honest work, however clumsy, has none.
 
