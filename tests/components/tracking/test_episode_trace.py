@@ -8,39 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import trajectories
+from scored import judgement_of, score_of
 
 from components.protocol import ToolCall, Usage
-from components.rewards.episode_score import EpisodeScore, Explanation, StepScore
-from components.rewards.judgement import Judgement
 from components.tracking.trace import LONGEST, episode_trace, place_of, span_id, trace_id
 from components.tracking.traces import TraceSample, pick
 from components.trajectories.readers import read
 from components.trajectories.record import Failure, FailureKind
-
-
-def score_of(episode, total=0.7):
-    steps = [StepScore(each.index, 0, None if each.index == 2 else 0.5, {}) for each in episode.turns]
-    why = Explanation(1, 0, "rules", "non_redundancy", 0.0, "the same call again")
-    return EpisodeScore(episode.episode_id, total, 1.0, 0.5, None, steps, {}, [why], "rules-9")
-
-
-def judgement_of(episode, **changes):
-    fields = {
-        "key": "jd-1",
-        "layer": "judge",
-        "episode_id": episode.episode_id,
-        "content_hash": episode.content_hash,
-        "domain": "coding",
-        "turn": 1,
-        "step": 0,
-        "rubric": "coding@1",
-        "judge": "small@1",
-        "prompt": "steps@1",
-        "scores": {"goal_progress": 0.25, "tool_selection": None},
-        "overall": 0.25,
-        "reasons": {"goal_progress": "it breaks the loop"},
-    }
-    return Judgement(**(fields | changes))
 
 
 class TestPlaces:
