@@ -25,7 +25,7 @@ from components.trajectories.shards import read_folder
 
 from .display import Step, display
 from .home import folder
-from .judging import Judging, sampled
+from .judging import Judging, affordable, halves, sampled
 from .predictor import Job
 from .process import run_to_end
 from .retries import AGAIN
@@ -97,13 +97,19 @@ def _ask(
     cache = JudgementCache(folder(CACHE))
     try:
         with _judges(night, judging, step) as judges:
+            covered = affordable(chosen, judges, cache, judging.budget.calls)
+            if len(covered) < len(chosen):
+                stopped = f"the budget of {judging.budget.calls} calls covers {len(covered)} of {len(chosen)} episodes"
+            said: dict[str, Judgement] = {}
             try:
-                made = judge_all(chosen, judges, cache, budget, lambda now: _show(step, now))
-                found |= {each.key: each for each in made}
+                made = judge_all(covered, judges, cache, budget, lambda now: _show(step, now))
+                said |= {each.key: each for each in made}
             except InfrastructureError as error:
                 stopped = str(error)
-                known = judge_all(chosen, judges, cache, Budget(Limits(calls=0)))
-                found |= {each.key: each for each in known}
+                known = judge_all(covered, judges, cache, Budget(Limits(calls=0)))
+                said |= {each.key: each for each in known}
+            left = halves(covered, judges, said.values())
+            found |= {key: each for key, each in said.items() if key not in left}
     except InfrastructureError as error:  # the night's own server did not come up
         stopped = str(error)
     return budget.spent.calls, "the budget is used up" if budget.exhausted else stopped

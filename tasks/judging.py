@@ -1,7 +1,8 @@
 """Judging: who judges a night's episodes, how many of them, and for how much. The section `judge` of a scale."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Literal, Self
 
@@ -10,8 +11,9 @@ from pydantic import Field, model_validator
 from components.policies import checkpoints
 from components.policies.server import ModelServer
 from components.protocol.configuration import Configuration
-from components.rewards.judge import JudgeConfig, ModelConfig
+from components.rewards.judge import Judge, JudgeConfig, JudgementCache, ModelConfig, pending
 from components.rewards.judge.sampling import is_judged
+from components.rewards.judgement import Judgement
 from components.trajectories.record import Trajectory, digest
 
 
@@ -71,10 +73,44 @@ class Judging(JudgeConfig):
         return JudgeConfig(**values, models=(*self.models, *local))
 
 
+def affordable(
+    chosen: Sequence[Trajectory], judges: Sequence[Judge], cache: JudgementCache, calls: int | None
+) -> list[Trajectory]:
+    """Of a sample the first groups that so many calls suffice for, where every answer can be read. None: all."""
+    if calls is None:
+        return list(chosen)
+    found: list[Trajectory] = []
+    for group in groups_of(chosen):
+        calls -= pending(group, judges, cache)[1]
+        if calls < 0:
+            break
+        found += group
+    return found
+
+
+def halves(chosen: Sequence[Trajectory], judges: Sequence[Judge], said: Iterable[Judgement]) -> dict[str, Judgement]:
+    """What was said of groups that were not judged to their end, by key: beside attempts that nobody judged it would mislead."""
+    by_content: dict[str, list[Judgement]] = defaultdict(list)
+    for each in said:
+        by_content[each.content_hash].append(each)
+    left: dict[str, Judgement] = {}
+    for group in groups_of(chosen):
+        contents = {each.content_hash: each for each in group}
+        made = [each for content in contents for each in by_content[content]]
+        if len(made) < pending(contents.values(), judges, JudgementCache(None))[0]:
+            left |= {each.key: each for each in made}
+    return left
+
+
+def groups_of(chosen: Iterable[Trajectory]) -> list[list[Trajectory]]:
+    """Neighbours of one group together."""
+    return [list(group) for _, group in groupby(chosen, key=lambda each: each.group_id)]
+
+
 def sampled(trajectories: Iterable[Trajectory], episodes: int | None, seed: int) -> list[Trajectory]:
     """Whole groups of attempts, one at least and at most so many episodes, by a hash of their tasks; what has no step is left out.
 
-    Another seed draws other tasks. The order is that of the groups, so that a budget that ends early leaves few groups in halves.
+    Another seed draws other tasks. The order is that of the groups.
     """
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:

@@ -16,6 +16,7 @@ from components.rewards.judge import Judge, JudgeConfig, ScriptedModel
 from components.rewards.judgement import FILE, Cost, Judgement
 from flows.tonight import ROLLOUTS
 from tasks import judge as judging_task
+from tasks.home import folder
 from tasks.judge import judge_and_seal, remark_of
 from tasks.judging import Judging, LocalJudge, sampled
 
@@ -108,17 +109,32 @@ def test_a_night_without_a_judge_gets_an_empty_sealed_file_at_no_cost(place):
     assert (report.sampled, report.paid, Counting.calls) == (0, 0, 0) and remark_of(report) == "no judge"
 
 
-def test_a_budget_of_n_calls_makes_at_most_n_and_seals_what_they_said(place):
+def test_a_budget_of_n_calls_makes_at_most_n_and_judges_whole_groups(place):
+    """Four attempts of three steps a task: thirty calls are enough for two tasks."""
+    report = run(budget={"calls": 30})
+    assert Counting.calls == report.calls == report.paid == len(sealed_of()) == 24
+    assert report.stopped == "the budget of 30 calls covers 8 of 20 episodes" and report.stopped in remark_of(report)
+    judged = {each.content_hash for each in sealed_of()}
+    groups = {each.group_id for each in episodes() if each.content_hash in judged}
+    assert {each.content_hash for each in episodes() if each.group_id in groups} == judged
+
+
+def test_a_budget_that_is_too_small_for_one_task_costs_nothing(place):
     report = run(budget={"calls": 7})
-    assert Counting.calls == report.calls == len(sealed_of()) == 7
-    assert report.stopped == "the budget is used up" and "budget" in remark_of(report)
+    assert (Counting.calls, report.judgements) == (0, 0) and sealed_of() == []
+
+
+def test_what_is_known_costs_no_budget(place):
+    run()
+    assert run("n2", budget={"calls": 0}).judgements == 60
 
 
 def test_a_judge_that_is_away_costs_the_rest_of_the_sample_and_not_the_night(place):
-    Counting.dies_at = 12
+    Counting.dies_at = 30
     report = run()
     assert "does not answer" in report.stopped
-    assert report.judgements == len(sealed_of()) == Counting.calls < 60, "what was paid for is sealed"
+    assert report.judgements == len(sealed_of()) == 24, "groups that were judged to their end, and no halves"
+    assert len(list((folder("judgements") / FILE).open())) >= 30, "what was paid for is kept"
 
 
 def test_what_judges_said_reaches_the_scores(place):

@@ -10,6 +10,7 @@ from judge_checkpoint import make_judge, reply
 
 from components import versioning
 from components.policies import checkpoints
+from components.protocol import DataError
 from components.rewards.jsonl import read_records
 from components.rewards.judgement import FILE, Judgement
 from flows.tonight import ROLLOUTS
@@ -63,11 +64,17 @@ def test_a_served_judge_is_started_asked_sealed_stopped_and_never_paid_again(pro
 
 
 def test_a_server_that_does_not_come_up_costs_the_judgements_and_not_the_night(project):
-    broken = project / "broken"
-    make_judge(broken, reply(0.5))
-    for weights in broken.glob("*.safetensors"):
-        weights.write_bytes(b"no weights")
-    judging = Judging.load({"local": {"model": str(broken), "arguments": ["--device", "cpu"]}})
+    checkpoint = make_judge(project / "judge", reply(0.5))
+    judging = Judging.load({"local": {"model": str(checkpoint), "arguments": ["--no-such-option"]}})
     report = judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
-    assert report.stopped and report.judgements == 0
+    assert "died" in report.stopped and report.judgements == report.paid == 0
     assert (versioning.JUDGEMENTS / "n1" / FILE).read_bytes() == b""
+
+
+def test_a_broken_checkpoint_is_a_mistake_that_is_told_at_once(project):
+    checkpoint = make_judge(project / "judge", reply(0.5))
+    (checkpoint / "model.safetensors").write_bytes(b"no weights")
+    judging = Judging.load({"local": {"model": str(checkpoint)}})
+    with pytest.raises(DataError, match="is corrupt"):
+        judge_and_seal.fn("n1", ROLLOUTS / "n1", judging, 0)
+    assert not (versioning.JUDGEMENTS / "n1").exists()
