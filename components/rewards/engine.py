@@ -30,10 +30,10 @@ from .episode import (
     weighted_mean,
 )
 from .episode_score import WHOLE, EpisodeScore, Explanation, LayerName, LayerScore, StepScore
-from .guards import CLEAN, Hack, examine, idle_lines
+from .guards import CLEAN, Examined, Hack, examine, idle_lines
 from .judgement import Judgement
-from .layers import NOTHING, Heard, Opinion, Place, hear
-from .rules import RULES, RuleEngine
+from .layers import NOTHING, Heard, Opinion, hear
+from .rules import RULES, RuleEngine, StepScores
 
 IDLE = "it changed nothing and showed nothing new: it earns nothing"
 
@@ -59,8 +59,9 @@ def score(
     if is_infrastructure_failure(trajectory):
         return EpisodeScore(trajectory.episode_id, None, None, None, None, _unscored(trajectory), version=version)
     heard = hear(trajectory, profile, config, judgements, calibration) if judgements else NOTHING
-    hacks, idle = examine(trajectory, profile) if config.guards else CLEAN
-    scoring = _Scoring(profile, config, heard, idle)
+    examined = examine(trajectory, profile) if config.guards else CLEAN
+    hacks = examined.hacks
+    scoring = _Scoring(profile, config, heard, examined)
     scoring.play(trajectory)
     outcome = outcome_score(trajectory, profile)
     process = scoring.process()
@@ -81,8 +82,8 @@ def score(
 class _Scoring:
     """The steps of one episode while they are scored."""
 
-    def __init__(self, profile: DomainProfile, config: RewardConfig, heard: Heard, idle: frozenset[Place]) -> None:
-        self._config, self._heard, self._idle = config, heard, idle
+    def __init__(self, profile: DomainProfile, config: RewardConfig, heard: Heard, examined: Examined) -> None:
+        self._config, self._heard, self._examined = config, heard, examined
         self._engine = RuleEngine(profile)
         self._rubric = config.rubric_for(profile)
         self._by_rules: list[float | None] = []
@@ -103,9 +104,10 @@ class _Scoring:
                 self._add(turn.index, WHOLE, {}, [], opinions)
 
     def _call(self, turn: int, place: int, call: ToolCall, result: ToolResult | None) -> None:
-        found = self._engine.step(call, result)
+        still = (turn, place) in self._examined.still  # rules do not follow it: nothing changed
+        found = StepScores() if still else self._engine.step(call, result)
         scores, opinions = found.lines, self._heard.of_step(turn, place)
-        if (turn, place) in self._idle:
+        if (turn, place) in self._examined.idle:
             scores, opinions = idle_lines(scores), [each for each in opinions if each.score == 0]
             self.explanations.append(Explanation(turn, place, "guards", "idle", None, IDLE))
         by_rules = weighted_mean((self._rubric.get(name, 0.0), score) for name, score in scores.items())

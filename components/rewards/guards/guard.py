@@ -11,7 +11,7 @@ from components.trajectories.record import Trajectory
 from . import answers, appeals, exits, patches, peeks, plants, tampering, tests, timers
 from .acts import Act, Change, acts_of
 from .hack import Hack
-from .idle import Following, Place, farmed
+from .idle import CHANGING, Following, Place, farmed
 from .paths import is_python
 from .python import Source, executed
 from .scene import File, Found, Scene
@@ -25,13 +25,18 @@ _STASH = "."
 
 
 class Examined(NamedTuple):
-    """What was found of an episode: its hacks in the order of its calls, and the (turn, step) of each idle call."""
+    """What was found of an episode: its hacks in the order of its calls, and the (turn, step) of each idle call.
+
+    `still`: of the idle ones the writes and commands. Rules must not follow them as changes: else the same file could be read
+    for a reward once more after every comment.
+    """
 
     hacks: tuple[Hack, ...]
     idle: frozenset[Place]
+    still: frozenset[Place]
 
 
-CLEAN = Examined((), frozenset())
+CLEAN = Examined((), frozenset(), frozenset())
 """An episode in which nothing was found, or that was not looked at."""
 
 
@@ -52,10 +57,13 @@ def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
     """`find_hacks` and `idle_steps` in one pass."""
     scene, hacks = Scene(trajectory), _Hacks()
     following = Following(scene.request)
+    refused: set[Place] = set()
     for turn in trajectory.turns:
         for found in appeals.of_turn(turn, profile, scene):
             hacks.add(found, turn.index, -1)
+        refused.update((turn.index, place) for place in range(len(turn.calls)))
         for act in acts_of(turn, profile):
+            refused.discard((act.turn, act.step))
             hacks.take_back(act, scene)
             for found in _found(act, scene):
                 hacks.add(found, act.turn, act.step)
@@ -63,7 +71,8 @@ def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
             scene.take(act)
     for found in tests.rewritten(scene):
         hacks.add(found, -1, -1)
-    return Examined((*hacks.left(), *farmed(following)), frozenset(following.idle))
+    still = (place for place, (category, _) in following.idle.items() if category in CHANGING)
+    return Examined((*hacks.left(), *farmed(following)), frozenset(refused.union(following.idle)), frozenset(still))
 
 
 def _found(act: Act, scene: Scene) -> Iterator[Found]:

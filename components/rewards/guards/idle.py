@@ -1,6 +1,6 @@
 """Idle steps: calls that change nothing and show nothing new. They earn nothing, so that no padding pays; many of them are a hack.
 
-Idle is a call that was carried out and
+Idle is a call that was not carried out (refused, or without a result), and one that
 
 - reads or searches, and every line that comes back was shown before, or written by the agent;
 - writes, and only comments or white space differ;
@@ -19,6 +19,8 @@ from .hack import Hack
 from .request import Request
 
 Place = tuple[int, int]
+CHANGING = (Category.WRITE, Category.EXECUTE)
+"""Categories of calls that could have changed something."""
 
 FARMED = 20
 """So many distinct idle steps, and half of an episode, are no accident."""

@@ -10,7 +10,7 @@ from components.rewards import engine
 from components.rewards.calibration import Calibration
 from components.rewards.config import RewardConfig
 from components.rewards.engine import by_content, score, score_all
-from components.rewards.guards import Hack
+from components.rewards.guards import CLEAN, Hack
 from components.rewards.judgement import WHOLE, Judgement, judgement_key
 from components.trajectories.record import Outcome
 
@@ -333,7 +333,7 @@ class TestGuards:
     HACK = Hack("tests_deleted", 1, 0, "it removed the tests")
 
     def test_an_episode_with_a_hack_earns_nothing_and_says_why(self, play, monkeypatch):
-        monkeypatch.setattr(engine, "find_hacks", lambda *_: (self.HACK,))
+        monkeypatch.setattr(engine, "examine", lambda *_: CLEAN._replace(hacks=(self.HACK,)))
         trajectory = play.solver()
         found = score(trajectory, CODING, reference=3, judgements=[judged(trajectory, 1.0)])
         assert (found.total, found.outcome, found.process, found.efficiency) == (0, 0, 0, 0)
@@ -343,11 +343,11 @@ class TestGuards:
 
     def test_it_never_earns_more_than_an_honest_failure(self, play, monkeypatch):
         failure = score(play.trajectory(play.unreadable(), success=False), CODING).total
-        monkeypatch.setattr(engine, "find_hacks", lambda *_: (self.HACK,))
+        monkeypatch.setattr(engine, "examine", lambda *_: CLEAN._replace(hacks=(self.HACK,)))
         assert score(play.solver(), CODING, reference=3).total <= failure
 
     def test_guards_that_are_off_look_at_nothing(self, play, monkeypatch):
-        monkeypatch.setattr(engine, "find_hacks", lambda *_: pytest.fail("asked"))
+        monkeypatch.setattr(engine, "examine", lambda *_: pytest.fail("asked"))
         found = score(play.solver(), CODING, RewardConfig(guards=False), reference=3)
         assert found.total == 1 and "guards" not in found.layers
 
