@@ -27,7 +27,9 @@ def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = 
     """The decision record of a night run here and now. Raises the error that ended it; nothing is left running."""
     from .scale import load_scale
 
-    load_scale(scale)  # what is wrong with it is said before anything is started
+    judging = load_scale(scale).judge  # what is wrong with it is said before anything is started
+    if judging is not None:
+        judging.check()
     begun = time.monotonic()
     state = begin(scale, seed, night)
     log = quiet_logs(state.id)

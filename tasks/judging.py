@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from components.policies import checkpoints
 from components.policies.server import ModelServer
+from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration
 from components.rewards.judge import Judge, JudgeConfig, JudgementCache, ModelConfig, pending
 from components.rewards.judge.sampling import is_judged
@@ -65,6 +66,15 @@ class Judging(JudgeConfig):
     def asks(self) -> bool:
         """Whether a judge is asked anything."""
         return bool(self.models) or self.local is not None
+
+    def check(self) -> None:
+        """Raises ConfigurationError for a key that is not set or a step model that is absent: now, and not after hours of play."""
+        for model in self.models:
+            model.key()
+        if self.prm is not None and not self.prm.is_dir():
+            raise ConfigurationError(
+                f"judge.prm: {self.prm} is no folder; give a checkpoint that `ratchet train` has made"
+            )
 
     def asking(self, server: ModelServer | None) -> JudgeConfig:
         """The judges as they are asked, the one that is served among them."""

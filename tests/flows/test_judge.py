@@ -187,6 +187,18 @@ class TestTheSection:
         with pytest.raises(ConfigurationError, match="nobody judges; give models, local or prm"):
             Judging.load({"mode": "step"})
 
+    def test_a_key_that_is_not_set_is_told_before_anything_is_played(self, monkeypatch):
+        monkeypatch.delenv("JUDGE_KEY", raising=False)
+        judging = Judging.load({"models": [{**MODEL, "api_key_env": "JUDGE_KEY"}]})
+        with pytest.raises(ConfigurationError, match="JUDGE_KEY"):
+            judging.check()
+        monkeypatch.setenv("JUDGE_KEY", "x")
+        judging.check()
+
+    def test_so_is_a_step_model_that_is_absent(self, tmp_path):
+        with pytest.raises(ConfigurationError, match=r"gone is no folder; give a checkpoint"):
+            Judging.load({"prm": str(tmp_path / "gone")}).check()
+
     def test_a_served_judge_is_named_by_its_weights_and_not_by_its_place(self, tmp_path, monkeypatch):
         from components.policies.server import Served
         from tasks import judging
