@@ -194,9 +194,12 @@ def _judgements(
 def _asked(
     chosen: "list[Trajectory]", judges: "list[Judge]", cache: "JudgementCache", config: "JudgeConfig"
 ) -> Iterator["Judgement"]:
+    from components.protocol import load_domain
     from components.rewards.judge import Budget, judge_all
     from tasks.display import Display, display
 
+    for domain in {each.task.domain for each in chosen}:
+        judges[0].rubric(load_domain(domain))  # a rubric that is none is told of before anything begins
     budget = Budget(config.budget)
     last: list[Progress] = []
     with Display(), display().step("judge") as step:
