@@ -8,7 +8,7 @@ from components.protocol import ConfigurationError, DataError, list_domains
 from components.rewards.calibration import Calibration
 from components.rewards.config import RewardConfig
 from components.rewards.engine import EpisodeScore, by_content, reference_steps, score_all
-from components.rewards.jsonl import read_records
+from components.rewards.judge import read_judgements
 from components.rewards.judgement import FILE, Judgement
 from components.rewards.params import load_section
 from components.trajectories.record import Trajectory
@@ -69,4 +69,4 @@ def read_said(place: Path) -> Iterator[Judgement]:
     file = place / FILE if place.is_dir() else place
     if not file.is_file():
         raise ConfigurationError(f"{file} is absent; judge first (`ratchet judge`), or give another file")
-    return read_records(file, Judgement, torn=True)
+    return read_judgements(file)

@@ -4,7 +4,7 @@ A judgement is keyed by what was judged and by what judged it, so that nothing i
 a night's are sealed in `data/judgements/<night>/judgements.jsonl`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ WHOLE = -1
 FILE = "judgements.jsonl"
 
 Layer = Literal["judge", "learned"]
+Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,8 +44,8 @@ class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     rubric: str
     judge: str
     prompt: str
-    scores: dict[str, float | None] = {}
-    overall: float | None = None
+    scores: dict[str, Score | None] = {}
+    overall: Score | None = None
     reasons: dict[str, str] = {}
     error: str | None = None
     cost: Cost = Cost()

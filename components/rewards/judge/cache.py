@@ -132,15 +132,7 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
     """
     path = path / FILE if path.is_dir() else path
     seen: set[str] = set()
-    for number, judgement in enumerate(read_records(path, Judgement, torn=True), start=1):
-        wrong = _out_of_range(judgement)
-        if wrong:
-            raise DataError(f"{path}, judgement {number}: {wrong} is not in [0, 1]; restore the file from its night")
+    for judgement in read_records(path, Judgement, torn=True):
         if judgement.key not in seen:
             seen.add(judgement.key)
             yield judgement
-
-
-def _out_of_range(judgement: Judgement) -> str | None:
-    scores = {**judgement.scores, "overall": judgement.overall}
-    return next((name for name, score in scores.items() if score is not None and not 0 <= score <= 1), None)

@@ -12,6 +12,18 @@ from components.rewards.judgement import Judgement, judgement_key
 from components.rewards.table import read_totals
 from components.trajectories.shards import write_shard
 
+OUTSIDE = (
+    msgspec.json.encode(
+        Judgement(
+            **dict.fromkeys(("key", "episode_id", "content_hash", "domain", "rubric", "judge", "prompt"), "x"),
+            layer="judge",
+            overall=1.5,
+        )
+    )
+    + b"\n"
+)
+"""A score that is none."""
+
 
 @pytest.fixture
 def night(tmp_path, play):
@@ -169,6 +181,7 @@ class TestJudgements:
             ("--judgements", b'{"key": "jd-1"', "line 1: the last line is cut short"),
             ("--judgements", b'{"key": "jd-1"}\n', "line 1: not a judgement"),
             ("--judgements", b"\xff\xfe\n", "line 1"),
+            ("--judgements", OUTSIDE, "line 1: not a judgement: Expected `float` <= 1.0"),
             ("--judgements", None, "cannot be read"),
             ("--calibration", b"[]", "is no calibration"),
             ("--calibration", None, "cannot be read"),
