@@ -130,7 +130,9 @@ def test_ctrl_c_keeps_what_is_finished(run, some, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with stand_in(otherwise=stop) as server:
-        code, _, err = run("judge", some, "--model", model(server))
+        path = tmp_path / "judge.yaml"
+        path.write_text(yaml.safe_dump({"models": [{"model": "m", "base_url": server.base_url, "concurrency": 1}]}))
+        code, _, err = run("judge", some, "--config", path)
     assert code == 130 and "what was finished is kept" in err
     assert len(list(read_judgements(tmp_path / "home" / "judgements"))) >= 2
 
