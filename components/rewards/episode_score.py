@@ -1,4 +1,7 @@
-"""EpisodeScore: what an episode and each of its steps are worth, by which layers, and why. It is what `ratchet score` prints."""
+"""EpisodeScore: what an episode and each of its steps are worth, by which layers, and why. It is what `ratchet score` prints.
+
+`gc=False`: what JSON holds has no cycles, and thousands of steps are scored faster where the collector passes them by.
+"""
 
 from typing import Literal
 
@@ -10,7 +13,7 @@ WHOLE = -1
 LayerName = Literal["rules", "judge", "learned", "guards"]
 
 
-class StepScore(msgspec.Struct, frozen=True):
+class StepScore(msgspec.Struct, frozen=True, gc=False):
     """One call: its turn, its place within the turn, the weighted mean of its lines, and each line. None: nothing to say.
 
     Lines of rules bear their own names; those of models are `judge.<line>` and `learned.<line>`.
@@ -22,7 +25,7 @@ class StepScore(msgspec.Struct, frozen=True):
     scores: dict[str, float | None]
 
 
-class LayerScore(msgspec.Struct, frozen=True):
+class LayerScore(msgspec.Struct, frozen=True, gc=False):
     """One layer by itself. `score`: the process score that it alone would give; of the guards, 1 clean and 0 caught.
 
     `steps`: how many steps it scored. `counted`: whether it is part of the process score. `sources`: the names and versions of
@@ -35,7 +38,7 @@ class LayerScore(msgspec.Struct, frozen=True):
     sources: list[str] = []
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True, gc=False):
     """Why a line scored less than 1, or why something did not count, in words for a person. `turn` -1: the whole episode."""
 
     turn: int
@@ -46,7 +49,7 @@ class Explanation(msgspec.Struct, frozen=True):
     why: str
 
 
-class EpisodeScore(msgspec.Struct, frozen=True):
+class EpisodeScore(msgspec.Struct, frozen=True, gc=False):
     """One episode. Every score is in [0, 1] or None; all are None after an infrastructure failure.
 
     `version` names formulas, rules, parameters, profile and calibration: only totals of one version can be compared.
