@@ -8,11 +8,12 @@ import itertools
 import random
 import re
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from components.environments.tasksets import Taskset
 from components.policies.scripted import Move, Scripted, line_edit
-from components.protocol import ConfigurationError, TaskSpec
+from components.protocol import Category, ConfigurationError, TaskSpec, load_domain
 
 _CASES = re.compile(r"^for case in (\[.*\]):$", re.MULTILINE)
 _FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
@@ -30,18 +31,29 @@ class Careful(Scripted):
 
     def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
         """Every move of an episode. Raises ConfigurationError for a task without a reference."""
-        if actions := task.actions:
-            return [(action["tool"], action["params"]) for action in actions]
+        if task.actions:
+            return list(_acts(task))
         found = [path for path, text in task.reference.items() if task.files.get(path, text) != text]
         if len(found) != 1:
             raise ConfigurationError(f"task '{task.task_id}' changes {len(found)} files; careful repairs one")
         return _repair(task, found[0], rng, self._most_checks)
 
 
+def _acts(task: TaskSpec) -> Iterator[Move]:
+    """The reference's actions; what was looked up once is not looked up again."""
+    profile, seen = load_domain(task.domain), set()
+    for action in task.actions:
+        move = action["tool"], action["params"]
+        known, found = repr(move), profile.tool(action["tool"])
+        if found is None or found[1].category not in (Category.READ, Category.SEARCH) or known not in seen:
+            yield move
+        seen.add(known)
+
+
 def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Move]:
     """Look and read, check what is wrong, repair, check again what failed and what did not, submit."""
     before, after = task.files[path], task.reference[path]
-    looks = _looks(path, after)
+    listing, *looks = _looks(path, after)
     rng.shuffle(looks)
     checks = _checks(task, path)
     rng.shuffle(checks)
@@ -49,7 +61,7 @@ def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Mo
     first = checks[: rng.randint(0, min(most, len(checks)))]
     second = checks[: rng.randint(0, min(most, len(checks)))]
     return [
-        *looks[: rng.randint(0, 2)],
+        *[listing, *looks][: rng.randint(0, 3)],
         ("read_file", {"path": path}),
         *first,
         ("edit_file", {"path": path, "old": old, "new": new}),
@@ -59,10 +71,11 @@ def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Mo
 
 
 def _looks(path: str, text: str) -> list[Move]:
-    name = _function(text)
+    """The first shows which files there are: a file that nobody has named is not guessed."""
     return [
+        ("bash", {"command": "ls"}),
         ("bash", {"command": f"wc -l {shlex.quote(path)}"}),
-        ("grep", {"pattern": f"def {name}", "path": path}),
+        ("grep", {"pattern": f"def {_function(text)}", "path": path}),
         ("grep", {"pattern": "return"}),
         ("bash", {"command": f"head -n 3 {shlex.quote(path)}"}),
     ]

@@ -5,7 +5,7 @@ Zhang et al. 2025, arXiv:2509.03312). What is tried of a step follows from the t
 
 - leaving it out, where it changed something;
 - what the step was for, done rightly, where it was an edit of the right file, an unfinished or wrong act, or a refused call;
-- the missing acts first, where it handed in.
+- the missing acts first, where it ended the episode.
 
 A step that looked around, or did what the reference does, is no suspect. Multi-step errors that need two repairs are not found.
 """
@@ -108,6 +108,7 @@ class _Suspects:
         self._task = task
         self._profile = load_domain(task.domain)
         self._actions = [ToolCall("", action["tool"], action["params"]) for action in task.actions]
+        self._last = max((turn.index for turn in trajectory.turns if turn.calls), default=-1)
         self._right = {_identity(call) for call in self._actions}
 
     def instead_of(self, turn: Turn) -> Iterator[Replies]:
@@ -118,10 +119,10 @@ class _Suspects:
         if self._refused(turn):
             yield self._missing
         elif category is Category.SUBMIT:
-            if self._missing:
-                yield (*self._missing, *as_recorded([turn]))
-                if self._actions and _identity(turn.calls[0]) not in self._right:
-                    yield self._missing
+            if self._missing and turn.index == self._last:
+                yield self._undone(turn.index) if self._actions else (*self._missing, *as_recorded([turn]))
+            if self._missing and self._actions and not self._is_right(turn):
+                yield self._missing
         elif self._is_right(turn) or category in (Category.READ, Category.SEARCH, Category.THINK):
             return
         else:
@@ -136,16 +137,19 @@ class _Suspects:
             texts = self._task.reference.items()
             command = "; ".join(f"printf %s {shlex.quote(text)} > {shlex.quote(path)}" for path, text in texts)
             return (saying(ToolCall("", "bash", {"command": command})),) if command else ()
-        done = Counter(
-            _identity(call) for turn in self._trajectory.turns if not self._refused(turn) for call in turn.calls
-        )
-        missing = []
+        return self._undone(len(self._trajectory.turns))
+
+    def _undone(self, before: int) -> Replies:
+        """The reference's actions, in their order, that were not carried out in the turns before that one."""
+        turns = self._trajectory.turns[:before]
+        done = Counter(_identity(call) for turn in turns if not self._refused(turn) for call in turn.calls)
+        undone = []
         for action in self._actions:
             if done[_identity(action)]:
                 done[_identity(action)] -= 1
             else:
-                missing.append(saying(action))
-        return tuple(missing)
+                undone.append(saying(action))
+        return tuple(undone)
 
     def _was_meant(self, turn: Turn) -> bool:
         """Whether a change may have been a try at what is missing: of the right file, or where that was never changed."""
