@@ -104,7 +104,7 @@ def _line(found: "Found", pair: "Preference") -> dict[str, object]:
             "episode_id": each.episode_id,
             "worth": each.worth,
             "samples": each.samples,
-            "length": each.length,
+            "length": each.said.length,
             "did": did,
         }
 

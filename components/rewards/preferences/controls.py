@@ -37,7 +37,7 @@ def without_duplicates(pairs: Sequence[Preference], left_out: Counter[str]) -> l
 
 
 def _words(pair: Preference) -> tuple[str, ...]:
-    return pair.level, pair.context, pair.chosen.said, pair.rejected.said
+    return pair.level, pair.context, pair.chosen.said.hash, pair.rejected.said.hash
 
 
 def mean_gap(pairs: Sequence[Preference]) -> float | None:

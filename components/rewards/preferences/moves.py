@@ -20,11 +20,16 @@ _BLANKS = re.compile(r"[ \t]+")
 
 
 class Move(NamedTuple):
-    """Hashes of the message as a model reads it (`said`), of what it does, and of what came back. `length` in characters."""
+    """Hashes of the message as a model reads it (`said`), of what it does, and of what came back.
+
+    `tools`: the names of those that it calls, in order. `words` and `length`: the characters of its text, and with its calls.
+    """
 
     said: str
     does: str
     heard: str
+    tools: tuple[str, ...]
+    words: int
     length: int
 
 
@@ -34,8 +39,9 @@ def move(turn: Turn) -> Move:
     calls = [call for call in turn.calls if call.parse_error is None]
     unreadable = "".join(call.raw for call in turn.calls if call.parse_error is not None)
     does = [[_done(call) for call in calls], plain(unreadable) if calls else plain(turn.text + unreadable)]
-    length = len(str(message["content"])) + sum(len(call.tool) + _size(call.arguments) for call in calls)
-    return Move(digest(message), digest(does), digest(replies), length)
+    words, tools = len(str(message["content"])), tuple(call.tool for call in calls)
+    length = words + sum(len(call.tool) + _size(call.arguments) for call in calls)
+    return Move(digest(message), digest(does), digest(replies), tools, words, length)
 
 
 def _by_position(turn: Turn) -> Turn:

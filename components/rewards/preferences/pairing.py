@@ -24,17 +24,32 @@ WHOLE = -1
 Level = Literal["step", "trajectory"]
 
 
-class Side(NamedTuple):
-    """One side of a preference: the episode that stands for the option, what the option is worth and by how many samples.
+class Said(NamedTuple):
+    """What was said on one side, in one message or in a whole episode: its hash, and the tools that were called, in order.
 
-    `said` is the hash of the words, `length` their length in characters: of one message, or of all that the agent said.
+    `words` are the characters of text, in the mean of a turn; `length` all that was written, with the calls.
     """
+
+    hash: str
+    tools: tuple[str, ...]
+    words: float
+    length: int
+
+    @classmethod
+    def of(cls, moves: Sequence[Move]) -> "Said":
+        """What those moves say together."""
+        words = sum(move.words for move in moves) / max(1, len(moves))
+        tools = tuple(tool for move in moves for tool in move.tools)
+        return cls(digest([move.said for move in moves]), tools, words, sum(move.length for move in moves))
+
+
+class Side(NamedTuple):
+    """One side of a preference: the episode that stands for the option, what the option is worth and by how many samples."""
 
     episode_id: str
     worth: float
     samples: int
-    said: str
-    length: int
+    said: Said
 
 
 class Preference(NamedTuple):
@@ -54,9 +69,14 @@ class Preference(NamedTuple):
 
     @property
     def length_gap(self) -> float:
-        """How much longer the chosen side is, as a share of both together: in (-1, 1), 0 where they are equally long."""
-        both = self.chosen.length + self.rejected.length
-        return (self.chosen.length - self.rejected.length) / both if both else 0.0
+        """How much longer the chosen side is, as a share of both together: in [-1, 1], 0 where they are equally long.
+
+        All that was written counts where both sides call the same tools; else the words beside the calls, a turn: an edit is
+        longer than a search because of what it is, and an episode of more turns longer than a quick one.
+        """
+        one, other = self.chosen.said, self.rejected.said
+        chosen, rejected = (one.length, other.length) if one.tools == other.tools else (one.words, other.words)
+        return (chosen - rejected) / (chosen + rejected) if chosen + rejected else 0.0
 
 
 class Through(NamedTuple):
@@ -65,8 +85,7 @@ class Through(NamedTuple):
     episode: Played
     worth: float
     own: bool
-    said: str
-    length: int
+    said: Said
 
 
 Forks = Iterable[tuple[str, int, str, dict[Hashable, list[Through]]]]
@@ -91,7 +110,8 @@ def _step_forks(episodes: Sequence[Played]) -> Forks:
         tasks[episode.start] = episode.task_id
         history = episode.opening
         for turn, move in enumerate(episode.moves):
-            through = Through(episode, tree.value(episode, turn), tree.is_own(episode, turn), move.said, move.length)
+            said = Said.of([move])
+            through = Through(episode, tree.value(episode, turn), tree.is_own(episode, turn), said)
             forks[episode.start, turn, history][move.does].append(through)
             history = digest(history, move.said, move.heard)
     for (start, turn, history), options in sorted(forks.items(), key=lambda fork: fork[0]):
@@ -101,8 +121,7 @@ def _step_forks(episodes: Sequence[Played]) -> Forks:
 def _trajectory_forks(episodes: Sequence[Played]) -> Forks:
     starts: dict[str, dict[Hashable, list[Through]]] = defaultdict(lambda: defaultdict(list))
     for episode in episodes:
-        said, length = digest([move.said for move in episode.moves]), sum(move.length for move in episode.moves)
-        through = Through(episode, episode.worth, True, said, length)
+        through = Through(episode, episode.worth, True, Said.of(episode.moves))
         starts[episode.start][_way(episode.moves)].append(through)
     for _, options in sorted(starts.items(), key=lambda start: start[0]):
         episode = next(iter(options.values()))[0].episode
@@ -145,11 +164,11 @@ class _Option:
 
     def side(self, through: Through) -> Side:
         """The option as one side of a preference."""
-        return Side(through.episode.episode_id, self.worth, self.samples, through.said, through.length)
+        return Side(through.episode.episode_id, self.worth, self.samples, through.said)
 
 
 def _by_worth_then_brevity(through: Through) -> tuple[float, int, str]:
-    return through.episode.worth, -through.length, through.episode.episode_id
+    return through.episode.worth, -through.said.length, through.episode.episode_id
 
 
 def _inwards(options: list[_Option], margin: float) -> Iterator[tuple[Side, Side]]:

@@ -28,7 +28,7 @@ from .played import Played, played
 
 
 class PairRow(NamedTuple):
-    """A row of the table of pairs: `turn` -1 is a pair of whole episodes; lengths in characters (see `pairing.Side`)."""
+    """A row of the table of pairs: `turn` -1 is a pair of whole episodes; lengths in characters (see `pairing.Said`)."""
 
     task_id: str
     level: str
@@ -44,7 +44,7 @@ class PairRow(NamedTuple):
         """The row of a preference."""
         chosen, rejected = pair.chosen, pair.rejected
         sides = chosen.episode_id, rejected.episode_id
-        return cls(pair.task_id, pair.level, pair.turn, *sides, pair.margin, chosen.length, rejected.length)
+        return cls(pair.task_id, pair.level, pair.turn, *sides, pair.margin, chosen.said.length, rejected.said.length)
 
 
 def read_played(

@@ -95,7 +95,8 @@ class TestPadding:
         assert move(broken[0]).does != move(broken[1]).does
 
 
-def test_the_length_is_that_of_text_tools_and_arguments():
-    assert says("abc").length == 3
+def test_the_length_is_that_of_text_tools_and_arguments_and_the_words_that_of_the_text():
+    assert says("abc").length == says("abc").words == says("abc", READ).words == 3
+    assert says("abc", READ).tools == ("read_file",)
     assert says("abc", READ).length == 3 + len("read_file") + len('{"path":"price.py"}')
     assert says("", ("say", {"text": "é"})).length == len('say{"text":"é"}')

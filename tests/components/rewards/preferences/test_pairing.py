@@ -16,7 +16,7 @@ from components.rewards.preferences.played import Left, Played
 def episode(name, said, worth, may_be_chosen=True, heard=None, task="t", start="s", policy="p", parent=None):
     """`said`: one letter a turn; `heard` the same for the results. A capital letter is a padded small one."""
     moves = tuple(
-        Move(word, word.lower(), answer, 90 if word.isupper() else 30)
+        Move(word, word.lower(), answer, (word.lower(),), *((90, 99) if word.isupper() else (30, 39)))
         for word, answer in zip(said, heard or "." * len(said), strict=True)
     )
     left = Left(*parent) if parent else None

@@ -10,13 +10,15 @@ from components.protocol import ConfigurationError
 from components.rewards.preferences.controls import mean_gap, within_gap, without_duplicates
 from components.rewards.preferences.make import LEFT_OUT, PairConfig, make_pairs
 from components.rewards.preferences.moves import Move
-from components.rewards.preferences.pairing import Preference, Side
+from components.rewards.preferences.pairing import Preference, Said, Side
 from components.rewards.preferences.played import Played
 
 
-def pair(chosen="x", rejected="y", context="c", task="t", lengths=(10, 10), margin=0.5):
-    sides = (Side(f"{task}-{said}", worth, 1, said, length) for said, worth, length in
-             ((chosen, margin, lengths[0]), (rejected, 0.0, lengths[1])))  # fmt: skip
+def pair(chosen="x", rejected="y", context="c", task="t", lengths=(10, 10), words=(0, 0), tools=(("t",), ("t",))):
+    sides = (
+        Side(f"{task}-{said}", worth, 1, Said(said, tools[n], words[n], lengths[n]))
+        for n, (said, worth) in enumerate(((chosen, 0.5), (rejected, 0.0)))
+    )
     return Preference(task, "step", 0, *sides, context)
 
 
@@ -30,7 +32,7 @@ class TestDuplicates:
     def test_pairs_that_contradict_each_other_are_both_left_out(self):
         left_out = Counter()
         kept = without_duplicates([pair("x", "y"), pair("y", "x", task="u"), pair("x", "z")], left_out)
-        assert [(each.chosen.said, each.rejected.said) for each in kept] == [("x", "z")]
+        assert [(each.chosen.said.hash, each.rejected.said.hash) for each in kept] == [("x", "z")]
         assert left_out == {"contradictions": 2}
 
 
@@ -39,6 +41,18 @@ class TestLengthGap:
         assert pair(lengths=(150, 50)).length_gap == 0.5
         assert pair(lengths=(50, 150)).length_gap == -0.5
         assert pair(lengths=(0, 0)).length_gap == 0.0
+
+    def test_where_other_tools_are_called_the_words_beside_the_calls_count_alone(self):
+        """An edit is longer than a search because of what it is."""
+        other = {"lengths": (900, 50), "tools": (("edit_file",), ("grep",))}
+        assert pair(**other).length_gap == 0.0
+        assert pair(**other, words=(60, 20)).length_gap == 0.5
+        assert pair(**other, words=(20, 60)).length_gap == -0.5
+
+    def test_an_episode_of_more_turns_is_not_longer_for_that(self):
+        quick = [Move("a", "a", ".", ("edit",), 10, 50)]
+        assert Said.of(quick * 9).words == Said.of(quick).words == 10
+        assert Said.of(quick * 9).length == 450 and Said.of([]).words == 0
 
     def test_pairs_within_the_bound_all_stay(self):
         pairs = [pair(context=f"{n}", lengths=(12, 10)) for n in range(5)]
@@ -74,7 +88,9 @@ class TestLengthGap:
 
 
 def played(name, said, worth, length=10, task="t", opening="o"):
-    return Played(name, task, "p", f"{task}/{opening}", opening, (Move(said, said, ".", length),), worth, True)
+    return Played(
+        name, task, "p", f"{task}/{opening}", opening, (Move(said, said, ".", (), length, length),), worth, True
+    )
 
 
 def test_no_pair_makes_a_longer_message_win_by_length_alone():

@@ -21,7 +21,7 @@ def prefers(one, other):
 
 
 def played(name, worth, policy="p", task="t"):
-    return Played(name, task, policy, f"{task}/s", "s", (Move(name, name, ".", 10),), worth, True)
+    return Played(name, task, policy, f"{task}/s", "s", (Move(name, name, ".", (), 10, 10),), worth, True)
 
 
 class TestRockPaperScissors:
