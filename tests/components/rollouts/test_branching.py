@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 import tiny
+from small_model import make_checkpoint
 from tiny import Tiny
 
 from components.environments.tasksets import load
@@ -16,7 +17,8 @@ from components.rollouts.plan import CollectPlan
 from components.rollouts.preparation import prepare_settings
 from components.trajectories.record import Parent
 from components.trajectories.rules import faults
-from components.trajectories.shards import read_folder
+from components.trajectories.shards import read_folder, read_manifest
+from components.trajectories.tokens import read_tokens
 
 
 @pytest.fixture
@@ -177,6 +179,34 @@ def test_what_a_wrong_step_cost_is_seen_in_what_follows_it(tmp_path):
     assert [(value.turn, value.rate) for value in prefix_values(branches)] == [(0, 1.0), (1, 1.0), (2, 0.0)] * 2
     labels = [(label.turn, label.value) for label in monte_carlo_labels(parents, branches)]
     assert labels == [(-1, 1.0), (0, 1.0), (1, 0.0), (2, 0.0)] * 2
+
+
+@pytest.mark.slow
+def test_a_model_branches_in_workers_and_has_tokens_of_its_own_turns_alone(tmp_path):
+    pytest.importorskip("transformers")
+    values = {
+        "taskset": "repair",
+        "policy": "teacher",
+        "limit": 2,
+        "attempts": 1,
+        "sandbox": {"backend": "local"},
+        "max_turns": 3,
+        "max_new_tokens": 8,
+        "cohort_size": 4,
+        "workers": 2,
+        "model_threads": 1,
+    }
+    collect(CollectPlan.load(values), tmp_path / "parents")
+    parents = list(read_folder(tmp_path / "parents"))
+    model = f"transformers:{make_checkpoint(tmp_path / 'model')}"
+    plan = CollectPlan.load(values | {"policy": model, "attempts": 2})
+    assert branch(parents, plan, tmp_path / "out", turns=[1, 2]).episodes == 8
+    for entry in read_manifest(tmp_path / "out"):
+        rows = list(read_tokens(tmp_path / "out" / entry.tokens))
+        for each in read_folder(tmp_path / "out"):
+            own = [row.turn for row in rows if row.episode_id == each.episode_id]
+            if each.episode_id in entry.episode_ids:
+                assert own == list(range(each.parent.turn, len(each.turns)))
 
 
 def test_tiny_is_left_clean():

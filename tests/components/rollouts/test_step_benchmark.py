@@ -1,0 +1,112 @@
+"""The bundled step benchmark is whole, labelled truly, and the same bytes whenever it is made."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from components.environments.tasksets import load
+from components.protocol import load_domain
+from components.rewards.jsonl import read_records
+from components.rewards.label import Label
+from components.rewards.localisation import cases
+from components.rollouts.injection import VERSION
+from components.rollouts.planted import KINDS
+from components.rollouts.steps import SHARES, Card, main, make, make_part, timeless
+from components.sandboxes import SandboxConfig
+from components.trajectories.record import content_hash
+from components.trajectories.rules import faults
+from components.trajectories.shards import read_jsonl
+
+FOLDER = Path(__file__).parents[3] / "data" / "benchmarks" / "steps"
+QUICK = ("orders", "reviews", "advice", "debates")
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return list(read_jsonl(FOLDER / "episodes.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return list(read_records(FOLDER / "labels.jsonl", Label))
+
+
+@pytest.fixture(scope="module")
+def card():
+    return msgspec.json.decode((FOLDER / "card.json").read_bytes(), type=Card, strict=True)
+
+
+def test_the_card_counts_what_is_there(episodes, labels, card):
+    assert (card.episodes, card.labels, card.version) == (len(episodes), len(labels), VERSION)
+    assert card.errors == sum(label.value == 0 for label in labels)
+    assert card.steps == sum(len(each.turns) for each in episodes)
+    assert set(card.kinds) == {"none", *KINDS} and sum(card.kinds.values()) == card.episodes
+    assert set(card.tasksets) == {each.task.taskset for each in episodes} == set(SHARES)
+
+
+def test_at_least_500_steps_of_several_domains_and_lengths_are_labelled(episodes, labels, card):
+    assert card.labels >= 500 and card.clean >= 20 and card.errors >= 100
+    assert len({label.domain for label in labels}) == 5
+    assert min(len(each.turns) for each in episodes) <= 4 and max(len(each.turns) for each in episodes) >= 17
+    assert all(load_domain(label.domain).name == label.domain for label in labels)
+
+
+def test_repair_and_replay_found_the_planted_step_of_95_in_100(card):
+    assert card.located >= 0.95 * (card.episodes - card.clean)
+
+
+def test_labels_are_of_these_very_episodes_and_say_where_each_first_went_wrong(episodes, labels):
+    by_id = {each.episode_id: each for each in episodes}
+    assert len(by_id) == len(episodes)
+    assert len({(label.episode_id, label.turn, label.step) for label in labels}) == len(labels)
+    for label in labels:
+        trajectory = by_id[label.episode_id]
+        assert label.content_hash == trajectory.content_hash == content_hash(trajectory)
+        assert trajectory.turns[label.turn].calls[label.step] is not None
+    found = {case.episode_id: case.error for case in cases(episodes, labels, {})}
+    assert found.keys() == by_id.keys()
+    for identity, trajectory in by_id.items():
+        assert (found[identity] is None) is bool(trajectory.outcome.success)
+        if trajectory.parent is not None:
+            assert found[identity] == trajectory.parent.turn
+
+
+def test_the_episodes_are_valid_records_of_train_tasks_and_name_no_time_or_place(episodes):
+    for trajectory in episodes:
+        assert not [fault for fault in faults(trajectory) if fault.severity == "error"]
+        assert trajectory.task.role == "train" and trajectory == timeless(trajectory)
+    assert b"ratchet-sandboxes" not in (FOLDER / "episodes.jsonl").read_bytes()
+
+
+def _lines(folder, name, tasksets):
+    marks = tuple(f'"task_id":"{each}/'.encode() for each in tasksets)
+    return [line for line in (folder / name).read_bytes().splitlines() if any(mark in line for mark in marks)]
+
+
+def test_the_same_command_gives_the_same_bytes(tmp_path):
+    """Those tasksets that need no sandbox; the others are as slow as sandboxes are."""
+    make(tmp_path, 0, SandboxConfig(backend="local"), {name: SHARES[name] for name in QUICK})
+    made = (tmp_path / "episodes.jsonl").read_bytes().splitlines()
+    assert made == _lines(FOLDER, "episodes.jsonl", QUICK)
+    bundled = set((FOLDER / "labels.jsonl").read_bytes().splitlines())
+    assert set((tmp_path / "labels.jsonl").read_bytes().splitlines()) <= bundled
+
+
+@pytest.mark.slow
+def test_the_same_command_gives_the_same_bytes_from_sandboxes():
+    """The first six repairs: what is made of a task depends on none after it."""
+    taskset = load("repair")
+    tasks = taskset.tasks("train")
+    part = make_part(taskset, tasks[:: len(tasks) // SHARES["repair"]][:6], 0, SandboxConfig(backend="local"))
+    made = msgspec.json.Encoder().encode_lines(part.episodes).splitlines()
+    assert len(made) >= 10 and set(made) <= set(_lines(FOLDER, "episodes.jsonl", ["repair"]))
+
+
+def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("components.rollouts.steps.SHARES", {"orders": 2})
+    assert main(["--out", str(tmp_path / "steps")]) == 0
+    assert "labelled steps of which" in capsys.readouterr().out
+    monkeypatch.setattr("components.rollouts.steps.SHARES", {"odrers": 2})
+    assert main(["--out", str(tmp_path / "steps")]) == 2
+    assert "did you mean 'orders'" in capsys.readouterr().err
