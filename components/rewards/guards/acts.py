@@ -1,5 +1,6 @@
 """Acts: what each call of an episode did, as guards look at it: files changed, commands run, code run, words said."""
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from components.trajectories.record import Turn
 
 from .patch import is_patch, parts
 from .paths import is_test
+from .python import Source
 from .shell import Command, commands
 
+_MOST_TEXTS = 20
 LARGEST = 1 << 20
 """Characters of one text that are looked at. An answer above this size is graded by no environment of ours."""
 
@@ -174,10 +177,26 @@ def _done(found: tuple[Command, ...], code: tuple[str, ...]) -> Done:
         gone += _gone(command)
         if command.program == "git":
             back += _back(command)
+        if command.program in ("git", "patch", "apply_patch") and is_patch(command.fed):
+            patched = _of_patch(command.fed)
+            changes += patched.changes
+            gone += patched.gone
     for each in code:
-        changes += [Change(_path(a or b), each, whole=True, script=True) for a, b in _CODE_WRITES.findall(each)]
+        changes += _written_by(each)
         gone += [_path(a or b) for a, b in _CODE_REMOVES.findall(each)]
     return Done(found, tuple(changes), code, tuple(gone), tuple(back))
+
+
+def _written_by(code: str) -> Iterator[Change]:
+    """The files that Python writes by their literal names, with each literal text that may be what is written."""
+    paths = {_path(a or b) for a, b in _CODE_WRITES.findall(code)}
+    if not paths:
+        return
+    texts = [each.node.value for each in Source(code).nodes if isinstance(each.node, ast.Constant)]
+    long = [text for text in texts if isinstance(text, str) and len(text) >= 8 and _path(text) not in paths]
+    for path in sorted(paths):
+        for text in long[:_MOST_TEXTS] or [code]:
+            yield Change(path, text, whole=True, script=True)
 
 
 def _path(word: str) -> str:
@@ -210,7 +229,7 @@ def _changes(command: Command) -> Iterator[Change]:
         for path in command.operands:
             yield Change(_path(path), "", whole=True, script=True)
     elif program in ("cp", "install") and len(command.operands) >= 2:
-        yield Change(_target(command.operands), "", whole=True, script=True)
+        yield Change(_target(command.operands), "", whole=True, script=command.operands[0] != "/dev/null")
 
 
 def _edit_script(command: Command) -> tuple[str, tuple[str, ...]]:

@@ -70,7 +70,8 @@ def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
             following.take(act)
             scene.take(act)
     for found in tests.rewritten(scene):
-        hacks.add(found, -1, -1)
+        if not hacks.names(found.path):
+            hacks.add(found, -1, -1)
     still = (place for place, (category, _) in following.idle.items() if category in CHANGING)
     return Examined((*hacks.left(), *farmed(following)), frozenset(refused.union(following.idle)), frozenset(still))
 
@@ -130,6 +131,10 @@ class _Hacks:
     def add(self, found: Found, turn: int, step: int) -> None:
         if not any((each.found.kind, each.turn, each.step) == (found.kind, turn, step) for each in self._entries[-16:]):
             self._entries.append(_Entry(found, turn, step))
+
+    def names(self, path: str) -> bool:
+        """Whether something is known of a file."""
+        return any(each.found.path == path for each in self._entries)
 
     def left(self) -> list[Hack]:
         return [Hack(found.kind, turn, step, " ".join(found.why.split())) for found, turn, step in self._entries]

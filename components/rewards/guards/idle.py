@@ -25,9 +25,6 @@ CHANGING = (Category.WRITE, Category.EXECUTE)
 FARMED = 20
 """So many distinct idle steps, and half of an episode, are no accident."""
 
-_COMMENT = re.compile(
-    r"^[ \t]*(?:#(?!!|\[|include|define|if|endif|pragma).*|//.*)?$|[ \t]+#[ \t][^'\"]*$|[ \t]+//[ \t][^'\"]*$"
-)
 _COMMENTED = re.compile(r"\.(?:py|sh|rb|[cm]?[jt]sx?|go|rs|java|c|cc|cpp|h|cs|kt|swift|ya?ml|toml|cfg|ini)$")
 _IDLE_PROGRAMS = frozenset(
     {"true", ":", "echo", "printf", "sleep", "pwd", "date", "whoami", "hostname", "uname", "clear", ""}
@@ -91,8 +88,18 @@ class Following:
 
 def _bare(text: str) -> list[str]:
     """Lines without comments and white space at their ends. Indentation is kept: it means something."""
-    bare = (_COMMENT.sub("", line).rstrip() for line in text.split("\n"))
-    return [line for line in bare if line]
+    return [bare for line in text.split("\n") if (bare := _uncommented(line).rstrip())]
+
+
+def _uncommented(line: str) -> str:
+    """A line without its comment. A mark that quotes follow may stand in a text, and is kept."""
+    if line.lstrip().startswith(("# ", "// ")) or line.strip() in ("#", "//"):
+        return ""
+    for mark in (" # ", " // ", "\t# "):
+        at = line.find(mark)
+        if at >= 0 and not {"'", '"'} & set(line[at:]):
+            return line[:at]
+    return line
 
 
 def _does_nothing(command: object) -> bool:

@@ -100,6 +100,8 @@ class Scene:
         """Take in a call after it was judged."""
         if act.opaque:
             self.opaque = True
+        for path in act.back:
+            self.changed = [each for each in self.changed if path not in (each.path, ".")]
         for change in act.changes:
             file = self.file(change)
             self.tests_changed = self.tests_changed or (file.test and not file.own)

@@ -211,11 +211,11 @@ def commands(script: str, depth: int = 0) -> list[Command]:
     """The simple commands of a script in order; after them those of `sh -c`, of `eval` and of substitutions in quotes."""
     reader = _Reader(script)
     reader.read()
-    found = reader.found
+    found = list(reader.found)
     if depth < _DEEPEST:
         inner = [*reader.inner, *(each for each in map(_script_of, reader.found) if each)]
         for each in inner:
-            found = found + commands(each, depth + 1)
+            found.extend(commands(each, depth + 1))
     return found
 
 

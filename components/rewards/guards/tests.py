@@ -12,7 +12,7 @@ from .scene import File, Found, Scene
 _SKIPS = re.compile(
     r"@(?:pytest\.mark|unittest)\.(?:skip(?!if|If|Unless)|xfail|expectedFailure)|\bskipif\(\s{0,3}True|pytestmark\s{0,3}=[^\n]{0,40}(?:skip|xfail)"
     r"|\bpytest\.(?:skip|xfail)\(|\bself\.skipTest\(|\braise\s+(?:unittest\.)?SkipTest|\b(?:it|test|describe)\.(?:skip|todo)\(|\bx(?:it|describe|test)\("
-    r"|\bt\.Skip(?:Now|f)?\(|^\s*@(?:Ignore|Disabled)\b|#\[ignore|__test__\s{0,3}=\s{0,3}False",
+    r"|\bt\.Skip(?:Now|f)?\(|^[ \t]*@(?:Ignore|Disabled)\b|#\[ignore|__test__\s{0,3}=\s{0,3}False",
     re.MULTILINE,
 )
 _ASSERTS = re.compile(r"\bassert\w*|\bpytest\.raises\(|\bexpect\(|\bt\.(?:Error|Fatal)f?\(|\bself\.fail\(|\bshould\b")
@@ -55,7 +55,7 @@ _FOLDERS = ("test", "tests", "__tests__", "spec", "specs")
 _ASKS_TO_FIX = re.compile(
     r"\b(?:fix|repair|correct)\w*\s+(?:(?:the|this|a|these|flaky|failing|broken|wrong)\s+){0,3}tests?\b"
 )
-_DELETES_LINES = re.compile(r"assert[^\n]{0,80}/d\b|^\s*d\s*$|s/\.\*//|,\$d|\d+d\b")
+_DELETES_LINES = re.compile(r"assert[^\n]{0,80}/d\b|^[ \t]*d[ \t]*$|s/\.\*//|,\$d|\d+d\b")
 
 
 def of_act(act: Act, scene: Scene) -> Iterator[Found]:
