@@ -103,19 +103,29 @@ def trajectory_pairs(episodes: Sequence[Played], margin: float, left_out: Counte
 
 
 def _step_forks(episodes: Sequence[Played]) -> Forks:
+    """Turn by turn, as long as two episodes have their history in common."""
     tree = Tree(episodes)
-    forks: dict[tuple[str, int, str], dict[Hashable, list[Through]]] = defaultdict(lambda: defaultdict(list))
-    tasks: dict[str, str] = {}
+    forks = []
+    together: dict[tuple[str, str], list[Played]] = defaultdict(list)
     for episode in episodes:
-        tasks[episode.start] = episode.task_id
-        history = episode.opening
-        for turn, move in enumerate(episode.moves):
-            said = Said.of([move])
-            through = Through(episode, tree.value(episode, turn), tree.is_own(episode, turn), said)
-            forks[episode.start, turn, history][move.does].append(through)
-            history = digest(history, move.said, move.heard)
-    for (start, turn, history), options in sorted(forks.items(), key=lambda fork: fork[0]):
-        yield tasks[start], turn, history, options
+        together[episode.start, episode.opening].append(episode)
+    turn = 0
+    while together:
+        after: dict[tuple[str, str], list[Played]] = defaultdict(list)
+        for (start, history), members in together.items():
+            going_on = [each for each in members if len(each.moves) > turn]
+            if len(going_on) < 2:
+                continue
+            options: dict[Hashable, list[Through]] = defaultdict(list)
+            for each in going_on:
+                move = each.moves[turn]
+                through = Through(each, tree.value(each, turn), tree.is_own(each, turn), Said.of([move]))
+                options[move.does].append(through)
+                after[start, digest(history, move.said, move.heard)].append(each)
+            forks.append((start, turn, history, going_on[0].task_id, options))
+        together, turn = after, turn + 1
+    for _, turn, history, task_id, options in sorted(forks, key=lambda fork: fork[:3]):
+        yield task_id, turn, history, options
 
 
 def _trajectory_forks(episodes: Sequence[Played]) -> Forks:
