@@ -87,6 +87,19 @@ def test_judges_are_watched_one_by_one(planted):
     assert [row.shift for row in found if row.judge == "steady@1"] == [None, 0.0, 0.0]
 
 
+def test_defect_16_tied_scores_keep_the_level_of_the_test(planted):
+    """A judge that says only 0 or 1: no formula for ties is needed, because episodes are permuted."""
+    rng = random.Random(5)
+    rejected = 0
+    for seed in range(60):
+        said = {
+            name: [planted.judgement(f"ep-{name}-{n}", 0, float(rng.random() < 0.8)) for n in range(12)]
+            for name in ("n0", "n1")
+        }
+        rejected += drift(said, seed=seed)[-1].p_value < 0.05
+    assert rejected <= 8  # 3 expected; P(more than 8) = .2 %
+
+
 def test_holms_correction_of_a_hand_example():
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
     assert holm({}) == {}

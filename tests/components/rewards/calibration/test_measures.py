@@ -63,3 +63,19 @@ def test_ece_of_a_judge_that_is_always_off_by_a_fifth_is_a_fifth():
     labels = [0.1, 0.3, 0.5, 0.7] * 25
     found = measure([each + 0.2 for each in labels], labels, ["e"] * 100)
     assert found.ece == pytest.approx(0.2)
+
+
+@settings(deadline=None, max_examples=30)
+@given(PAIRS)
+def test_defect_16_ties_count_half_in_the_mann_whitney_statistic(pairs):
+    from scipy.stats import mannwhitneyu
+
+    right = [score for score, label in pairs if label == 1.0]
+    wrong = [score for score, label in pairs if label == 0.0]
+    if right and wrong:
+        theirs = mannwhitneyu(right, wrong, method="asymptotic").statistic / (len(right) * len(wrong))
+        assert auroc([s for s, _ in pairs], [y for _, y in pairs]) == pytest.approx(theirs)
+
+
+def test_defect_16_a_judge_that_says_the_same_of_everything_tells_nothing_apart():
+    assert auroc([0.5] * 10, [1.0] * 3 + [0.0] * 7) == 0.5

@@ -1,0 +1,92 @@
+"""A night seals what people have said since the nights before, once, whether MLflow answers or not."""
+
+import msgspec
+import pytest
+
+from components import versioning
+from components.protocol import DataError, InfrastructureError
+from components.rewards.label import Label
+from components.rewards.people.labels import add_labels, read_labels
+from components.tracking.traces import Feedback
+
+pytestmark = pytest.mark.slow
+"""Prefect and MLflow take seconds to import."""
+
+
+def label(episode, value=1.0, **changes):
+    fields = {"episode_id": episode, "content_hash": "c", "domain": "coding", "value": value, "annotator": "ann"}
+    return Label(**(fields | changes))
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    """What stands in MLflow, in a project in which DVC is not called."""
+    from tasks import traces
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(versioning, "add_sealed", lambda nights, kind: {})
+    feedback = []
+    monkeypatch.setattr(traces, "read_feedback", lambda: Feedback(list(feedback), {"it has no value": 2}))
+    return feedback
+
+
+def seal(night):
+    from tasks.traces import seal_labels
+
+    return seal_labels.fn(night)
+
+
+def sealed(night):
+    return [(each.episode_id, each.value) for each in read_labels(versioning.LABELS / night / "labels.jsonl")]
+
+
+def test_labels_of_both_ways_are_sealed_with_the_night_and_not_again_with_the_next(said, tmp_path):
+    said.append(label("ep-a"))
+    add_labels(tmp_path / "home" / "labels" / "labels.jsonl", [label("ep-b", 0.0)])
+    found = seal("n1")
+    assert found == {"labels": 2, "from_feedback": 1, "from_file": 1, "refused": 2, "asked": True}
+    assert sealed("n1") == [("ep-a", 1.0), ("ep-b", 0.0)]
+    said.append(label("ep-c"))
+    assert seal("n2")["labels"] == 1 and sealed("n2") == [("ep-c", 1.0)]
+
+
+def test_a_changed_mind_is_sealed_by_the_night_in_which_it_changed(said):
+    said.append(label("ep-a", labelled_at="2026-11-20"))
+    seal("n1")
+    said.append(label("ep-a", 0.0, labelled_at="2026-11-21"))
+    seal("n2")
+    assert (sealed("n1"), sealed("n2")) == ([("ep-a", 1.0)], [("ep-a", 0.0)])
+
+
+def test_a_night_that_goes_on_keeps_what_it_has_sealed(said):
+    said.append(label("ep-a"))
+    seal("n1")
+    said.append(label("ep-b"))
+    assert seal("n1") == {"labels": 1} and sealed("n1") == [("ep-a", 1.0)]
+
+
+def test_nothing_said_is_an_empty_sealed_file(said):
+    assert seal("n1")["labels"] == 0
+    assert (versioning.LABELS / "n1" / "labels.jsonl").read_bytes() == b""
+
+
+def test_mlflow_away_ends_no_night(said, monkeypatch, tmp_path):
+    from tasks import traces
+
+    def away():
+        raise InfrastructureError("MLflow does not answer")
+
+    monkeypatch.setattr(traces, "read_feedback", away)
+    add_labels(tmp_path / "home" / "labels" / "labels.jsonl", [label("ep-b")])
+    found = seal("n1")
+    assert found["asked"] is False and sealed("n1") == [("ep-b", 1.0)]
+
+
+def test_a_damaged_sealed_file_ends_it_with_its_name(said):
+    damaged = versioning.LABELS / "n0" / "labels.jsonl"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(msgspec.json.encode({"episode_id": 3}) + b"\n")
+    with pytest.raises(DataError, match="line 1: not a label"):
+        seal("n1")
+    assert not (versioning.LABELS / "n1").exists()
