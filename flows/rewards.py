@@ -93,11 +93,13 @@ class Episodes:
 
     def scored(self, references: References, step: Step, only: set[str] | None = None) -> Iterator[Scored]:
         """Every episode (or `only` those) with its scores."""
+        number = 0
         for number, trajectory in enumerate(self.trajectories(), start=1):
             if number % EVERY == 0:
                 step.update(done=number, remark=f"{number:,} episodes")
             if only is None or trajectory.episode_id in only:
                 yield Scored(trajectory, self._by.score(trajectory, references))
+        step.update(done=number, remark=f"{number:,} episodes")
 
 
 class Found(NamedTuple):
@@ -176,10 +178,11 @@ def compare_files(paths: Sequence[Path], by: Scoring, seed: int = 0) -> RewardCo
     """The rewards of two or more sets of episodes, each a file or a folder, each compared with the first."""
     sets = {name: Episodes([path], by) for name, path in zip(_names(paths), paths, strict=True)}
     together = Episodes(paths, by)
-    with Display() as display, display.step("score episodes") as step:
-        rewarded = {
-            name: [_rewarded(each) for each in own.scored(together.references, step)] for name, own in sets.items()
-        }
+    rewarded: dict[str, list[Rewarded]] = {}
+    with Display() as display:
+        for name, own in sets.items():
+            with display.step(f"score {name}") as step:
+                rewarded[name] = [_rewarded(each) for each in own.scored(together.references, step)]
     return compare_rewards(rewarded, seed=seed)
 
 

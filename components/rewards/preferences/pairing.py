@@ -131,6 +131,8 @@ def _step_forks(episodes: Sequence[Played]) -> Forks:
 def _trajectory_forks(episodes: Sequence[Played]) -> Forks:
     starts: dict[str, dict[Hashable, list[Through]]] = defaultdict(lambda: defaultdict(list))
     for episode in episodes:
+        if not episode.moves:  # nothing was said: there is nothing to imitate or to avoid
+            continue
         through = Through(episode, episode.worth, True, Said.of(episode.moves))
         starts[episode.start][_way(episode.moves)].append(through)
     for _, options in sorted(starts.items(), key=lambda start: start[0]):

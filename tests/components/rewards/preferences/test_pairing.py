@@ -78,6 +78,9 @@ class TestForks:
         four = [episode(name, "r" + name, worth) for name, worth in zip("abcd", (0.1, 0.2, 0.8, 0.9), strict=True)]
         assert wholes(*four) == [(-1, "d", "a", 0.8), (-1, "c", "b", 0.6)]
 
+    def test_an_episode_without_a_turn_is_no_side_of_a_pair(self):
+        assert wholes(episode("a", "x", 0.9), episode("b", "", 0.1)) == []
+
     def test_the_same_transcript_twice_is_one_option(self):
         assert wholes(episode("a", "x", 0.9), episode("b", "x", 0.9), episode("c", "y", 0.1)) == [(-1, "b", "c", 0.8)]
 

@@ -1,0 +1,62 @@
+"""What docs/rewards.md says is so: its example, its rules, its weights, its words for what was left out."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from components.protocol import load_domain
+from components.rewards.config import Aggregation, Verifier, Weights
+from components.rewards.engine import score
+from components.rewards.episode_score import EpisodeScore
+from components.rewards.preferences.make import LEFT_OUT, PairConfig
+from components.rewards.rules import RULES
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r"```(json)\n(.*?)```", TEXT, re.DOTALL))
+
+
+def test_the_example_is_the_score_of_the_episode_that_it_tells_of(play):
+    written = json.loads(BLOCKS["json"])
+    played = play.trajectory(play.read(), play.read(), play.submit(), success=False)
+    found = msgspec.to_builtins(score(played, load_domain("coding")))
+    assert msgspec.convert(written, EpisodeScore) is not None
+    for name in ("episode_id", "version"):
+        assert found.pop(name).startswith(written.pop(name).rstrip("…"))
+    assert found.pop("total") == pytest.approx(written.pop("total"), abs=1e-4)
+    assert found == written
+
+
+def test_every_rule_has_its_row():
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", TEXT, re.MULTILINE)
+    assert tuple(rows) == RULES
+
+
+def test_the_formula_has_the_default_weights():
+    weights = Weights()
+    told = f"({weights.outcome:g} outcome + {weights.process:g} process + {weights.efficiency:g} efficiency)".replace(
+        "0.", "."
+    )
+    assert told in TEXT
+
+
+@pytest.mark.parametrize("literal", [Aggregation, Verifier])
+def test_every_choice_is_explained(literal):
+    assert all(re.search(rf"`(\w+: )?{choice}`", TEXT) for choice in literal.__args__)
+
+
+def test_every_reason_for_leaving_out_and_every_setting_of_pairs_is_named():
+    assert all(f"`{name}`" in TEXT for name in LEFT_OUT)
+    assert all(re.search(rf"`{name}(: \w+)?`", TEXT) for name in ("margin", "max_length_gap", "worth"))
+    assert set(PairConfig.model_fields) == {"margin", "levels", "worth", "max_length_gap"}
+
+
+def test_commands_that_are_named_are_there():
+    from ratchet import cli
+
+    commands = set(re.findall(r"^ratchet (\w+)", TEXT, re.MULTILINE)) | set(re.findall(r"`ratchet (\w+)", TEXT))
+    known = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
+    assert commands <= known
