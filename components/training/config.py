@@ -1,9 +1,9 @@
 """The configuration of a training job: one YAML or JSON file in, one folder out."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from components.protocol.configuration import Configuration
 
@@ -81,6 +81,12 @@ class PrmConfig(JobConfig):
     evaluate_every: int = Field(25, gt=0)
     patience: int | None = Field(6, gt=0)
     max_length: int = Field(1024, ge=64)
+
+    @model_validator(mode="after")
+    def _sums_need_no_labels(self) -> Self:
+        if self.labels and self.objective == "sum_decomposition":
+            raise ValueError("sum_decomposition learns from outcomes alone; remove 'labels', or take another objective")
+        return self
 
 
 class _Method(Configuration):

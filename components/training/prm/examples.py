@@ -101,7 +101,7 @@ def _targets(
         return {}, "ended by the infrastructure"
     if not any(turn.calls for turn in trajectory.turns):
         return {}, "without a step"
-    if config.objective == "sum_decomposition" or not config.labels:
+    if not config.labels:
         return (found, None) if (found := outcome_targets(trajectory)) else ({}, "with an unknown outcome")
     found = label_targets(trajectory, labels)
     if not found:

@@ -6,7 +6,7 @@ from typing import get_args
 
 import yaml
 
-from components.training.config import PrmConfig
+from components.training.config import PrmConfig, load_job
 
 TEXT = (Path(__file__).parents[4] / "docs" / "prm.md").read_text(encoding="utf-8")
 
@@ -28,3 +28,10 @@ def test_the_documented_import_names_what_there_is():
     source = (Path(__file__).parents[4] / "components/training/prm/predict.py").read_text(encoding="utf-8")
     names = re.search(r"prm\.predict import (.*)", block)[1].split(", ")
     assert all(re.search(rf"^(class|def) {name}\b", source, re.MULTILINE) for name in names)
+
+
+def test_the_recipe_of_the_benchmark_is_a_job():
+    recipe = Path(__file__).parents[4] / "benchmarks" / "prm.yaml"
+    config = load_job(recipe)
+    assert isinstance(config, PrmConfig)
+    assert f"--prm {config.output}/checkpoint" in recipe.read_text(encoding="utf-8")

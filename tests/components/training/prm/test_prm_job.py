@@ -12,7 +12,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
-from components.protocol import DataError  # noqa: E402
+from components.protocol import DataError, load_domain  # noqa: E402
+from components.rewards.config import RewardConfig  # noqa: E402
+from components.rewards.engine import score  # noqa: E402
 from components.rewards.judgement import WHOLE, Judgement  # noqa: E402
 from components.training import job  # noqa: E402
 from components.training.config import ModelShape, PrmConfig  # noqa: E402
@@ -111,6 +113,18 @@ def test_a_long_episode_is_judged_to_its_end(trained, plant):
     assert auroc([each.overall for each in found], [float(good) for good in truth]) >= 0.9
 
 
+def test_its_judgements_are_a_layer_of_the_score(trained, plant):
+    model, _, _ = trained
+    episode, profile = plant.episode(["alpha passed beta", "gamma refused delta"], success=True), load_domain("coding")
+    said = list(predict(model, [episode]))
+    heard, alone = score(episode, profile, judgements=said), score(episode, profile)
+    assert heard.layers["learned"].score == pytest.approx(fmean(each.overall for each in said))
+    good, bad = (one.total - other.total for one, other in zip(heard.steps, alone.steps, strict=True))
+    assert good > bad
+    off = score(episode, profile, RewardConfig(layers={"learned": 0}), judgements=said)
+    assert [step.total for step in off.steps] == [step.total for step in alone.steps]
+
+
 def test_what_the_infrastructure_ended_or_has_no_step_is_not_judged(trained, plant):
     model, _, _ = trained
     lost = plant.episode(["passed"], failure=Failure(FailureKind.INFRASTRUCTURE, "SandboxUnavailable", "gone"))
@@ -185,24 +199,25 @@ def test_progress_learned_from_outcomes_points_at_the_step_that_decided(plant, t
 
     draw = random.Random(1)
     episodes = [episode(draw, number)[0] for number in range(240)]
-    config = configure(tmp_path, episodes, plant=plant, objective="progress", steps=320, learning_rate=1e-2)
+    config = configure(
+        tmp_path, episodes, plant=plant, objective="progress", steps=400, patience=None, learning_rate=1e-2
+    )
     report = job.run(config)
     assert report.auroc > 0.6
     model = StepModel.load(config.output / "checkpoint")
-    fresh = [episode(random.Random(50 + number), 1000 + number) for number in range(40)]
-    right = []
-    for trajectory, decided in fresh:
+    right, ends = [], []
+    for number in range(40):
+        trajectory, decided = episode(random.Random(50 + number), 1000 + number)
         *steps, whole = predict(model, [trajectory])
         assert (whole.turn, whole.step) == (WHOLE, WHOLE)
+        ends.append((whole.overall, float(decided is not None)))
         best = max(range(len(steps)), key=lambda index: steps[index].overall)
         if decided is not None:
             right.append(best == decided and steps[best].overall > 0.6)
-            assert whole.overall > 0.5
-        else:
-            assert whole.overall < 0.5
         changes = [2 * each.overall - 1 for each in steps]
         assert -1 <= math.fsum(changes) <= 1 and "chance of success" in steps[0].reasons["progress"]
     assert fmean(right) >= 0.9
+    assert auroc(*zip(*ends, strict=True)) >= 0.95
 
 
 PLANTED = {"found": 0.3, "looked": 0.1, "idled": 0.0, "broke": -0.2}

@@ -163,3 +163,10 @@ def test_a_file_says_which_kind_of_job_it_is(tmp_path):
     path.write_text("{method: prm, output: out, trajectory: [a.jsonl]}")
     with pytest.raises(ConfigurationError, match="did you mean 'trajectories'"):
         load_job(path)
+
+
+def test_labels_that_would_not_be_read_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="remove 'labels'"):
+        PrmConfig.load(
+            {"method": "prm", "output": "o", "trajectories": ["t"], "labels": ["l"], "objective": "sum_decomposition"}
+        )
