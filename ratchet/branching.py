@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from components.trajectories.record import Trajectory
 
 
+PATIENCE = {"retries": 1, "patience": 60.0, "min_completed": 1e-9}
+"""A parent whose world goes otherwise now does so again: it is lost, and told, and the others count. All lost is an error."""
+
+
 def add(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(branch)
@@ -59,6 +63,7 @@ def branch(
             "concurrency": concurrency,
             "sandbox": {"backend": backend},
             "workers": 1,
+            **PATIENCE,
         },
     )
     branches = list(read_folder(folder))

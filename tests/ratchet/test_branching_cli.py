@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
+from episodes import write_night
 
 from components.rewards.jsonl import read_records
 from components.rewards.label import Label
+from components.rollouts import backlog
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.trajectories.shards import read_folder
@@ -25,11 +28,12 @@ def ratchet(monkeypatch, tmp_path, capsys):
     return run
 
 
-@pytest.fixture
-def played(tmp_path):
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one") / "played"
     plan = {"taskset": "repair", "policy": "random-edit", "limit": 1, "attempts": 1, "sandbox": {"backend": "local"}}
-    collect(CollectPlan.load(plan), tmp_path / "played")
-    return tmp_path / "played"
+    collect(CollectPlan.load(plan), folder)
+    return folder
 
 
 def test_prefixes_get_their_worth_and_steps_their_labels(ratchet, played, tmp_path):
@@ -71,6 +75,24 @@ def test_a_turn_and_an_episode_can_be_chosen(ratchet, played, tmp_path):
         "branch", played, tmp_path / "b", "--policy", "teacher", *chosen, "--json", "--backend", "local"
     )
     assert code == 0 and [each["turn"] for each in json.loads(said)["values"]] == [1, 2]
+
+
+@pytest.mark.slow
+def test_an_episode_whose_world_goes_otherwise_now_is_lost_and_the_others_count(ratchet, tmp_path, monkeypatch):
+    monkeypatch.setattr(backlog, "BACK_OFF_SECONDS", 0.01)
+    plan = {"taskset": "repair", "policy": "teacher", "limit": 2, "attempts": 1, "sandbox": {"backend": "local"}}
+    collect(CollectPlan.load(plan), tmp_path / "two")
+    good, bad = read_folder(tmp_path / "two")
+    bad = msgspec.json.decode(msgspec.json.encode(bad).replace(b"def ", b"fed "), type=type(bad))
+    options = ("--policy", "teacher", "--samples", "1", "--turn", "1", "--backend", "local", "--json")
+    write_night(tmp_path / "both", [good, bad])
+    code, said, _ = ratchet("branch", tmp_path / "both", tmp_path / "b", *options)
+    report = json.loads(said)
+    assert code == 0 and report["infrastructure_failures"] == 1
+    assert [each["episode_id"] for each in report["values"]] == [good.episode_id]
+    write_night(tmp_path / "bad", [bad])
+    code, _, err = ratchet("branch", tmp_path / "bad", tmp_path / "c", *options)
+    assert code == 4 and "answers otherwise now" in err and err.count("error:") == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 from episodes import make_episode
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.rewards.continuations import monte_carlo_labels, prefix_values
@@ -72,6 +72,7 @@ def test_an_unknown_outcome_labels_no_last_step():
     assert [label.turn for label in monte_carlo_labels([parent], branches(1, [True], parent=parent))] == [0]
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=30))
 def test_rates_and_errors_are_those_of_the_binomial_estimate(successes):
     (value,) = prefix_values(branches(1, successes))

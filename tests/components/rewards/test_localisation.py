@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from episodes import make_episode, turn
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.rewards.label import Label
@@ -58,6 +58,7 @@ def test_nothing_to_count_is_null_and_not_zero():
     assert auroc([(0.5, True)]) is None and harmonic(None, 1.0) is None and harmonic(0.0, 0.0) == 0.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.booleans()), min_size=2, max_size=60))
 def test_auroc_is_the_share_of_pairs_in_the_right_order(rated):
     """The definition, counted pair by pair."""

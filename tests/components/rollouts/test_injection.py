@@ -28,7 +28,7 @@ class Played:
     def __init__(self):
         self.tasksets = {name: load(name) for name in ("repair", "orders")}
         self.parents = {
-            name: play_well(taskset, taskset.tasks("train")[::20][:4], 3, LOCAL)
+            name: play_well(taskset, taskset.tasks("train")[::20][:4], 31, LOCAL)
             for name, taskset in self.tasksets.items()
         }
         self.injected = [each for name in self.tasksets for each in self._injected(name)]
