@@ -28,8 +28,7 @@ from components.sandboxes import SandboxConfig
 from components.trajectories.record import FailureKind, Trajectory, Turn
 from components.trajectories.shards import read_folder, read_jsonl
 
-EXCERPT = 160
-TOLERANCE = 1e-9
+EXCERPT, TOLERANCE = 160, 1e-9
 _DAYS = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),?"
 _MONTHS = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 VOLATILE: tuple[tuple[str, str], ...] = (
@@ -86,14 +85,12 @@ def normalised(text: str) -> str:
 
 def find_task(trajectory: Trajectory, taskset: str | None = None) -> tuple[TaskSpec, Taskset]:
     """The task that was played, in its taskset or the one named. Raises DataError where it is absent or has changed."""
-    found = load(taskset or trajectory.task.taskset)
-    return task_of(trajectory, found), found
+    return task_of(trajectory, found := load(taskset or trajectory.task.taskset)), found
 
 
 def task_of(trajectory: Trajectory, found: Taskset) -> TaskSpec:
     """The task that was played, in a taskset. Raises DataError where it is absent or has changed."""
-    wanted = trajectory.task
-    task = found.by_id.get(wanted.task_id)
+    wanted, task = trajectory.task, found.by_id.get(trajectory.task.task_id)
     if task is None:
         raise DataError(f"taskset '{found.name}' has no task '{wanted.task_id}'; name the taskset that was played")
     if task.task_hash != wanted.task_hash:
