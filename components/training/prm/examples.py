@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from components.protocol import DataError, Role
+from components.rewards.continuations import ANNOTATOR
 from components.rewards.episode import is_infrastructure_failure
 from components.training.config import PrmConfig
 from components.trajectories.record import TaskRef, Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
 
 from .targets import (
-    MONTE_CARLO,
     Chances,
     LabelsOf,
     Targets,
+    began_at_start,
     chances,
     label_targets,
     outcome_of,
@@ -76,7 +77,7 @@ def read_corpus(config: PrmConfig) -> Corpus:
     if config.objective == "progress" and not any(START in targets for _, targets in kept):
         raise DataError(
             "progress needs the chance of success before the first step, and no task has an outcome from its start or a "
-            f"{MONTE_CARLO} label of a whole episode; give those, or use objective: value"
+            f"{ANNOTATOR} label of a whole episode; give those, or use objective: value"
         )
     return Corpus(kept, dict(sorted(left_out.items())))
 
@@ -107,7 +108,7 @@ def _targets(
     if not found:
         return {}, "without a label"
     start = starts.get((trajectory.task.task_id, trajectory.task.task_hash))
-    if config.objective == "progress" and start is not None and trajectory.parent is None:
+    if config.objective == "progress" and start is not None and began_at_start(trajectory):
         found = {START: start, **found}  # what was sampled for this very episode comes before the mean of its task
     return found, None
 

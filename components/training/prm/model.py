@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from components.policies.checkpoints import check
-from components.protocol import DataError
+from components.protocol import ConfigurationError, DataError
 from components.training.config import PrmConfig
 from components.training.model import make_config
 from components.training.tokenizer import fit_tokenizer
@@ -22,11 +22,22 @@ if TYPE_CHECKING:
 
 
 def start(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedTokenizerBase"]:
-    """A new head on the base, or on a model from scratch whose tokenizer is fitted on `texts`. Raises DataError."""
+    """A new head on the base, or on a model from scratch whose tokenizer is fitted on `texts`.
+
+    Raises DataError, and ConfigurationError for windows that are longer than what the model reads.
+    """
+    model, tokenizer = _scratch(config, texts) if config.base is None else load_base(config.base)
+    reads = getattr(model.config, "max_position_embeddings", None)
+    if reads is not None and reads < config.max_length:
+        raise ConfigurationError(
+            f"max_length {config.max_length} is more than the {reads} tokens that the model reads; lower it"
+        )
+    return model, tokenizer
+
+
+def _scratch(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedTokenizerBase"]:
     from transformers import AutoModelForTokenClassification
 
-    if config.base is not None:
-        return load_base(config.base)
     tokenizer = fit_tokenizer(texts, config.shape.vocabulary)
     torch.manual_seed(config.seed)
     shape = _with_head(make_config(config.shape, tokenizer))

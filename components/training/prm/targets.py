@@ -16,15 +16,13 @@ from pathlib import Path
 
 from components.protocol import load_domain
 from components.rewards.calibration.pairs import latest
+from components.rewards.continuations import ANNOTATOR
 from components.rewards.episode import is_infrastructure_failure, outcome_score
 from components.rewards.jsonl import read_records
 from components.rewards.label import OVERALL, Label
 from components.trajectories.record import Trajectory
 
 from .text import START, Place, places
-
-MONTE_CARLO = "monte_carlo"
-"""The annotator whose label of a whole episode is the chance of success from its start."""
 
 Targets = Mapping[Place, float]
 """Places to what is to be said of them, in [0, 1]."""
@@ -53,7 +51,7 @@ def label_targets(trajectory: Trajectory, labels: LabelsOf) -> Targets:
     for label in labels.get(trajectory.episode_id, ()):
         place = (label.turn, label.step)
         fits = label.content_hash in ("", trajectory.content_hash)
-        if fits and place in known and (place != START or label.annotator == MONTE_CARLO):
+        if fits and place in known and (place != START or label.annotator == ANNOTATOR):
             values[place].append(label.value)
     return {place: sum(each) / len(each) for place, each in values.items()}
 
@@ -63,7 +61,12 @@ def outcome_targets(trajectory: Trajectory) -> Targets:
     outcome = outcome_of(trajectory)
     if outcome is None:
         return {}
-    return {place: outcome for place in places(trajectory) if place != START or trajectory.parent is None}
+    return {place: outcome for place in places(trajectory) if place != START or began_at_start(trajectory)}
+
+
+def began_at_start(trajectory: Trajectory) -> bool:
+    """Whether nothing had been done yet when the episode began: so for all but branches from a later turn."""
+    return trajectory.parent is None or trajectory.parent.turn == 0
 
 
 def outcome_of(trajectory: Trajectory) -> float | None:
@@ -76,11 +79,11 @@ def outcome_of(trajectory: Trajectory) -> float | None:
 def chances(trajectories: Iterable[Trajectory]) -> Chances:
     """The mean outcome of each task's episodes that began at its start.
 
-    Branches, and what the infrastructure ended, say nothing.
+    Branches from a later turn, and what the infrastructure ended, say nothing.
     """
     outcomes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for trajectory in trajectories:
-        if trajectory.parent is None and not is_infrastructure_failure(trajectory):
+        if began_at_start(trajectory) and not is_infrastructure_failure(trajectory):
             outcome = outcome_of(trajectory)
             if outcome is not None:
                 outcomes[trajectory.task.task_id, trajectory.task.task_hash].append(outcome)

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
-from components.protocol import DataError, load_domain  # noqa: E402
+from components.protocol import ConfigurationError, DataError, load_domain  # noqa: E402
 from components.rewards.config import RewardConfig  # noqa: E402
 from components.rewards.engine import score  # noqa: E402
 from components.rewards.judgement import WHOLE, Judgement  # noqa: E402
@@ -266,6 +266,12 @@ def test_a_base_that_is_none_is_told_in_one_line(plant, tmp_path):
         job.run(config)
 
 
+def test_windows_that_the_model_cannot_read_are_refused(plant, tmp_path):
+    config = configure(tmp_path, *plant.good_and_bad(12), plant=plant, max_length=1024)
+    with pytest.raises(ConfigurationError, match="max_length 1024 is more than the 512 tokens"):
+        job.run(config)
+
+
 def test_a_loss_that_is_no_number_leaves_no_model(plant, tmp_path):
     config = configure(
         tmp_path, *plant.good_and_bad(12), plant=plant, learning_rate=1e30, steps=6, warmup_steps=0, held_out=0
@@ -288,3 +294,21 @@ def test_ratchet_train_runs_a_prm_job_from_a_yaml_file(plant, tmp_path, monkeypa
     report = msgspec.json.decode(capfd.readouterr().out.splitlines()[-1])
     assert report["steps"] == 3 and report["judge"].startswith("prm-value@")
     assert StepModel.load(config.output / "checkpoint").card.judge == report["judge"]
+
+
+def test_ratchet_judge_asks_a_step_model_once(trained, plant, tmp_path, monkeypatch, capfd):
+    from components.training.prm import predict as prediction
+    from ratchet.cli import run
+
+    model, _, folder = trained
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    episodes = plant.good_and_bad(3, seed=11)[0]
+    command = ["judge", str(plant.write(tmp_path / "e.jsonl", episodes)), "--prm", str(folder / "checkpoint"), "--json"]
+    assert run(command) == 0
+    first = capfd.readouterr().out.splitlines()
+    assert [msgspec.json.decode(line, type=Judgement) for line in first] == list(predict(model, episodes))
+    monkeypatch.setattr(prediction, "logits", lambda *_: pytest.fail("the model was asked again"))
+    assert run(command) == 0
+    assert capfd.readouterr().out.splitlines() == first
+    assert run([*command[:2], "--prm", str(folder)]) == 3
+    assert "give the checkpoint" in capfd.readouterr().err

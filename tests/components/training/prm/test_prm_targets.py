@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.protocol import ConfigurationError, DataError
+from components.rewards.continuations import monte_carlo_labels
 from components.training.config import PrmConfig, TrainConfig, load_job
 from components.training.prm.examples import read_corpus, split
 from components.training.prm.targets import chances, label_targets, outcome_targets, read_labels
@@ -68,6 +69,21 @@ def test_the_start_of_a_branch_is_not_where_its_episode_began(plant):
     branch = plant.episode(["a"], success=True, parent=Parent("ep-x", 2))
     assert outcome_targets(branch) == {(0, 0): 1.0}
     assert chances([branch]) == {}
+    again = plant.episode(["a"], success=True, parent=Parent("ep-x", 0))
+    assert outcome_targets(again) == {START: 1.0, (0, 0): 1.0}
+    assert list(chances([branch, again, plant.episode(["a"], success=False)]).values()) == [0.5]
+
+
+def test_what_becomes_of_continuations_is_what_their_parent_learns(corpus, plant):
+    parent = plant.episode(["a", "b", "c"], success=True)
+    wins = (True, True, True, False, False, False)
+    branches = [
+        plant.episode(["c"], attempt=1 + number, success=won, parent=Parent(parent.episode_id, 1 + number % 2))
+        for number, won in enumerate(wins)
+    ]
+    labels = list(monte_carlo_labels([parent], branches))
+    found = dict(corpus([parent, *branches], labels, objective="progress").episodes[0][1])
+    assert found == {START: 1.0, (0, 0): pytest.approx(2 / 3), (1, 0): pytest.approx(1 / 3), (2, 0): 1.0}
 
 
 def test_null_is_not_zero_and_an_infrastructure_failure_teaches_nothing(corpus, plant):
