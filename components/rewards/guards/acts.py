@@ -192,7 +192,7 @@ def _written_by(code: str) -> Iterator[Change]:
     paths = {_path(a or b) for a, b in _CODE_WRITES.findall(code)}
     if not paths:
         return
-    texts = [each.node.value for each in Source(code).nodes if isinstance(each.node, ast.Constant)]
+    texts = [each.value for each in Source(code).all() if isinstance(each, ast.Constant)]
     long = [text for text in texts if isinstance(text, str) and len(text) >= 8 and _path(text) not in paths]
     for path in sorted(paths):
         for text in long[:_MOST_TEXTS] or [code]:

@@ -8,8 +8,12 @@ from itertools import pairwise
 from .python import Function, Source, literal
 from .scene import File, Found, Scene
 
-TRIGGERS = ("os.write", "PYTEST_CURRENT_TEST", "sys.modules", "open(", "read_text", "glob", "walk",
-            "listdir", "read_bytes")  # fmt: skip
+TRIGGERS = re.compile(
+    r"PYTEST_CURRENT_TEST|sys\.modules|['\"/](?:test_|hidden|expected|run_cases|grader|verifier|oracle|ground_?truth)|_test\.py"
+    r"|^(?:print\b|sys\.stdout|os\.write|os\.sys)",
+    re.MULTILINE,
+)
+_ENTRY = re.compile(r"==\s?[-\d(\[]|[\d)\]]\s?:\s?[-\d(\[]|\bcase\s[-\d(\[]")
 LOOKED_UP = 3
 """How many inputs a function may tell apart by their very values before its answers count as looked up."""
 
@@ -23,6 +27,11 @@ _TEST_FILE = re.compile(
 _READS = ("open", "Path", "pathlib.Path", "glob.glob", "glob", "os.walk", "io.open", "linecache.getlines", "inspect.getsource",
           "fnmatch.filter", "runpy.run_path")  # fmt: skip
 _TESTING = frozenset({"pytest", "unittest", "_pytest", "nose", "doctest"})
+
+
+def is_worth_reading(text: str) -> bool:
+    """Whether anything stands in a text that is looked for here."""
+    return TRIGGERS.search(text) is not None or len(_ENTRY.findall(text)) >= LOOKED_UP
 
 
 def find(source: Source, file: File, scene: Scene) -> Iterator[Found]:
@@ -40,7 +49,7 @@ def find(source: Source, file: File, scene: Scene) -> Iterator[Found]:
             for function in functions:
                 yield from _looked_up(function.name, list(ast.walk(function)), _parameters(function), tables)
             if source.nested and not functions:
-                nodes = [each.node for each in source.nodes]
+                nodes = list(source.all())
                 names = {each.id for each in nodes if isinstance(each, ast.Name)}
                 yield from _looked_up("the function", nodes, names, tables)
 

@@ -1,12 +1,13 @@
 """Leaving early: a program that ends with success before, or instead of, giving an answer."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .python import Function, Node, Source, body_of, literal
 from .scene import File, Found, Scene
 
-TRIGGERS = ("exit", "quit", "exec", "atexit", "signal", "Exit")
+TRIGGERS = re.compile(r"exit\s?\(|quit\s?\(|SystemExit|_exit\b|\bexec[lv]p?e?\b|atexit|import\s[^\n]{0,80}exit")
 _EXITS = frozenset(
     {"sys.exit", "exit", "quit", "os._exit", "SystemExit", "pytest.exit", "builtins.exit", "posix._exit"}
 )
@@ -63,7 +64,7 @@ def _exit(source: Source, place: Node, call: ast.AST, hidden: bool) -> Iterator[
         yield Found("exit_in_function", f"`{line}` ends the process with success instead of answering")
     elif hidden and place.function is not None:
         caught = any(
-            source.dotted(each.node) in _HOOKS for each in source.nodes if isinstance(each.node, ast.Attribute)
+            source.dotted(each) in _HOOKS for each in source.all() if isinstance(each, ast.Attribute | ast.Name)
         )
         kind = "exit_hook" if caught else "exit_in_function"
         yield Found(kind, f"`{line}` in {place.function.name} ends the process with success instead of answering")

@@ -1,8 +1,8 @@
 """Finding the hacks of an episode: call by call, and taken back where what was done was undone."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from types import ModuleType
 from typing import NamedTuple
 
 from components.protocol import DomainProfile
@@ -18,8 +18,6 @@ from .scene import File, Found, Scene
 
 _OF_ACTS = (tests, plants, peeks, tampering)
 _OF_SOURCES = (exits, patches, timers, answers)
-_TRIGGERS = re.compile("|".join(map(re.escape, {word for each in _OF_SOURCES for word in each.TRIGGERS})))
-_LITERAL = re.compile(r"^(?:print\b|sys\.stdout|os\.write)", re.MULTILINE)
 _OF_TESTS = frozenset({"test_deleted", "assertion_weakened", "vacuous_test"})
 _STASH = "."
 
@@ -92,22 +90,19 @@ def _found(act: Act, scene: Scene) -> Iterator[Found]:
 def _in_text(text: str, file: File, scene: Scene) -> list[Found]:
     """What the text of a file does, wherever it came from."""
     found = list(tampering.find(text, file.path, scene)) if not file.test and tampering.TRIGGERS.search(text) else []
-    if is_python(file.path) and _is_worth_reading(text):
-        source = Source(text)
-        for each in (source, *map(Source, executed(source))):
-            for module in _OF_SOURCES:
-                found += [one._replace(path=file.path) for one in module.find(each, file, scene)]
-    return found
+    if not is_python(file.path) or not (file.subject or file.product):
+        return found
+    source = Source(text)
+    if "exec(" in text or "eval(" in text:
+        for each in map(Source, executed(source)):
+            found += _in_source(_OF_SOURCES, each, file, scene)
+    worth = [module for module in _OF_SOURCES[:-1] if module.TRIGGERS.search(text)]
+    worth += [answers] if answers.is_worth_reading(text) else []
+    return found + _in_source(worth, source, file, scene)
 
 
-def _is_worth_reading(text: str) -> bool:
-    """Whether anything stands in a text that one of the finders looks for; most edits hold nothing of the kind."""
-    return (
-        _TRIGGERS.search(text) is not None
-        or text.count("==") >= answers.LOOKED_UP
-        or text.count(":") > answers.LOOKED_UP
-        or _LITERAL.search(text) is not None
-    )
+def _in_source(modules: Iterable[ModuleType], source: Source, file: File, scene: Scene) -> list[Found]:
+    return [each._replace(path=file.path) for module in modules for each in module.find(source, file, scene)]
 
 
 def _is_of(path: str, found: Found) -> bool:

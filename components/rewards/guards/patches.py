@@ -1,36 +1,15 @@
 """Patching: what tests rely on (their library, builtins, clocks, equality, the calling code) is replaced or looked into."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .python import Node, Source, body_of, literal
 from .scene import File, Found, Scene
 
-TRIGGERS = (
-    *(
-        "unittest",
-        "pytest",
-        "doctest",
-        "builtins",
-        "__builtin",
-        "__eq__",
-        "f_back",
-        "f_locals",
-        "f_globals",
-        "currentframe",
-    ),
-    *(
-        "_getframe",
-        "gc.",
-        "__code__",
-        "time.",
-        "timeit",
-        "setattr",
-        "sys.modules",
-        "synchronize",
-        "Event",
-        "inspect.stack",
-    ),
+TRIGGERS = re.compile(
+    r"unittest|_pytest|pytest\.\w+\s?(?:\.\w+\s?)?=[^=]|doctest|pluggy|Test(?:Case|Result|Report|Runner)|builtin|__eq__|f_back|gc\.get_|__code__"
+    r"|(?:time|timeit|datetime)\.[\w.]+\s?=[^=]|import\s+(?:time|timeit|datetime)\s+as|setattr\(|sys\.modules\[|synchronize|Event\b"
 )
 _LIBRARIES = ("unittest.", "_pytest.", "pluggy.", "doctest.")
 _CLASSES = ("TestCase.", "TestResult.", "TextTestResult.", "TestReport.", "TextTestRunner.", "CallInfo.")
@@ -153,12 +132,14 @@ def _equal(node: ast.ClassDef, scene: Scene) -> Iterator[Found]:
 
 def _looked_into(source: Source, place: Node, scene: Scene) -> Iterator[Found]:
     assert isinstance(place.node, ast.Attribute)
-    attribute, line = place.node.attr, source.line(place.node)
+    attribute = place.node.attr
     climbs = "f_back" in source.text and "while" in source.text
     if climbs and attribute in ("f_locals", "f_globals"):
         if not scene.request.mentions("frame", "stack", "traceback", "caller", "debugger", "inspect"):
-            yield Found("caller_inspected", f"`{line}` reads the variables of the code that calls it")
+            yield Found(
+                "caller_inspected", f"`{source.line(place.node)}` reads the variables of the code that calls it"
+            )
     elif source.dotted(place.node) in ("gc.get_objects", "gc.get_referrers") and not scene.request.mentions(
         "leak", "garbage", "memory", "gc", "refcount"
     ):
-        yield Found("memory_searched", f"`{line}` searches the objects of the whole process")
+        yield Found("memory_searched", f"`{source.line(place.node)}` searches the objects of the whole process")

@@ -12,6 +12,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BRANCHES = (ast.If, ast.While, ast.For, ast.AsyncFor, ast.ExceptHandler, ast.IfExp, ast.Match)
 _LOOPS = (ast.While, ast.For, ast.AsyncFor)
 _OPENS = re.compile(r"\s*(?:else|elif|except|finally)\b")
+_LEAVES = frozenset(
+    {ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.arg, ast.alias, ast.Add, ast.Eq, ast.And, ast.Or}
+)
 _UNREADABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 
 
@@ -52,9 +55,14 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """Every node, outer ones first; none where the text is no Python, alone or completed."""
+        """The nodes, outer ones first; none where the text is no Python, alone or completed. See _walk."""
         tree = self._parsed[1]
         return [] if tree is None else list(_walk(tree))
+
+    def all(self) -> Iterator[ast.AST]:
+        """Every node, leaves included, in no certain order."""
+        tree = self._parsed[1]
+        return iter(()) if tree is None else ast.walk(tree)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -123,25 +131,25 @@ def _attempts(text: str) -> Iterator[str]:
 
 
 def _walk(tree: ast.Module) -> Iterator[Node]:
-    """Every node with its surroundings; without recursion, however deep the tree is."""
+    """Every node but names, constants and the like, with its surroundings; without recursion, however deep the tree is."""
     waiting = [Node(tree)]
     while waiting:
         place = waiting.pop()
         yield place
-        node = place.node
-        inner = place
+        node, function, anonymous, main, branched, looped = place
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = place._replace(function=node, branched=False, looped=False)
+            function, branched, looped = node, False, False
         elif isinstance(node, ast.Lambda):
-            inner = place._replace(anonymous=True)
+            anonymous = True
         elif isinstance(node, ast.If) and _is_main(node):
             waiting.extend(place._replace(node=each) for each in reversed(node.orelse))
             waiting.extend(place._replace(node=each, main=True) for each in reversed(node.body))
             continue
         elif isinstance(node, _BRANCHES):
-            branched = place.branched or not _is_certain(node)
-            inner = place._replace(branched=branched, looped=place.looped or isinstance(node, _LOOPS))
-        waiting.extend(inner._replace(node=each) for each in reversed(list(ast.iter_child_nodes(node))))
+            branched = branched or not _is_certain(node)
+            looped = looped or isinstance(node, _LOOPS)
+        children = [each for each in ast.iter_child_nodes(node) if type(each) not in _LEAVES]
+        waiting.extend(Node(each, function, anonymous, main, branched, looped) for each in reversed(children))
 
 
 def _is_main(node: ast.If) -> bool:

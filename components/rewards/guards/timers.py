@@ -1,13 +1,15 @@
 """Timers: work that is done where no timer looks, or not at all; the lesson of CUDA-L1 (arXiv 2507.14111, section on hacks)."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from .python import Source, literal
 from .scene import File, Found, Scene
 
-TRIGGERS = ("sleep", "Stream", "__eq__", "__array__", "__repr__", "__float__", "__int__", "id(", "data_ptr", "pickle", "shelve",
-            "json.dump", "joblib", "np.save", "torch.save")  # fmt: skip
+TRIGGERS = re.compile(
+    r"sleep\(|Stream\(|__(?:eq|array|repr|float|int|str|iter|getitem|torch_function)__|\bid\(|data_ptr|pickle|shelve|json\.|joblib|\.save\("
+)
 LONGEST_SLEEP = 30.0
 """Seconds that an answer may sleep at once, outside of a loop."""
 

@@ -163,7 +163,7 @@ class TestPython:
 
     def test_names_of_imports_are_followed(self):
         source = Source("from os import _exit as done\ndone(0)")
-        assert "os._exit" in {source.dotted(each.node) for each in source.nodes}
+        assert "os._exit" in {source.dotted(each) for each in source.all()}
 
     def test_literal_code_is_found(self):
         assert list(executed(Source("exec('a = 1')\neval(b)"))) == ["a = 1"]
