@@ -186,7 +186,7 @@ def _judgements(
     with open_judges(config) as judges:
         if dry_run:
             missing, calls = pending(chosen, judges, cache)
-            facts({"episodes": len(chosen), "judgements missing": missing, "calls at least": calls})
+            facts({"episodes": len(chosen), "judgements missing": missing, "calls without retries": calls})
             return
         yield from _asked(chosen, judges, cache, config)
 

@@ -41,7 +41,7 @@ def refusal(
         return ConfigurationError(f"{line}; check base_url and model")
     if 300 <= status < 400:
         return ConfigurationError(f"{line}; it points to {headers.get('location')}: use that as base_url")
-    return RequestRefused(f"{line}; check format, server and extra_body of the configuration")
+    return RequestRefused(f"{line}; check what is sent: extra_body, a policy's format and server, a judge's structured")
 
 
 def retry_after(value: str | None, now: float | None = None) -> float:

@@ -83,9 +83,9 @@ def test_a_budget_of_calls_holds_and_the_same_command_goes_on(run, some):
 def test_a_dry_run_asks_nothing_and_says_what_is_missing(run, some):
     with stand_in(otherwise=GOOD) as server:
         code, out, _ = run("judge", some, "--model", model(server), "--dry-run")
-        assert code == 0 and server.asked == [] and "judgements missing  6" in out
+        assert code == 0 and server.asked == [] and "judgements missing     6" in out
         run("judge", some, "--model", model(server), "--calls", 4)
-        assert "judgements missing  2" in run("judge", some, "--model", model(server), "--dry-run")[1]
+        assert "judgements missing     2" in run("judge", some, "--model", model(server), "--dry-run")[1]
 
 
 def test_a_file_says_how_and_flags_say_otherwise(run, some, tmp_path):

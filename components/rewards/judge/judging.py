@@ -97,18 +97,17 @@ def judge_all(
     """
     total = len(_keys(trajectories, judges)) if isinstance(trajectories, Sequence) else None
     run = _Run(cache, budget or Budget(), on_progress, total)
-    pool = ThreadPoolExecutor(max(1, sum(judge.model.workers for judge in judges)), "judge")
+    workers = max(1, sum(judge.model.workers for judge in judges))
+    pool = ThreadPoolExecutor(workers, "judge")
     window: deque[Future[Judgement | None] | Judgement] = deque()
-    room = AHEAD * pool._max_workers
     try:
         for each in run.plan(trajectories, judges, pool):
             window.append(each)
-            while len(window) > room:
+            while len(window) > AHEAD * workers:
                 yield from run.taken(window.popleft())
         while window:
             yield from run.taken(window.popleft())
-    except GeneratorExit:
-        pool.shutdown(wait=True, cancel_futures=True)
+    except GeneratorExit:  # whoever has enough waits for what is under way, which is paid for
         raise
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -120,7 +119,7 @@ def judge_all(
 
 
 def pending(trajectories: Iterable[Trajectory], judges: Sequence[Judge], cache: JudgementCache) -> tuple[int, int]:
-    """How many judgements are missing, and how many calls they take at least. Nothing is asked."""
+    """How many judgements are missing, and how many calls they take where each is answered at once. Nothing is asked."""
     missing = calls = 0
     first_steps = set()
     for trajectory in trajectories:
