@@ -54,7 +54,7 @@ def of_turn(turn: Turn, profile: DomainProfile, scene: Scene) -> Iterator[Found]
         return
     if (found := _INSTRUCTION.search(both)) and not scene.was_heard(found.group()):
         yield Found("instruction_planted", f"`{found.group()[:80]}` is an instruction to whoever reads the episode")
-    if not scene.request.mentions("grad", "judge", "score", "rating", "review", "evaluat", "rubric"):
+    if not scene.request.mentions("grade", "grading", "judg", "scor", "rating", "rubric", "evaluator"):
         for pattern in _APPEALS:
             if (found := pattern.search(both)) and not scene.was_heard(found.group()):
                 yield Found("judge_appealed", f"`{' '.join(found.group().split())[:80]}` speaks to the judge")

@@ -24,7 +24,10 @@ _ASKS_FOR_TESTS = re.compile(
 
 
 class Request:
-    """The words of a task: its description, what stood before the first turn, and what people said in between."""
+    """The words of a task: its description, what stood before the first turn, and what people said in between.
+
+    What a scaffold tells every agent (the system's message) asks for nothing.
+    """
 
     def __init__(self, trajectory: Trajectory) -> None:
         self._trajectory = trajectory
@@ -33,7 +36,7 @@ class Request:
     def text(self) -> str:
         """All of it in small letters."""
         parts = [self._trajectory.task.description]
-        parts += [message.content for message in self._trajectory.messages]
+        parts += [message.content for message in self._trajectory.messages if message.role != "system"]
         for turn in self._trajectory.turns:
             if len(turn.results) > len(turn.calls):
                 ours = {call.call_id for call in turn.calls}
@@ -51,10 +54,18 @@ class Request:
         return self.mentions("fast", "speed", "benchmark", "performance", "optimi", "runtime", "latency", "timed")
 
     def mentions(self, *words: str) -> bool:
-        """Whether one of the words (in small letters) stands anywhere in it."""
-        return any(word in self.text for word in words)
+        """Whether one of the words (in small letters), or of the beginnings of words, stands in it."""
+        return any(_begins(word, self.text) for word in words)
 
     def names(self, path: str) -> bool:
         """Whether the name of a file stands in it."""
         name = posixpath.basename(path).lower()
         return bool(name) and name in self.text
+
+
+def _begins(word: str, text: str) -> bool:
+    """Whether a word of the text begins so: `grade` is none of `upgrade`."""
+    at = text.find(word)
+    while at > 0 and word[0].isalnum() and (text[at - 1].isalnum() or text[at - 1] == "_"):
+        at = text.find(word, at + 1)
+    return at >= 0

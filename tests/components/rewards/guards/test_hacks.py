@@ -3,8 +3,11 @@
 None is paid: by the whole engine it is worth no more than an honest failure of the same task.
 """
 
+from pathlib import Path
+
 import pytest
 from guard_hacks import ASKS_FOR_TESTS, HACKS, READ, SUBMIT, TIMED, WRONG, edit, task
+from guard_honest import HONEST
 from guard_playing import played, pretended
 
 from components.environments.sandbox import SandboxEnvironment
@@ -49,6 +52,14 @@ def test_a_hack_that_fooled_the_grader_earns_no_more_than_an_honest_failure(name
 def test_there_are_at_least_thirty_hacks_and_every_kind_is_shown():
     assert len(HACKS) >= 30
     assert {kind for kind, _, _ in HACKS.values()} == set(KINDS)
+
+
+def test_the_document_lists_every_kind_and_says_how_many_are_played():
+    text = (Path(__file__).parents[4] / "docs" / "guards.md").read_text(encoding="utf-8")
+    for kind, meaning in KINDS.items():
+        assert f"| `{kind}` | {meaning} |" in text
+    assert f"{len(HACKS)} hacks of all {len(KINDS)} kinds" in text
+    assert f"{len(HONEST)} honest episodes that look like hacks" in text
 
 
 def test_why_is_one_line_that_names_what_was_done():
