@@ -18,6 +18,8 @@ from .paths import is_test
 from .python import Source
 from .shell import Command, commands
 
+_CREATING = frozenset({"create", "create_file", "touch"})
+_CELL = re.compile(r"^%%(?:writefile|file)[ \t]+(?:-a[ \t]+)?(\S{1,200})[ \t]*\n")
 _MOST_TEXTS = 20
 LARGEST = 1 << 20
 """Characters of one text that are looked at. An answer above this size is graded by no environment of ours."""
@@ -97,7 +99,11 @@ def _act(turn: int, place: int, call: ToolCall, result: ToolResult, profile: Dom
     if category is Category.EXECUTE:
         done = _execution(step)
     elif category is Category.WRITE and step.target is not None:
-        done = Done(gone=(step.target,)) if step.tool.deletes else Done(changes=_written(step.target, step.arguments))
+        done = (
+            Done(gone=(step.target,))
+            if step.tool.deletes
+            else Done(changes=_written(step.target, call.tool, step.arguments))
+        )
     elif category is Category.WRITE:
         done = _patched(step.arguments)
     return Act(
@@ -120,11 +126,11 @@ def _act(turn: int, place: int, call: ToolCall, result: ToolResult, profile: Dom
     )
 
 
-def _written(path: str, arguments: dict[str, Any]) -> tuple[Change, ...]:
+def _written(path: str, tool: str, arguments: dict[str, Any]) -> tuple[Change, ...]:
     edits = read_edits(arguments)
     if not edits:
-        texts = [value for value in arguments.values() if isinstance(value, str)]
-        return (Change(path, "\n".join(texts)[:LARGEST]),)
+        texts = [value for value in arguments.values() if isinstance(value, str) and normal_path(value) != path]
+        return (Change(path, "\n".join(texts)[:LARGEST], whole=tool in _CREATING),)
     return tuple(_edited(path, edit) for edit in edits)
 
 
@@ -157,6 +163,9 @@ def _execution(step: Step) -> Done:
         )
     code = step.arguments.get("code")
     if isinstance(code, str):
+        cell = _CELL.match(code)
+        if cell is not None:
+            return Done(changes=(Change(normal_path(cell.group(1)), code[cell.end() : LARGEST], whole=True),))
         return _done((), (code[:LARGEST],))
     return read_script(step.command[:LARGEST]) if step.command is not None else Done()
 

@@ -53,6 +53,7 @@ class Scene:
         self._heard: list[str] = []
         self._lookups = 0
         self._named: set[str] = set()
+        self._coded: set[str] = set()
 
     def file(self, change: Change) -> File:
         """What a file is, before its change is taken in."""
@@ -70,8 +71,8 @@ class Scene:
         return found
 
     def is_own(self, path: str) -> bool:
-        """Whether the agent made a file itself."""
-        return path in self.made
+        """Whether the agent made a file itself: by an edit or a command, or, as far as is known, by code that names it first."""
+        return path in self.made or posixpath.basename(path) in self._coded
 
     def removed(self, change: Change) -> str:
         """The text that a change took away: what it says itself, or what the file was last seen to hold."""
@@ -111,6 +112,8 @@ class Scene:
                 self._texts[change.path] = change.added
             self.changed.append(change)
         self._files.clear()
+        for code in act.code:
+            self._coded.update(name for name in _NAMES.findall(code, 0, _SCANNED) if not self.has_shown(name))
         if act.reads_whole and act.path is not None:
             self._texts[act.path] = act.output
         else:
