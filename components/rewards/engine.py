@@ -86,6 +86,7 @@ class _Scoring:
         self._config, self._heard, self._examined = config, heard, examined
         self._engine = RuleEngine(profile)
         self._rubric = config.rubric_for(profile)
+        self._totals: dict[StepScores, float | None] = {}
         self._by_rules: list[float | None] = []
         self.calls = 0
         self.steps: list[StepScore] = []
@@ -104,13 +105,15 @@ class _Scoring:
                 self._add(turn.index, WHOLE, {}, [], opinions)
 
     def _call(self, turn: int, place: int, call: ToolCall, result: ToolResult | None) -> None:
-        still = (turn, place) in self._examined.still  # rules do not follow it: nothing changed
+        where = (turn, place)
+        still = where in self._examined.still  # rules do not follow it: nothing changed
         found = StepScores() if still else self._engine.step(call, result)
-        scores, opinions = found.lines, self._heard.of_step(turn, place)
-        if (turn, place) in self._examined.idle:
+        scores, by_rules = found.lines, self._total(found)
+        opinions = self._heard.of_step(turn, place) if self._heard is not NOTHING else []
+        if where in self._examined.idle:
             scores, opinions = idle_lines(scores), [each for each in opinions if each.score == 0]
+            by_rules = weighted_mean((self._rubric.get(name, 0.0), score) for name, score in scores.items())
             self.explanations.append(Explanation(turn, place, "guards", "idle", None, IDLE))
-        by_rules = weighted_mean((self._rubric.get(name, 0.0), score) for name, score in scores.items())
         self.calls += 1
         self._by_rules.append(by_rules)
         for name, why in found.reasons.items():
@@ -127,6 +130,12 @@ class _Scoring:
             [(share * self._rubric.get(name, 0.0), score) for name, score in scores.items()],
             opinions,
         )
+
+    def _total(self, found: StepScores) -> float | None:
+        """Most steps share their scores with others, and so their total."""
+        if found not in self._totals:
+            self._totals[found] = found.total(self._rubric)
+        return self._totals[found]
 
     def _add(
         self,
@@ -173,14 +182,13 @@ def _unscored(trajectory: Trajectory) -> list[StepScore]:
     ]
 
 
-def calls_with_results(turn: Turn) -> Iterator[tuple[ToolCall, ToolResult | None]]:
+def calls_with_results(turn: Turn) -> list[tuple[ToolCall, ToolResult | None]]:
     """Each call of a turn with its result; None where the episode ended before there was one."""
-    if len(turn.calls) == 1 and len(turn.results) == 1 and turn.calls[0].call_id == turn.results[0].call_id:
-        yield turn.calls[0], turn.results[0]
-        return
-    results = {result.call_id: result for result in turn.results}
-    for call in turn.calls:
-        yield call, results.get(call.call_id)
+    calls, answers = turn.calls, turn.results
+    if len(calls) == 1 == len(answers) and calls[0].call_id == answers[0].call_id:
+        return [(calls[0], answers[0])]
+    results = {result.call_id: result for result in answers}
+    return [(call, results.get(call.call_id)) for call in calls]
 
 
 def reference_steps(trajectories: Iterable[Trajectory]) -> References:

@@ -2,6 +2,8 @@
 
 import posixpath
 import re
+from collections.abc import Hashable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -27,11 +29,11 @@ _VERBS: dict[str, Category] = {
 }
 _UNDOING = frozenset({"undo_edit", "undo"})
 _DELETING = frozenset({"delete_file", "remove_file", "delete"})
-_SHORT = 96  # bytes: shorter arguments are their own fingerprint
+_EXECUTE, _ABOUT = Category.EXECUTE, (Category.READ, Category.WRITE)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
-Key = tuple[str, str | None, bytes]
-"""Canonical tool, target, fingerprint of the other arguments."""
+Key = tuple[str, str | None, Hashable]
+"""Canonical tool, target, the other arguments. Equal for two calls that ask for the same thing."""
 
 
 class Tool(NamedTuple):
@@ -52,7 +54,12 @@ class Tool(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One call with its result. `key` is equal for two calls that ask for the same thing; `whole`: for all of `target`."""
+    """One call with its result. `key` is equal for two calls that ask for the same thing; `whole`: for all of `target`.
+
+    `output` is what came back; empty where nothing did. `trouble` is what the call complained of: its error, or the output of a
+    command that exits non-zero; None where all went well. `failed`: it could not be carried out; a command that exits non-zero, or
+    is killed by a limit, was.
+    """
 
     tool: Tool
     arguments: dict[str, Any]
@@ -60,38 +67,21 @@ class Step(NamedTuple):
     key: Key
     whole: bool
     result: ToolResult | None
-
-    @property
-    def failed(self) -> bool:
-        """True where the call could not be carried out. A command that exits non-zero, or is killed by a limit, was."""
-        if self.result is None or self.result.error is None:
-            return False
-        return self.tool.category is not Category.EXECUTE or self.result.exit_code is None
-
-    @property
-    def trouble(self) -> str | None:
-        """What the call complained of: its error, or the output of a command that exits non-zero; None where all went well."""
-        result = self.result
-        if result is None:
-            return None
-        if result.error is not None:
-            return result.error
-        return result.content if result.exit_code and self.tool.category is Category.EXECUTE else None
-
-    @property
-    def output(self) -> str:
-        """What came back; empty where nothing did."""
-        return self.result.content if self.result is not None else ""
+    output: str
+    trouble: str | None
+    failed: bool
 
     @property
     def command(self) -> str | None:
         """The text of a shell command; None where there is none."""
+        arguments = self.arguments
         if self.tool.name == "git":
-            words = self.arguments.get("args", "")
+            words = arguments.get("args", "")
             words = " ".join(map(str, words)) if isinstance(words, list) else str(words)
-            return f"git {self.arguments.get('subcommand', '')} {words}"
+            return f"git {arguments.get('subcommand', '')} {words}"
         for name in _COMMAND_KEYS:
-            if isinstance(command := self.arguments.get(name), str):
+            command = arguments.get(name)
+            if isinstance(command, str):
                 return command
         return None
 
@@ -126,9 +116,9 @@ def resolve(profile: DomainProfile, call: ToolCall) -> Tool:
 
 
 def _target_keys(category: Category | None, stateful_key: str | None) -> tuple[str, ...]:
-    if category not in (Category.READ, Category.WRITE):
+    if category not in _ABOUT:
         return ()
-    return (stateful_key, *_PATH_KEYS) if stateful_key is not None else _PATH_KEYS
+    return _PATH_KEYS if stateful_key is None or stateful_key in _PATH_KEYS[:1] else (stateful_key, *_PATH_KEYS)
 
 
 def _guess(name: str) -> Category | None:
@@ -139,6 +129,7 @@ def _guess(name: str) -> Category | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def normal_path(path: str) -> str:
     """A path as it stands relative to the workspace."""
     path = posixpath.normpath(path)
@@ -146,12 +137,19 @@ def normal_path(path: str) -> str:
 
 
 def fingerprint(value: object) -> bytes:
-    """Bytes that are equal for equal values, whatever the order of their keys; never many."""
+    """16 bytes that are equal for equal values, whatever the order of their keys."""
     try:
         encoded = _encode(value)
     except UnicodeEncodeError:  # half of a surrogate pair, as a policy may write it
         encoded = repr(value).encode("ascii", "backslashreplace")
-    return encoded if len(encoded) <= _SHORT else blake2b(encoded, digest_size=16).digest()
+    return blake2b(encoded, digest_size=16).digest()
+
+
+def _identity(arguments: dict[str, Any]) -> Hashable:
+    try:
+        return frozenset(arguments.items())
+    except TypeError:  # a list or an object among them
+        return fingerprint(arguments)
 
 
 def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
@@ -169,5 +167,12 @@ def make_step(tool: Tool, call: ToolCall, result: ToolResult | None) -> Step:
             rest = arguments.copy()
             del rest[name]
             break
-    key = (tool.name, target, fingerprint(rest) if rest else b"")
-    return Step(tool, arguments, target, key, not rest, result)
+    key = (tool.name, target, _identity(rest) if rest else None)
+    if result is None:
+        return Step(tool, arguments, target, key, not rest, None, "", None, False)
+    output, trouble, exit_code = result.content, result.error, result.exit_code
+    executes = tool.category is _EXECUTE
+    failed = trouble is not None and not (executes and exit_code is not None)
+    if exit_code and executes and trouble is None:
+        trouble = output
+    return Step(tool, arguments, target, key, not rest, result, output, trouble, failed)

@@ -18,16 +18,15 @@ earn nothing (a submission is not a success, whatever it claims). What a rule ca
 from components.protocol import Category, DomainProfile, ToolCall, ToolResult
 
 from .calls import Key, Step, Tool, fingerprint, make_step, resolve, subcommand
-from .errors import Errors, same_text
+from .errors import Errors, Met, same_text
 from .files import Edit, read_edits
-from .information import Information, Names, listed, names_in
-from .scores import StepScores
+from .information import WAITING, Information, listed, texts_in
+from .scores import StepScores, faultless
 from .world import World
 
-_ACTING = (Category.WRITE, Category.EXECUTE)
+_WRITE, _EXECUTE, _SUBMIT = Category.WRITE, Category.EXECUTE, Category.SUBMIT
 _SILENT = (Category.SUBMIT, Category.THINK)
 _MOVING = (Category.NAVIGATE, None)
-_NONE: frozenset[bytes] = frozenset()
 _SHOWN = 160  # characters of an error in a reason
 
 
@@ -39,7 +38,8 @@ class RuleEngine:
 
     def __init__(self, profile: DomainProfile) -> None:
         self._profile = profile
-        self._tools: dict[tuple[str, str | None], Tool] = {}
+        self._tools: dict[str, Tool] = {}
+        self._several: dict[tuple[str, str | None], Tool] = {}
         self._information = Information()
         self._world = World()
         self._errors = Errors()
@@ -47,26 +47,33 @@ class RuleEngine:
 
     def see(self, text: str) -> None:
         """A text that the agent was shown before its first call."""
-        self._information.see(text)
+        self._information.waiting.append(text)
 
     def step(self, call: ToolCall, result: ToolResult | None) -> StepScores:
         """The scores of one call. `result` is None where the episode ended before there was one."""
         self._world.clock += 1
         if call.parse_error is not None:
             return self._malformed("", fingerprint(call.raw), f"cannot be read: {_line(call.parse_error)}")
-        tool = self._resolve(call)
+        tool = self._tools.get(call.tool) or self._resolve(call)
         if not tool.known:
             return self._malformed(call.tool, fingerprint(call.arguments), f"'{call.tool}' is no tool of this domain")
         scores = self._judge(make_step(tool, call, result))
+        waiting = self._information.waiting
         if result is not None:
-            self._information.see(result.content)
+            waiting.append(result.content)
+        if len(waiting) > WAITING:
+            self._information.catch_up()
         return scores
 
     def _resolve(self, call: ToolCall) -> Tool:
-        key = (call.tool, subcommand(call))
-        tool = self._tools.get(key)
+        """A tool of several commands is another with each."""
+        several = self._profile.tool(call.tool) is None and subcommand(call) is not None
+        key = (call.tool, subcommand(call) if several else None)
+        tool = self._several.get(key)
         if tool is None:
-            tool = self._tools[key] = resolve(self._profile, call)
+            tool = self._several[key] = resolve(self._profile, call)
+            if self._profile.tool(call.tool) is not None:
+                self._tools[call.tool] = tool
         return tool
 
     def _malformed(self, tool: str, text: bytes, why: str) -> StepScores:
@@ -78,53 +85,30 @@ class RuleEngine:
 
     def _judge(self, step: Step) -> StepScores:
         category, world = step.tool.category, self._world
-        edits = read_edits(step.arguments) if category is Category.WRITE else []
+        edits = read_edits(step.arguments) if category is _WRITE else _NO_EDITS
         again = self._again(step, edits)
-        acting = category in _ACTING
-        mentioned: Names = names_in(step.arguments) if acting else _NONE
-        used = self._information.used_by(mentioned) if acting else None
-        met, trouble = self._errors.before(step), step.trouble
-        same = met is not None and trouble is not None and same_text(met.text, trouble)
-        stuck = met if same and met is not None and met.number >= world.touched_at else None
+        acting = category is _WRITE or category is _EXECUTE
+        texts = texts_in(step.arguments) if acting else _NO_TEXTS
+        used = self._information.used_by(texts) if acting else None
+        met, touched = self._errors.next(step, world.clock), world.touched_at
+        same = met is not None and step.trouble is not None and same_text(met.text, step.trouble)
+        stuck = met if same and met is not None and met.number >= touched else None
         undone = world.follow(step, edits, same)
-        self._errors.remember(step, world.clock, trouble)
-        self._remember(step, mentioned)
-        reasons: dict[str, str] = {}
-        repeated = 1.0 if met is not None and trouble is None and step.result is not None else None
-        if stuck is not None:
-            repeated = 0.0
-            said = _line(stuck.text)
-            reasons["non_repetition"] = f"the same error as step {stuck.number}, with nothing changed since: {said}"
-        if again is not None:
-            reasons["non_redundancy"] = again
-            return StepScores(non_redundancy=0.0, non_repetition=0.0 if stuck else None, reasons=reasons)
-        failed = step.failed
-        if failed:
-            reasons["validity"] = f"refused: {_line(trouble or '')}"
+        self._remember(step, texts)
+        repeated = 1.0 if met is not None and step.trouble is None and step.result is not None else None
+        if again is not None or stuck is not None or undone or used == 0.0 or step.failed:
+            return _faulty(step, again, stuck, undone, StepScores(1.0, None, repeated, used), texts)
         if category in _SILENT:
-            return StepScores(non_repetition=0.0 if stuck else None, validity=0.0 if failed else None, reasons=reasons)
-        if undone:
-            reasons["non_regression"] = undone
-        if used == 0.0:
-            reasons["information_use"] = f"of what it names, nothing was seen before: {listed(mentioned)}"
-        return StepScores(
-            1.0,
-            None if undone is None else float(not undone),
-            repeated,
-            used,
-            None if step.result is None else float(not failed),
-            reasons,
-        )
+            return faultless()
+        return faultless(1.0, None if undone is None else 1.0, repeated, used, None if step.result is None else 1.0)
 
     def _again(self, step: Step, edits: list[Edit]) -> str | None:
         """Why the call is redundant: it was made before, nothing that it depends on has changed since, and it shows nothing new."""
-        category, tool = step.tool.category, step.tool
-        if category is Category.SUBMIT or tool.undoes:
-            return None
-        if category is Category.WRITE and not step.failed and edits and all(edit.content is None for edit in edits):
+        category = step.tool.category
+        if edits and not step.failed and edits[0].content is None:
             return "an edit that changes nothing" if all(edit.old == edit.new for edit in edits) else None
         before = self._done.get(step.key)
-        if before is None:
+        if before is None or category is _SUBMIT or step.tool.undoes:
             return None
         number, output = before
         if category in _MOVING:
@@ -132,18 +116,53 @@ class RuleEngine:
             return f"the same call as step {number}, with the same result" if output == step.output else None
         if number < self._world.changed_at(step.target):
             return None
-        if category is Category.EXECUTE and not same_text(output, step.output):
+        if category is _EXECUTE and not same_text(output, step.output):
             return None
         return f"the same call as step {number}, with nothing changed since"
 
-    def _remember(self, step: Step, mentioned: Names) -> None:
+    def _remember(self, step: Step, texts: list[str]) -> None:
         self._done[step.key] = (self._world.clock, step.output)
         if step.failed or step.result is None:
             return
-        if mentioned:
-            self._information.add(mentioned)
+        if texts:
+            self._information.waiting.extend(texts)
         elif step.target is not None:
-            self._information.see(step.target)
+            self._information.waiting.append(step.target)
+
+
+_NO_EDITS: list[Edit] = []
+_NO_TEXTS: list[str] = []
+
+
+def _faulty(
+    step: Step, again: str | None, stuck: Met | None, undone: str | None, scores: StepScores, texts: list[str]
+) -> StepScores:
+    """The scores of a step with which a rule finds fault, and why. `scores`: what is known of it so far."""
+    reasons: dict[str, str] = {}
+    repeated = scores.non_repetition
+    if stuck is not None:
+        repeated = 0.0
+        said = _line(stuck.text)
+        reasons["non_repetition"] = f"the same error as step {stuck.number}, with nothing changed since: {said}"
+    if again is not None:
+        reasons["non_redundancy"] = again
+        return StepScores(non_redundancy=0.0, non_repetition=0.0 if stuck else None, reasons=reasons)
+    if step.failed:
+        reasons["validity"] = f"refused: {_line(step.trouble or '')}"
+    if step.tool.category in _SILENT:
+        return StepScores(non_repetition=0.0 if stuck else None, validity=0.0 if step.failed else None, reasons=reasons)
+    if undone:
+        reasons["non_regression"] = undone
+    if scores.information_use == 0.0:
+        reasons["information_use"] = f"of what it names, nothing was seen before: {listed(texts)}"
+    return StepScores(
+        1.0,
+        None if undone is None else float(not undone),
+        repeated,
+        scores.information_use,
+        None if step.result is None else float(not step.failed),
+        reasons,
+    )
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,7 @@
 """The errors that an episode has met: whether a call runs into one that the same call has met before."""
 
 import re
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from components.protocol import Category
@@ -15,7 +16,7 @@ _CHANCE = re.compile(
     r"|(?<![\d.])\d++(?:\.\d++)?+\s?+(?:ms|s|secs?|seconds?)\b"  # durations
 )
 
-Identity = tuple[str, str | None, bytes | str]
+Identity = tuple[str, str | None, Hashable]
 """Equal for two calls that ask for the same thing, in whatever words."""
 
 
@@ -44,19 +45,20 @@ def identity(step: Step) -> Identity:
 class Errors:
     """The last error of each call that failed."""
 
+    __slots__ = ("_met",)
+
     def __init__(self) -> None:
         self._met: dict[Identity, Met] = {}
 
-    def before(self, step: Step) -> Met | None:
-        """The error that the same call met when it was last made, where it met one."""
-        return self._met.get(identity(step)) if self._met else None
-
-    def remember(self, step: Step, number: int, trouble: str | None) -> None:
-        """Enter how a call ended."""
+    def next(self, step: Step, number: int) -> Met | None:
+        """Enter how a call ended. Returns the error that the same call met when it was last made, where it met one."""
+        trouble = step.trouble
         if trouble is not None:
-            self._met[identity(step)] = Met(number, trouble)
-        elif self._met:
-            self._met.pop(identity(step), None)
+            key = identity(step)
+            before = self._met.get(key)
+            self._met[key] = Met(number, trouble)
+            return before
+        return self._met.pop(identity(step), None) if self._met else None
 
     def malformed(self, tool: str, text: bytes, number: int) -> int | None:
         """A call that could not even be made: the number of the last one that was equal."""

@@ -1,6 +1,7 @@
 """What is known of one file: which contents it has had and which edits were made, so that an undoing is recognised."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ _OLD = ("old", "old_str", "old_string", "old_text", "search")
 _NEW = ("new", "new_str", "new_string", "new_text", "insert_text", "replace")
 _CONTENT = ("content", "file_text", "contents", "text")
 _PLACES = ("start_line", "end_line", "start", "end", "line", "line_number", "insert_line", "range")
+_UNUSUAL = frozenset({*_PLACES, "edits", "replace_all"})
 _ABSENT = b"absent"
 
 
@@ -24,8 +26,20 @@ class Edit(NamedTuple):
     placed: bool = False
 
 
+@lru_cache(maxsize=1024)
+def _simple(names: tuple[str, ...]) -> tuple[str, str] | None:
+    """Which of the arguments are the old and the new text, where they say nothing else of how to edit."""
+    old, new = ([name for name in names if name in known] for known in (_OLD, _NEW))
+    return (old[0], new[0]) if len(old) == len(new) == 1 and not _UNUSUAL.intersection(names) else None
+
+
 def read_edits(arguments: dict[str, Any]) -> list[Edit]:
     """The edits that the arguments of a writing tool describe, in order; empty where they describe none that is known."""
+    simple = _simple(tuple(arguments))
+    if simple is not None:
+        old, new = arguments[simple[0]], arguments[simple[1]]
+        if isinstance(old, str) and isinstance(new, str):
+            return [Edit(old, new)]
     several = arguments.get("edits")
     if isinstance(several, list):
         found = [_read(each) for each in several if isinstance(each, dict)]

@@ -9,41 +9,37 @@ once, so that the cost of a call does not grow with the calls before it.
 
 import builtins
 import keyword
+import re
 from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
+WAITING = 64
 _SCANNED = 20_000  # characters of one text: a step costs the same however long an output is
-_WAITING = 32
+_RECENT, _SHORT = 20, 2_000  # texts that are searched before any is read, and the longest of them
 _COMMON = """
     self cls args kwargs the and for with that this from are was not you must should when then all any one use has
     have import def return python python3 pytest unittest bash cat ls cd echo head tail grep find sed awk git rm
     mkdir touch pip usr bin dev tmp null etc workspace
     txt json html yaml yml toml csv log cfg ini css xml sql java cpp hpp tsx jsx lock
 """
-_NOISE = frozenset(word.encode() for word in {*keyword.kwlist, *dir(builtins), *_COMMON.split()})
+_NOISE = frozenset({*keyword.kwlist, *dir(builtins), *_COMMON.split()})
+_NAME = re.compile(r"\b[A-Za-z_]\w{2,}", re.ASCII)
 _WORDS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
-_DIGITS = frozenset(b"0123456789")
-
-Names = frozenset[bytes] | set[bytes]
 
 
-def _words(text: str) -> list[bytes]:
-    return text[:_SCANNED].encode("utf-8", "replace").translate(_WORDS).split()
+def _names(text: str) -> list[str]:
+    return [name for name in _NAME.findall(text, 0, _SCANNED) if name not in _NOISE]
 
 
-def names(text: str) -> set[bytes]:
-    """The names in a text."""
-    return {word for word in _words(text) if len(word) > 2 and word[0] not in _DIGITS}
-
-
-def names_in(arguments: dict[Any, Any]) -> set[bytes]:
-    """The names in every string of a call's arguments."""
-    found: set[bytes] = set()
-    waiting: list[Any] = [arguments]
-    while waiting:
-        value = waiting.pop()
+def texts_in(arguments: dict[str, Any]) -> list[str]:
+    """Every string of a call's arguments."""
+    found: list[str] = []
+    waiting: list[Any] = list(arguments.values())
+    for value in waiting:
         if isinstance(value, str):
-            found |= names(value)
+            found.append(value)
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, list):
@@ -54,38 +50,67 @@ def names_in(arguments: dict[Any, Any]) -> set[bytes]:
 class Information:
     """The names seen so far."""
 
-    __slots__ = ("_seen", "_waiting")
+    __slots__ = ("_seen", "waiting")
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
-        self._waiting: deque[str] = deque()
+        self._seen: set[str] = set()
+        self.waiting: deque[str] = deque()
+        """Texts that were shown and not read yet: append one to show it."""
 
-    def see(self, text: str) -> None:
-        """Take in a text that stood before the agent's eyes."""
-        self._waiting.append(text)
-        if len(self._waiting) > _WAITING:
-            self._read()
+    def catch_up(self) -> None:
+        """Read what has waited longest, as far as too many wait."""
+        while len(self.waiting) > WAITING:
+            self._read(self.waiting.popleft())
 
-    def add(self, found: Names) -> None:
-        """Take in names that the agent wrote itself, once they stand in the world."""
-        self._seen |= found
-
-    def used_by(self, mentioned: Names) -> float | None:
-        """1 when one of the names was seen before, 0 when none was, None when they are no names of this world."""
-        own = mentioned - _NOISE
+    def used_by(self, texts: Iterable[str]) -> float | None:
+        """1 when a name in the texts was seen before, 0 when none was, None when they hold no names of this world."""
+        own: list[str] = []
+        for text in texts:
+            found = _names(text)
+            if not self._seen.isdisjoint(found):
+                return 1.0
+            own += found
         if not own:
             return None
-        while own.isdisjoint(self._seen):
-            if not self._waiting:
-                return 0.0
-            self._read()
-        return 1.0
+        if self._shown_of_late(own):
+            return 1.0
+        while self.waiting:
+            self._read(self.waiting.pop())  # what was shown last is what is used most
+            if not self._seen.isdisjoint(own):
+                return 1.0
+        return 0.0
 
-    def _read(self) -> None:
-        self._seen.update(_words(self._waiting.popleft()))
+    def _shown_of_late(self, own: list[str]) -> bool:
+        """Whether one of the names stands in what was shown last: quicker to find than to read."""
+        for text in islice(reversed(self.waiting), _RECENT):
+            if len(text) <= _SHORT:
+                for name in own:
+                    if name in text and _stands_in(name, text):
+                        self._seen.add(name)
+                        return True
+        return False
+
+    def _read(self, text: str) -> None:
+        """Take in the words of a text; those that are no names are named by nobody."""
+        self._seen.update(text[:_SCANNED].encode("utf-8", "replace").translate(_WORDS).decode("ascii").split())
 
 
-def listed(mentioned: Names) -> str:
-    """Up to three of the names, for a person."""
-    own = sorted(name.decode() for name in mentioned - _NOISE)
+def _stands_in(name: str, text: str) -> bool:
+    """Whether a name stands in a text as a word."""
+    place = text.find(name)
+    while place >= 0:
+        before, after = text[place - 1 : place], text[place + len(name) : place + len(name) + 1]
+        if not (before.isascii() and _is_part(before)) and not (after.isascii() and _is_part(after)):
+            return True
+        place = text.find(name, place + 1)
+    return False
+
+
+def _is_part(character: str) -> bool:
+    return character == "_" or character.isalnum()
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Up to three of the names in the texts, for a person."""
+    own = sorted({name for text in texts for name in _names(text)})
     return ", ".join(own[:3]) + (", ..." if len(own) > 3 else "")

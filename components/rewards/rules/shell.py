@@ -10,6 +10,7 @@ EVERYTHING = "."
 
 _SEGMENTS = re.compile(r"&&|\|\||[;|\n]")
 _HARMLESS_REDIRECT = re.compile(r"\d*>\s*(?:&\d|/dev/null)|\d*>&\d|&>\s*/dev/null")
+_PLAIN = re.compile(r"[\w ./:=,@%+'\"-]*+\Z")  # one simple command
 _ASSIGNMENT = re.compile(r"\w+=")
 _PREFIXES = frozenset({"sudo", "time", "env", "timeout", "nohup", "command"})
 _READER_NAMES = """
@@ -19,6 +20,7 @@ _READER_NAMES = """
 """
 _READERS = frozenset(_READER_NAMES.split())
 _VIEWERS = frozenset({"cat", "head", "less", "more", "tail"})
+_FOLLOWED = frozenset({"cp", "git", "mv", "rm", "unlink"})
 _GIT_READERS = frozenset({"blame", "branch", "diff", "grep", "log", "ls-files", "rev-parse", "show", "status"})
 _TEST_MODULES = frozenset({"pytest", "unittest", "doctest", "mypy"})
 _WRITING_FLAGS = {"sed": ("-i", "--in-place"), "find": ("-delete", "-exec"), "sort": ("-o",)}
@@ -39,7 +41,7 @@ class Effects(NamedTuple):
     stash: int = 0
 
 
-OPAQUE = Effects(changes=True)
+OPAQUE, NO_EFFECTS = Effects(changes=True), Effects()
 
 
 @lru_cache(maxsize=4096)
@@ -47,6 +49,8 @@ def effects(command: str) -> Effects:
     """What a command may do. Known readers and test runners change nothing; whatever is not known changes everything."""
     if len(command) > _READ:
         return OPAQUE
+    if _PLAIN.match(command) and not _FOLLOWED.intersection(words := _words(command)):
+        return OPAQUE if words and not _only_reads(words) else NO_EFFECTS
     changes, stash, folder = False, 0, ""
     removed: list[str] = []
     restored: list[str] = []

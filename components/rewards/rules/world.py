@@ -11,6 +11,7 @@ from .files import Edit, FileHistory
 from .shell import EVERYTHING, OPAQUE, effects
 
 NOTHING = ""
+_READ, _WRITE, _EXECUTE, _NAVIGATE = Category.READ, Category.WRITE, Category.EXECUTE, Category.NAVIGATE
 
 
 class World:
@@ -25,6 +26,7 @@ class World:
         self._stashed: list[str] = []
         self._removed: set[str] = set()
         self._copies: dict[str, tuple[str, int]] = {}  # of which file, and since when
+        self._shown: dict[str, tuple[str, int]] = {}  # files that were only read: their content, and when
         self._changed_at = 0  # by any call
         self._opaque_at = 0  # by a call that may have changed any file
 
@@ -40,20 +42,31 @@ class World:
 
         `edits`: those of a writing call. `inert`: the call failed exactly as it had before, so that it changed nothing.
         """
-        category = step.tool.category
-        if category is Category.EXECUTE:
+        category, target = step.tool.category, step.target
+        if category is _READ:
+            if target is not None and step.whole and not step.failed and step.result is not None:
+                self._look(target, step.output, step.result.truncated)
+        elif category is _EXECUTE:
             return self._execute(step, inert)
-        if category in (Category.NAVIGATE, None):
-            self._change_anything(inert)
-        if step.result is None or step.result.error is not None:
-            return None
-        if step.target is None:
-            if category is Category.WRITE and step.tool.keyed:
+        elif category is _WRITE:
+            if step.failed or step.result is None:
+                return None
+            if target is not None:
+                return self._write(step, target, edits)
+            if step.tool.keyed:
                 self._change_anything(inert)  # a patch, say: which files it is about stands in its text
-            return None
-        if category is Category.READ and step.whole and not step.result.truncated:
-            self._file(step.target).observe(step.result.content, self.clock)
-        return self._write(step, step.target, edits) if category is Category.WRITE else None
+        elif category is _NAVIGATE or category is None:
+            self._change_anything(inert)
+        return None
+
+    def _look(self, target: str, content: str, truncated: bool) -> None:
+        """A whole file was read. Most are never written: those are only noted."""
+        if truncated:
+            return
+        if target in self._files or self._shown.get(target, (content, 0))[0] != content:
+            self._file(target).observe(content, self.clock)
+        else:
+            self._shown[target] = (content, self.clock)
 
     def _write(self, step: Step, target: str, edits: Sequence[Edit]) -> str | None:
         self._changed_at = self.touched_at = self.clock
@@ -78,7 +91,7 @@ class World:
         found = OPAQUE if command is None else effects(command)
         if not found.changes:
             return None
-        if step.result is None or step.result.error is not None or step.result.exit_code not in (0, None):
+        if step.result is None or step.trouble is not None:
             self._change_anything(inert)
             return None
         lost = self._restored(found.restored, found.stash) if found.restored or found.stash else set()
@@ -139,7 +152,9 @@ class World:
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = FileHistory()
-        elif file.known_at < self._opaque_at:
+            if path in self._shown:
+                file.observe(*self._shown.pop(path))
+        if file.known_at < self._opaque_at:
             file.forget()
         return file
 
