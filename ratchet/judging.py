@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from . import judging_pages as pages
 from .terminal import emit, facts, note, say, table
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def judge(
             write(judgement)
             emit(judgement) if as_json else said.append(judgement)
     if said:
-        _show(said)
+        pages.judgements(said)
 
 
 def rubrics(
@@ -97,7 +98,7 @@ def rubrics(
         found = {name: rubric_for(load_domain(name)) for name in bundled()}
         if as_json:
             for name, each in found.items():
-                emit(_described(each, each.weights(load_domain(name))))
+                emit(pages.described(each, each.weights(load_domain(name))))
             return
         table(
             ("domain", "rubric", "lines"), [(name, each.version, ", ".join(each.lines)) for name, each in found.items()]
@@ -113,28 +114,11 @@ def rubrics(
         rubric = load_rubric(domain)
     else:
         raise ConfigurationError(f"unknown domain '{domain}'; known: {', '.join(list_domains())}, or give a YAML file")
-    described = _described(rubric, rubric.weights(profile))
+    described = pages.described(rubric, rubric.weights(profile))
     if as_json:
         emit(described)
         return
-    say(f"{rubric.version}: {rubric.about}")
-    for name, line in described["lines"].items():
-        say(f"\n{name}  (weight {line['weight']:g})\n  {line['asks']}")
-        for value, words in line["anchors"].items():
-            say(f"  {value:>4}  {words}")
-
-
-def _described(rubric: Any, weights: dict[str, float]) -> dict[str, Any]:
-    lines = {
-        name: {
-            "weight": weights[name],
-            "asks": line.asks,
-            "whole": line.whole or line.asks,
-            "anchors": {f"{value:g}": words for value, words in line.anchors.items()},
-        }
-        for name, line in rubric.lines.items()
-    }
-    return {"name": rubric.name, "version": rubric.version, "about": rubric.about, "lines": lines}
+    pages.rubric(described)
 
 
 def _settings(
@@ -248,38 +232,3 @@ def _writer(out: Path | None) -> "Iterator[Any]":
 
     with whole_file(out) as file:
         yield lambda judgement: file.write(msgspec.json.encode(judgement) + b"\n")
-
-
-def _show(said: "list[Judgement]") -> None:
-    """A line a judge: how much, how well, how dear; then how far several agree."""
-    from components.rewards.judge import agreement
-
-    by_judge: dict[str, list[Judgement]] = {}
-    for each in said:
-        by_judge.setdefault(each.judge, []).append(each)
-    rows = []
-    for name, theirs in by_judge.items():
-        scores = [each.overall for each in theirs if each.overall is not None]
-        mean = f"{sum(scores) / len(scores):.3f}" if scores else None
-        failed = sum(each.error is not None for each in theirs)
-        places = len({(each.episode_id, each.turn, each.step) for each in theirs})
-        money = [each.cost.money for each in theirs if each.cost.money is not None]
-        tokens = sum((each.cost.prompt_tokens or 0) + (each.cost.completion_tokens or 0) for each in theirs)
-        rows.append((name, places, mean, failed, sum(each.cost.calls for each in theirs), tokens, _money(money)))
-    table(("judge", "judged", "mean", "failed", "calls", "tokens", "money"), rows)
-    errors = sorted({each.error for each in said if each.error is not None})
-    for error in errors[:3]:
-        note(f"failed: {error}")
-    if len(by_judge) > 1:
-        found = agreement(said)
-        facts(
-            {
-                "agreement (Krippendorff's alpha)": found.alpha,
-                "mean difference": found.spread,
-                "judged by several": found.things,
-            }
-        )
-
-
-def _money(amounts: list[float]) -> str | None:
-    return f"{sum(amounts):.4f}" if amounts else None

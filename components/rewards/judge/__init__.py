@@ -14,8 +14,9 @@ from .budget import Budget, BudgetExhausted, Spent
 from .cache import JudgementCache, read_judgements
 from .config import JudgeConfig, Limits, ModelConfig
 from .judge import Judge
-from .judging import Progress, judge_all, open_judges, pending
+from .judging import Progress, judge_all, open_judges
 from .model import Model, Question, Reply, Subject
+from .planning import pending
 from .rubric import Rubric, load_rubric, rubrics
 from .scripted import ScriptedModel, scripted_judge
 

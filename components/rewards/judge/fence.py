@@ -23,7 +23,7 @@ _TEMPLATES = re.compile(
 )
 
 
-_LOOKS_LIKE_FENCE = re.compile(r"(=+\s*)(DATA\b)", re.IGNORECASE)
+_LOOKS_LIKE_FENCE = re.compile(r"(?<!=)(=++\s*+)(DATA\b)", re.IGNORECASE)
 
 
 class Data(msgspec.Struct, frozen=True):

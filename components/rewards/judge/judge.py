@@ -11,10 +11,11 @@ from components.protocol import DomainProfile
 from components.trajectories.record import Trajectory, digest
 
 from ..episode import weighted_mean
-from ..judgement import WHOLE, Cost, Judgement, judgement_key
+from ..judgement import WHOLE, Judgement, judgement_key
 from . import prompts
 from .answers import Scores, read_choice, read_scores
-from .budget import Budget, Tab
+from .bill import Bill
+from .budget import Budget, BudgetExhausted
 from .cache import Answer, JudgementCache
 from .config import Form, JudgeConfig
 from .fence import Part
@@ -84,7 +85,7 @@ class Judge:
         rubric = self.rubric(place.profile)
         turn, step = place.turn_and_step
         key = self.key(place.content_hash, turn, step, place.profile)
-        bill = _Bill(self.model, budget)
+        bill = Bill(self.model, budget)
         found, error = Scores({}, {}, ()), None
         try:
             found = self._fitting(place, rubric, key, cache, bill)
@@ -113,7 +114,7 @@ class Judge:
             judged_at=self._clock(),
         )
 
-    def _fitting(self, place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: "_Bill") -> Scores:
+    def _fitting(self, place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: Bill) -> Scores:
         characters = self.config.characters
         for refit in range(REFITS + 1):
             try:
@@ -125,20 +126,20 @@ class Judge:
                 characters //= 2
         raise AssertionError("unreachable")
 
-    def _parts(self, place: Place, key: str, characters: int, cache: JudgementCache, bill: "_Bill") -> list[Part]:
+    def _parts(self, place: Place, key: str, characters: int, cache: JudgementCache, bill: Bill) -> list[Part]:
         trajectory, steps = place.trajectory, place.steps
         needed = self._needs(place, key, characters, cache, bill) if self.config.two_step else []
         if place.at is None:
             return [*needed, *prompts.episode_parts(trajectory, steps, list(place.chosen), characters)]
         return [*needed, *prompts.step_parts(trajectory, steps, place.at, characters)]
 
-    def _needs(self, place: Place, key: str, characters: int, cache: JudgementCache, bill: "_Bill") -> list[Part]:
+    def _needs(self, place: Place, key: str, characters: int, cache: JudgementCache, bill: Bill) -> list[Part]:
         question = prompts.needs_question(place.trajectory, self._subject(place, key, (), "needs"), characters)
         answer = self._kept(question, cache, bill)
         return prompts.needed_parts(split_thought(answer.text)[1].strip())
 
     def _ask(
-        self, parts: list[Part], place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: "_Bill"
+        self, parts: list[Part], place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: Bill
     ) -> Scores:
         if self.config.form is Form.BINARY_PRINCIPLE:
             return self._principles(parts, place, rubric, key, cache, bill)
@@ -147,7 +148,7 @@ class Judge:
         return _scores(question, lines, bill)
 
     def _principles(
-        self, parts: list[Part], place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: "_Bill"
+        self, parts: list[Part], place: Place, rubric: Rubric, key: str, cache: JudgementCache, bill: Bill
     ) -> Scores:
         """Each line twice, with yes as A and as B: 1 or 0 where both say the same, None where they contradict each other."""
         scores: dict[str, float | None] = {}
@@ -173,7 +174,7 @@ class Judge:
             raise Unreadable("no line has an answer")
         return Scores(scores, reasons, tuple(missing))
 
-    def _choice(self, question: Question, cache: JudgementCache, bill: "_Bill") -> Answer:
+    def _choice(self, question: Question, cache: JudgementCache, bill: Bill) -> Answer:
         """An answer that can be read, or the last one."""
         answer = self._kept(question, cache, bill)
         try:
@@ -182,7 +183,7 @@ class Judge:
             return self._kept(prompts.again(question, str(error)), cache, bill)
         return answer
 
-    def _kept(self, question: Question, cache: JudgementCache, bill: "_Bill") -> Answer:
+    def _kept(self, question: Question, cache: JudgementCache, bill: Bill) -> Answer:
         """The reply to a question, asked once by whoever needs it first."""
         key = "an-" + digest(self.identity, question.system, question.text)
 
@@ -206,7 +207,7 @@ REFUSED = "refused: "
 """How the error of a judgement begins that cost nothing and may be asked for again."""
 
 
-def _scores(question: Question, lines: Sequence[str], bill: "_Bill") -> Scores:
+def _scores(question: Question, lines: Sequence[str], bill: Bill) -> Scores:
     """The scores; asked for again where a line is missing. The last answer counts as far as it goes."""
     asked = question
     found: Scores | None = None
@@ -218,6 +219,10 @@ def _scores(question: Question, lines: Sequence[str], bill: "_Bill") -> Scores:
                 raise
             asked = prompts.again(question, str(error))
             continue
+        except BudgetExhausted:
+            if found is None:
+                raise
+            break  # what was paid for counts
         if not found.missing:
             break
         asked = prompts.again(question, f"it has no score from 0 to 1 for {', '.join(found.missing)}")
@@ -227,39 +232,6 @@ def _scores(question: Question, lines: Sequence[str], bill: "_Bill") -> Scores:
 
 def _reply(answer: Answer) -> Reply:
     return Reply(answer.text, cut=answer.cut)
-
-
-class _Bill:
-    """What one judgement takes."""
-
-    def __init__(self, model: Model, budget: Budget) -> None:
-        self._model = model
-        self._budget = budget
-        self._calls = 0
-        self._prompt: int | None = 0
-        self._completion: int | None = 0
-
-    def ask(self, question: Question) -> Reply:
-        tab = Tab(self._budget, self._model, question)
-        try:
-            reply = self._model.ask(question, tab)
-        finally:
-            self._calls += tab.calls
-        tab.answered(reply)
-        self._prompt = _sum(self._prompt, reply.prompt_tokens)
-        self._completion = _sum(self._completion, reply.completion_tokens)
-        return reply
-
-    def cost(self) -> Cost:
-        """None where somebody did not count, or nobody knows the price."""
-        money = None
-        if self._prompt is not None and self._completion is not None:
-            money = self._model.price(self._prompt, self._completion)
-        return Cost(self._calls, self._prompt, self._completion, money)
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
 
 
 def _now() -> str:

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cache as once
 
 import msgspec
 
@@ -13,13 +12,14 @@ from components.protocol import DomainProfile, load_domain
 from components.trajectories.record import Trajectory, content_hash
 from components.trajectories.sanitise import Sanitiser
 
-from ..judgement import WHOLE, Judgement
+from ..judgement import Judgement
 from .budget import Budget, BudgetExhausted, Spent
 from .cache import JudgementCache
-from .config import Form, JudgeConfig, Mode, ModelConfig
+from .config import JudgeConfig, ModelConfig
 from .judge import REFUSED, Judge, Place, overall
 from .model import Model
-from .sampling import choose_steps, flagged_steps, is_judged
+from .planning import keys, wanted_of
+from .sampling import is_judged
 from .steps import Step, steps_of
 
 AHEAD = 2
@@ -46,15 +46,6 @@ class Progress(msgspec.Struct, frozen=True):
     def done(self) -> int:
         """What is settled."""
         return self.cached + self.made + self.left
-
-
-class _Wanted(msgspec.Struct, frozen=True):
-    """A judgement that a judge is to make. `at`: the step's position, None for the episode."""
-
-    judge: Judge
-    key: str
-    at: int | None
-    chosen: tuple[int, ...]
 
 
 @contextmanager
@@ -95,7 +86,7 @@ def judge_all(
     Raises ModelUnavailable (with everything that was finished kept), ConfigurationError, RequestRefused where nothing but refusals
     comes back. The models are closed then.
     """
-    total = len(_keys(trajectories, judges)) if isinstance(trajectories, Sequence) else None
+    total = len(keys(trajectories, judges)) if isinstance(trajectories, Sequence) else None
     run = _Run(cache, budget or Budget(), on_progress, total)
     workers = max(1, sum(judge.model.workers for judge in judges))
     pool = ThreadPoolExecutor(workers, "judge")
@@ -116,34 +107,6 @@ def judge_all(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def pending(trajectories: Iterable[Trajectory], judges: Sequence[Judge], cache: JudgementCache) -> tuple[int, int]:
-    """How many judgements are missing, and how many calls they take where each is answered at once. Nothing is asked."""
-    missing = calls = 0
-    first_steps = set()
-    for trajectory in trajectories:
-        if not is_judged(trajectory):
-            continue
-        profile = load_domain(trajectory.task.domain)
-        for wanted in _wanted(trajectory, steps_of(trajectory), profile, judges):
-            if wanted.key not in cache:
-                config = wanted.judge.config
-                missing += 1
-                calls += 2 * len(wanted.judge.rubric(profile).lines) if config.form is Form.BINARY_PRINCIPLE else 1
-                if config.two_step:
-                    first_steps.add((wanted.judge.identity, trajectory.task.task_id, trajectory.task.task_hash))
-    return missing, calls + len(first_steps)
-
-
-def _keys(trajectories: Iterable[Trajectory], judges: Sequence[Judge]) -> set[str]:
-    """Of all judgements that there are to be."""
-    return {
-        wanted.key
-        for trajectory in trajectories
-        if is_judged(trajectory)
-        for wanted in _wanted(trajectory, steps_of(trajectory), load_domain(trajectory.task.domain), judges)
-    }
 
 
 class _Run:
@@ -178,7 +141,7 @@ class _Run:
         profile = load_domain(trajectory.task.domain)
         content = trajectory.content_hash or content_hash(trajectory)
         clean: tuple[Trajectory, list[Step]] | None = None
-        for wanted in _wanted(trajectory, steps_of(trajectory), profile, judges):
+        for wanted in wanted_of(trajectory, steps_of(trajectory), profile, judges):
             if wanted.key in self._seen:
                 continue
             self._seen.add(wanted.key)
@@ -225,26 +188,6 @@ class _Run:
         values = {name: getattr(self._progress, name) + count for name, count in more.items()}
         self._progress = msgspec.structs.replace(self._progress, **values, spent=self._budget.spent)
         self._on_progress(self._progress)
-
-
-def _wanted(
-    trajectory: Trajectory, steps: list[Step], profile: DomainProfile, judges: Sequence[Judge]
-) -> Iterator[_Wanted]:
-    """Everything that the judges say of one episode, by steps, then by judges."""
-    content = trajectory.content_hash or content_hash(trajectory)
-    flagged = once(lambda: flagged_steps(trajectory, steps, profile))
-    found: list[tuple[int, _Wanted]] = []
-    for judge in judges:
-        sampling = judge.config.steps
-        faulty = flagged() if len(steps) > sampling.most else ()
-        chosen = tuple(choose_steps(len(steps), faulty, sampling))
-        if judge.config.mode is Mode.TRAJECTORY:
-            found.append((WHOLE, _Wanted(judge, judge.key(content, WHOLE, WHOLE, profile), None, chosen)))
-            continue
-        for at in chosen:
-            key = judge.key(content, steps[at].turn.index, steps[at].place, profile)
-            found.append((at, _Wanted(judge, key, at, chosen)))
-    return (wanted for _, wanted in sorted(found, key=lambda each: each[0]))
 
 
 def _weighed(judgement: Judgement, judge: Judge, profile: DomainProfile) -> Judgement:

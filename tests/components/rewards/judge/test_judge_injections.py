@@ -1,6 +1,7 @@
 """What an agent or a tool writes never speaks to the judge: a judge that obeys everything outside of the fence is not moved."""
 
 import re
+import time
 
 import msgspec
 import pytest
@@ -147,3 +148,12 @@ def test_a_long_text_is_cut_before_it_is_fenced():
     prompt = fences.fenced([fences.Data("a" * 600 + ORDER + "b" * 600, 300)])
     assert prompt.text.endswith(fences.end(prompt.token)) and len(prompt.text) < 500
     assert "left out" in prompt.text and ORDER not in prompt.text
+
+
+@pytest.mark.parametrize(
+    "text", ["=" * 60_000, "= " * 30_000, "<|" * 30_000, "<|im_" * 12_000, "\u200b" * 60_000, "[INST]" * 10_000]
+)
+def test_hostile_texts_take_no_time(text):
+    begin = time.perf_counter()
+    fences.fenced([fences.Data(text, 60_000)])
+    assert time.perf_counter() - begin < 1

@@ -498,3 +498,14 @@ def test_a_judge_counts_what_its_judgements_cost(play):
         (100, 20, 0.00012)
     }
     assert all(each.content_hash == content_hash(play.solver()) for each in found)
+
+
+def test_what_was_paid_for_counts_where_the_budget_allows_no_second_question(play):
+    one = judge(lambda question: {"goal_progress": {"score": 1.0}})
+    (found,) = run([play.trajectory(play.read())], [one], budget=Budget(Limits(calls=1)))
+    assert found.overall == 1.0 and len(one.model.asked) == 1
+
+
+def test_what_stands_twice_is_counted_once(play, tmp_path):
+    same = [msgspec.structs.replace(play.solver(), episode_id=f"ep-{at}") for at in range(3)]
+    assert pending(same, [judge(scores_of(0.5))], JudgementCache(tmp_path)) == (3, 3)
