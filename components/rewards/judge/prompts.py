@@ -48,7 +48,10 @@ LONGEST_NEEDS = 4000
 def prompt_version(config: JudgeConfig) -> str:
     """`<mode>-<form>[-two_step]@` and 12 hex digits over the words and over how much is shown."""
     name = f"{config.mode.value}-{config.form.value}{'-two_step' if config.two_step else ''}"
-    return f"{name}@{digest(TEXTS, SHOWS, view.BEFORE, config.steps.model_dump(), config.characters)[:12]}"
+    sampled = (
+        config.steps.model_dump() if config.mode is Mode.TRAJECTORY else None
+    )  # which steps are judged changes no prompt
+    return f"{name}@{digest(TEXTS, SHOWS, view.BEFORE, sampled, config.characters)[:12]}"
 
 
 def needs_question(trajectory: Trajectory, subject: Subject, characters: int) -> Question:

@@ -149,11 +149,11 @@ def test_what_changes_an_answer_changes_the_key(play):
         key("other@1"),
         key(mode="trajectory"),
         key(characters=1000),
-        key(steps={"most": 20}),
+        key(mode="trajectory", steps={"most": 20}),
         key(trajectory=play.solver(opening="another task")),
     ]
     assert len(set(different)) == len(different)
-    assert key() == key(budget={"calls": 3}, episodes=3)
+    assert key() == key(budget={"calls": 3}, episodes=3) == key(steps={"most": 20})
 
 
 def test_other_weights_change_what_is_known_without_a_call(play, tmp_path):
