@@ -29,7 +29,7 @@ class TestRockPaperScissors:
         assert win_rates(OPTIONS, prefers) == pytest.approx([2 / 3, 2 / 3, 2 / 3, 0])
 
     def test_self_play_by_win_rates_comes_to_the_even_mixture_without_the_dominated_option(self):
-        """The minimax winner (SPO, theorem 1): multiplicative weights over the win rates against one's own mixture."""
+        """The minimax winner, which SPO seeks: multiplicative weights over the win rates against one's own mixture."""
         weights, mean = [0.4, 0.1, 0.1, 0.4], [0.0] * 4
         rounds, rate = 4000, 0.05
         for _ in range(rounds):
