@@ -68,16 +68,17 @@ def label(
 
     if log is None:
         raise ConfigurationError("what is to be labelled? give a file of trajectories, or --import or --export a file")
-    trajectories = {each.episode_id: each for each in _read(log)}
     who = annotator or _name()
-    chosen = _choose(trajectories.values(), judgements, budget, seed, who, line)
+    chosen = _choose(_read(log), judgements, budget, seed, who, line)
     if only_list:
         _list(chosen, as_json)
         return
-    if not trajectories:
-        raise DataError(f"{log} holds no trajectory; give a shard, or a folder that `ratchet collect` has filled")
+    if not chosen:
+        raise DataError(f"{log} holds no step that {who} has not labelled; give other trajectories")
     from .labelling import Session
 
+    wanted = {each.candidate.episode_id for each in chosen}
+    trajectories = {each.episode_id: each for each in _read(log) if each.episode_id in wanted}
     session = Session(trajectories, chosen, _file(), who, line)
     try:
         session.run()
@@ -170,7 +171,8 @@ def _choose(
         if each.annotator == who and each.line == line
     }
     opinions = opinions_of(each for _, each in _judgements(judgements))
-    return choose((each for each in candidates(trajectories, opinions) if each[:3] not in done), budget, seed=seed)
+    known = {each[:3]: each for each in candidates(trajectories, opinions)}  # a log may hold an episode twice
+    return choose((each for place, each in known.items() if place not in done), budget, seed=seed)
 
 
 def _list(chosen: list["Choice"], as_json: bool) -> None:
@@ -227,13 +229,16 @@ def _labels_of(path: Path) -> Iterator["Label"]:
 
 
 def _judgements(files: list[Path] | None) -> Iterator[tuple[str, "Judgement"]]:
-    """Judgements with their night: of a sealed one its name, of others the day."""
+    """Judgements, each once, with their night: of a sealed one its name, of others the day."""
     from components.rewards.jsonl import read_records
     from components.rewards.judgement import FILE, Judgement
     from tasks.home import home
 
     own = home() / "judgements" / FILE
+    seen: set[str] = set()
     for path in files or [*sorted(Path("data/judgements").glob(f"*/{FILE}")), *([own] if own.is_file() else [])]:
         sealed = path.name == FILE and path.parent.parent.name == "judgements"
         for each in read_records(path, Judgement, torn=True):
-            yield path.parent.name if sealed else each.judged_at[:10], each
+            if each.key not in seen:
+                seen.add(each.key)
+                yield path.parent.name if sealed else each.judged_at[:10], each

@@ -6,8 +6,9 @@ from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from .assessments import Assessment
 from .place import client, tracking_uri
-from .trace import Assessment, EpisodeTrace, TraceSpan, trace_id
+from .trace import EpisodeTrace, TraceSpan, trace_id
 
 if TYPE_CHECKING:
     from mlflow.entities import Feedback, Span, TraceInfo
@@ -81,7 +82,7 @@ def _info(name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTr
             DOMAIN: trace.domain,
         },
         tags={
-            **{f"ratchet.{key}": value[:PAGE] for key, value in trace.tags.items()},
+            **{f"ratchet.{key}": value for key, value in trace.tags.items()},
             "mlflow.traceName": trace.name,
             KIND_TAG: "episode",
             RUN_TAG: run,

@@ -1,8 +1,7 @@
 """EpisodeTrace: an episode as MLflow shows traces: the episode, its turns (model calls) and its steps (tool calls) as spans, scores
 as assessments. Pure: the same episode and scores, the same trace.
 
-A span's id says where it stands, so that feedback on it needs no look at the trace. Texts are cut: a trace is for looking, the
-record is in the rollouts.
+Texts are cut: a trace is for looking at, the record is in the rollouts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +18,14 @@ from components.trajectories.messages import opening, turn_messages
 from components.trajectories.record import FailureKind, Trajectory, Turn
 from components.trajectories.rendering import outcome_facts
 
-WHOLE = -1
+from .assessments import Assessment, judge_assessments, score_assessments
+from .span_ids import span_id
+
 LONGEST = 20_000
 """Characters of a text in a span."""
+TAG = 200
 PREVIEW = 1000
 """Characters of MLflow's list of traces."""
-EPISODE_SCORES = ("total", "outcome", "process", "efficiency")
-_EPISODE, _TURN, _STEP = "1", "2", "3"
 _TICK = 1000
 """Nanoseconds between the beginnings of spans whose time is not known: readers go by the order of beginnings."""
 
@@ -43,17 +43,6 @@ class TraceSpan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: Any = None
     error: str | None = None
     usage: dict[str, int] = {}
-
-
-class Assessment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A score of a span. `source` is a judge's name, or a scorer's version; `judged` where a model gave it."""
-
-    span_id: str
-    name: str
-    value: float
-    source: str
-    judged: bool = False
-    rationale: str = ""
 
 
 class EpisodeTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,24 +64,6 @@ def trace_id(experiment: str, run: str, trace: EpisodeTrace) -> str:
     """MLflow's id of an episode in a run: known before it is told, so that telling again changes nothing."""
     parts = "\n".join((experiment, run, trace.episode_id, trace.content_hash))
     return "tr-" + blake2b(parts.encode(), digest_size=16).hexdigest()
-
-
-def span_id(turn: int = WHOLE, step: int = WHOLE) -> str:
-    """16 hex digits that hold the place: a step of a turn, a whole turn, or the whole episode."""
-    kind = _EPISODE if turn == WHOLE else _TURN if step == WHOLE else _STEP
-    return f"{kind}{max(turn, 0):08x}{max(step, 0):07x}"
-
-
-def place_of(span: str | None) -> tuple[int, int] | None:
-    """Turn and step of a span of ours (no span: the whole episode); None for any other."""
-    if not span:
-        return WHOLE, WHOLE
-    try:
-        turn, step = int(span[1:9], 16), int(span[9:], 16)
-    except ValueError:
-        return None
-    found = {_EPISODE: (WHOLE, WHOLE), _TURN: (turn, WHOLE), _STEP: (turn, step)}.get(span[0])
-    return found if found is not None and span_id(*found) == span else None
 
 
 def episode_trace(
@@ -128,17 +99,18 @@ def episode_trace(
         "attempt": str(trajectory.attempt),
         "success": {True: "yes", False: "no", None: "unknown"}[trajectory.outcome.success],
     }
+    tags = {name: _plain(value, TAG) for name, value in tags.items()}
     return EpisodeTrace(
         trajectory.episode_id,
         trajectory.content_hash,
         _name(task.task_id),
         task.domain,
-        task.description[:PREVIEW],
-        facts[:PREVIEW],
+        _plain(task.description, PREVIEW),
+        _plain(facts, PREVIEW),
         infrastructure,
         tags,
         (root, *turns),
-        (*_scores(score), *_judged(judgements, trajectory.content_hash)),
+        (*score_assessments(score), *judge_assessments(judgements, trajectory.content_hash)),
     )
 
 
@@ -194,41 +166,11 @@ def _answer(result: ToolResult, call_id: str) -> dict[str, Any]:
     return answer if result.exit_code is None else {**answer, "exit_code": result.exit_code}
 
 
-def _scores(score: EpisodeScore | None) -> Iterator[Assessment]:
-    """The four of the episode, and of each step its total, with the words for what it lacks."""
-    if score is None:
-        return
-    why: dict[tuple[int, int], list[str]] = {}
-    for each in score.explanations:
-        why.setdefault((each.turn, each.step), []).append(f"{each.line}: {each.why}")
-    for name in EPISODE_SCORES:
-        if (value := getattr(score, name)) is not None:
-            rationale = "\n".join(why.get((WHOLE, WHOLE), ())) if name == "total" else ""
-            yield Assessment(span_id(), name, value, score.version, rationale=rationale)
-    for step in score.steps:
-        if step.total is not None:
-            rationale = "\n".join(why.get((step.turn, step.step), ()))
-            yield Assessment(span_id(step.turn, step.step), "process", step.total, score.version, rationale=rationale)
-
-
-def _judged(judgements: Iterable[Judgement], content: str) -> Iterator[Assessment]:
-    """What judges and learned models said of this content, as they said it, a line at a time."""
-    for each in sorted(judgements, key=lambda one: one.key):
-        if each.content_hash != content:
-            continue
-        place = span_id(each.turn, each.step)
-        if each.overall is not None:
-            yield Assessment(place, each.layer, each.overall, each.judge, judged=True)
-        for line, value in each.scores.items():
-            if value is not None:
-                reason = each.reasons.get(line, "")
-                yield Assessment(place, f"{each.layer}.{line}", value, each.judge, judged=True, rationale=reason)
-
-
 def _cut(value: Any) -> Any:
     """The same value with every long text in it cut."""
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else f"{value[:LONGEST]} … {len(value) - LONGEST:,} characters left out"
+        cut = _plain(value, LONGEST)
+        return cut if len(value) <= LONGEST else f"{cut} … {len(value) - LONGEST:,} characters left out"
     if isinstance(value, Mapping):
         return {key: _cut(each) for key, each in value.items()}
     return [_cut(each) for each in value] if isinstance(value, list | tuple) else value
@@ -236,7 +178,12 @@ def _cut(value: Any) -> Any:
 
 def _name(text: str) -> str:
     """What MLflow takes as a name: something, on one line, of at most 200 characters."""
-    return " ".join(text.split())[:200] or "(none)"
+    return _plain(" ".join(text.split()), 200) or "(none)"
+
+
+def _plain(text: str, limit: int) -> str:
+    """What every database takes as a text: PostgreSQL has no zero bytes."""
+    return text[:limit].replace("\x00", "\ufffd")
 
 
 def _took(turn: Turn) -> int:

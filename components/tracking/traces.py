@@ -16,11 +16,13 @@ from components.rewards.people.labels import value_of
 from components.trajectories.record import Trajectory, digest
 from components.trajectories.sanitise import Sanitiser
 
+from .assessments import EPISODE_SCORES
 from .place import client
 from .runs import Run
+from .span_ids import place_of
 from .spool import reach
 from .telling import CONTENT, DOMAIN, EPISODE, traces_of
-from .trace import EPISODE_SCORES, EpisodeTrace, episode_trace, place_of
+from .trace import EpisodeTrace, episode_trace
 
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, TraceInfo

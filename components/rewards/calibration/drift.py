@@ -5,6 +5,7 @@ its errors against them do, which only the judge can. Both are tested by permuti
 before it; the p-values of a judge are corrected for the number of its nights (Holm 1979).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,9 @@ ALPHA = 0.01
 LEAST = 0.05
 """A shift that matters: with enough scores even one that nobody would notice is certain."""
 PERMUTATIONS = 1999
+CHUNK = 200
+MANY = 500
+"""Episodes of both sides together beyond which the normal approximation is as good, and much faster."""
 EPISODES = 8
 """Episodes on either side below which nothing is tested."""
 
@@ -115,7 +119,8 @@ def _shifts(nights: Mapping[str, _Values], seed: int) -> dict[str, tuple[float, 
     for night, now in nights.items():
         if min(len(set(before.episodes)), len(set(now.episodes))) >= EPISODES:
             found[night] = _permuted(before, now, seed)
-        before = _Values(before.values + now.values, before.episodes + now.episodes)
+        before.values.extend(now.values)
+        before.episodes.extend(now.episodes)
     return found
 
 
@@ -125,18 +130,37 @@ def _permuted(before: _Values, now: _Values, seed: int) -> tuple[float, float]:
 
     earlier, tonight = _by_episode(before), _by_episode(now)
     table = np.concatenate([earlier, tonight])
-    size = len(tonight)
     total = table.sum(axis=0)
 
-    def difference(chosen: "Floats") -> float:
+    def difference(chosen: "Floats") -> "Floats":
         rest = total - chosen
-        return float(chosen[0] / chosen[1] - rest[0] / rest[1])
+        found: Floats = chosen[..., 0] / chosen[..., 1] - rest[..., 0] / rest[..., 1]
+        return found
 
-    observed = difference(tonight.sum(axis=0))
+    observed = float(difference(tonight.sum(axis=0)))
+    if len(table) > MANY:
+        return observed, _normal(observed, (_error(earlier) ** 2 + _error(tonight) ** 2) ** 0.5)
     rng = np.random.default_rng(seed)
-    drawn = [difference(table[rng.permutation(len(table))[:size]].sum(axis=0)) for _ in range(PERMUTATIONS)]
-    extreme = int((np.abs(drawn) >= abs(observed) - 1e-12).sum())
+    extreme = 0
+    for start in range(0, PERMUTATIONS, CHUNK):
+        order = rng.random((min(CHUNK, PERMUTATIONS - start), len(table))).argsort(axis=1)[:, : len(tonight)]
+        extreme += int((np.abs(difference(table[order].sum(axis=1))) >= abs(observed) - 1e-12).sum())
     return observed, (1 + extreme) / (1 + PERMUTATIONS)
+
+
+def _error(episodes: "Floats") -> float:
+    """The standard error of the mean of sums over counts (n, 2), robust to likeness within an episode."""
+    import numpy as np
+
+    mean = episodes[:, 0].sum() / episodes[:, 1].sum()
+    residuals = episodes[:, 0] - mean * episodes[:, 1]
+    count = len(episodes)
+    return float(np.sqrt(count / (count - 1) * (residuals**2).sum()) / episodes[:, 1].sum())
+
+
+def _normal(difference: float, error: float) -> float:
+    """The two-sided p-value of a difference among many."""
+    return math.erfc(abs(difference) / error / 2**0.5) if error > 0 else float(difference == 0)
 
 
 def _by_episode(values: _Values) -> "Floats":

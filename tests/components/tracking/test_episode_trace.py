@@ -11,7 +11,8 @@ from records import trajectories
 from scored import judgement_of, score_of
 
 from components.protocol import ToolCall, Usage
-from components.tracking.trace import LONGEST, episode_trace, place_of, span_id, trace_id
+from components.tracking.span_ids import place_of, span_id
+from components.tracking.trace import LONGEST, episode_trace, trace_id
 from components.tracking.traces import TraceSample, pick
 from components.trajectories.readers import read
 from components.trajectories.record import Failure, FailureKind
@@ -63,6 +64,12 @@ class TestSpans:
         long = turn(0, "edit_file", path="a.py", new="x" * (LONGEST + 5))
         (span,) = (each for each in episode_trace(make_episode(turns=[long])).spans if each.kind == "TOOL")
         assert span.inputs["new"].endswith("… 5 characters left out") and len(span.inputs["new"]) < LONGEST + 40
+
+    def test_no_zero_byte_reaches_a_database(self):
+        odd = turn(0, "bash", command="a\x00b")
+        trace = episode_trace(make_episode("task\x00", turns=[odd]))
+        assert trace.spans[2].inputs == {"command": "a\ufffdb"} and trace.name == "task\ufffd"
+        assert trace.tags["task"] == "task\ufffd" and "\x00" not in trace.request
 
     def test_an_unreadable_call_is_a_step_that_failed(self):
         call = ToolCall("0-0", "", {}, "<tool_call>{", "not a JSON call")

@@ -13,8 +13,8 @@ from components.processes import free_port
 from components.rewards.people.labels import add_labels
 from components.tracking import place, telling
 from components.tracking.runs import night_run
+from components.tracking.span_ids import place_of, span_id
 from components.tracking.spool import spool_folder, sync
-from components.tracking.trace import place_of, span_id
 from components.tracking.traces import TraceSample, log_traces, read_feedback
 
 pytestmark = pytest.mark.slow

@@ -100,6 +100,15 @@ def test_defect_16_tied_scores_keep_the_level_of_the_test(planted):
     assert rejected <= 8  # 3 expected; P(more than 8) = .2 %
 
 
+def test_with_many_episodes_the_fast_way_says_what_permuting_says(planted, monkeypatch):
+    judgements, _ = nights(planted, [0, 0.012], episodes=100, seed=3)
+    permuted = drift(judgements)[-1]
+    monkeypatch.setattr("components.rewards.calibration.drift.MANY", 0)
+    fast = drift(judgements)[-1]
+    assert fast.shift == permuted.shift and 0.001 < fast.p_value < 0.999
+    assert fast.p_value == pytest.approx(permuted.p_value, abs=0.03)
+
+
 def test_holms_correction_of_a_hand_example():
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
     assert holm({}) == {}
