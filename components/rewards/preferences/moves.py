@@ -55,7 +55,10 @@ def _by_position(turn: Turn) -> Turn:
 
 
 def _done(call: ToolCall) -> tuple[str, Any]:
-    return call.tool, _plain_value(call.arguments)
+    try:
+        return call.tool, _plain_value(call.arguments)
+    except RecursionError:  # nested deeper than Python's stack: taken as it is
+        return call.tool, call.arguments
 
 
 def _plain_value(value: Any) -> Any:

@@ -90,6 +90,12 @@ class TestPadding:
     def test_the_plain_form_is_final(self, text):
         assert plain(plain(text)) == plain(text)
 
+    def test_arguments_nested_deeper_than_the_stack_are_taken_as_they_are(self):
+        deep = "end"
+        for _ in range(700):
+            deep = [deep]
+        assert says("", ("do", {"what": deep})).does != says("", ("do", {"what": [deep]})).does
+
     def test_a_call_that_cannot_be_read_is_what_was_written(self):
         broken = [Turn(0, "agent", "", calls=(ToolCall("0", "", {}, raw, "no JSON"),)) for raw in ("<call{", "<call[")]
         assert move(broken[0]).does != move(broken[1]).does
