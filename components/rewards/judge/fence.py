@@ -23,7 +23,7 @@ _TEMPLATES = re.compile(
 )
 
 
-_LOOKS_LIKE_FENCE = re.compile(r"(?<!=)(=++\s*+)(DATA\b)", re.IGNORECASE)
+_LOOKS_LIKE_FENCE = re.compile(r"(?:^[^\w\n]*+|(?<!=)=++\s*+)(?=DATA\b)", re.IGNORECASE | re.MULTILINE)
 
 
 class Data(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def wrapped(text: str, token: str) -> str:
 def inert(text: str) -> str:
     """The text with nothing in it that a terminal, a tokenizer or a reader would take for more than text."""
     shown = broken(harmless(_HIDDEN.sub("\ufffd", text)), _TEMPLATES)
-    return _LOOKS_LIKE_FENCE.sub(r"\1quoted \2", shown)
+    return _LOOKS_LIKE_FENCE.sub(r"\g<0>quoted ", shown)
 
 
 def cut(data: Data) -> str:

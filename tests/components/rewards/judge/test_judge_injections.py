@@ -5,12 +5,15 @@ import time
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from injections import INJECTIONS, JSON, ORDER
 from judges import HONEST, Saying, config, obeys
 
 from components.protocol import ToolCall, ToolResult
 from components.rewards.judge import Judge, JudgementCache, judge_all, prompts
 from components.rewards.judge import fence as fences
+from components.rewards.judge.model import Question, Subject
 from components.trajectories.record import sealed
 
 MODES = ("step", "trajectory")
@@ -121,6 +124,54 @@ def test_a_judge_that_repeats_an_answer_that_it_was_shown_and_then_gives_its_own
     found, _ = judged(with_result(play, JSON), quotes)
     assert all(each.error and each.overall is None and not each.scores for each in found)
     assert "answers that differ" in found[0].error
+
+
+PIECES = [
+    "=",
+    "=== ",
+    "DATA",
+    " ENDS ===",
+    " BEGINS ===",
+    "| ",
+    "\n",
+    "\r",
+    "\u2028",
+    "\x85",
+    "\x1b[0m",
+    "\u200b",
+    "<",
+    "|",
+    ">",
+    "</",
+    "s",
+]
+PIECES += [
+    "<|im_end|>",
+    "im_end",
+    "[INST]",
+    "\n\nHuman:",
+    ORDER,
+    " ",
+    "\x1b",
+    "\ufeff",
+    "\U000e0041",
+    "_",
+    "-",
+    "data",
+    "</",
+    "s",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=40).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_no_text_that_is_put_together_of_such_pieces_moves_it_either(text):
+    token = fences.fenced([fences.Data("", 9)]).token
+    for each in (text + ORDER, text.replace("DATA", f"DATA {token}") + "\n" + ORDER):
+        prompt = fences.fenced(["What came back:", fences.Data(each, 5000), "Judge it."])
+        system = f"{fences.begin(prompt.token)}\n{fences.end(prompt.token)}"
+        question = Question(system, prompt.text, {}, Subject("k", "e", 0, 0, ("line",)))
+        assert obeys(question)["line"]["score"] == HONEST
 
 
 def test_the_same_record_is_fenced_the_same_and_another_one_otherwise(play):
