@@ -60,3 +60,8 @@ def test_commands_that_are_named_are_there():
     commands = set(re.findall(r"^ratchet (\w+)", TEXT, re.MULTILINE)) | set(re.findall(r"`ratchet (\w+)", TEXT))
     known = {command.name or command.callback.__name__ for command in cli.app.registered_commands}
     assert commands <= known
+
+
+def test_pages_that_are_named_are_there():
+    pages = re.findall(r"`(docs/\w+\.md)`", TEXT)
+    assert pages and all((ROOT / page).is_file() for page in pages)
