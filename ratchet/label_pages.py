@@ -35,10 +35,15 @@ def calibration(found: Report) -> None:
     if found.judges:
         names = ("spearman", "kendall", "pairwise", "kappa", "mae")
         rows = [
-            (one_line(each.judge), each.agreement.count, *(_estimate(getattr(each.agreement, name)) for name in names))
+            (
+                one_line(each.judge.partition("@")[0]),
+                one_line(each.line or "all lines"),
+                each.agreement.count,
+                *(_estimate(getattr(each.agreement, name)) for name in names),
+            )
             for each in found.judges
         ]
-        table(("judge", "labels", *names), rows, title="agreement with people, 95 % intervals by episode")
+        table(("judge", "line", "labels", *names), rows, title="agreement with people, 95 % intervals by episode")
     if found.people:
         rows = [
             (one_line(line), each.things, each.raters, _estimate(each.alpha)) for line, each in found.people.items()
@@ -85,7 +90,7 @@ def _nights(found: Report) -> None:
         return
     rows = [
         (
-            one_line(each.judge),
+            one_line(each.judge.partition("@")[0]),
             one_line(each.night),
             each.scores,
             f"{each.mean:.3f}",

@@ -18,11 +18,11 @@ from .pairs import Matched, Pair, latest, match
 
 
 class JudgeAgreement(msgspec.Struct, frozen=True):
-    """A judge's scores as they were given, beside the mean labels of people; `lines` of the rubric in it."""
+    """A judge's scores of a line as they were given, beside the mean labels of people. `line` None: all of several lines."""
 
     layer: str
     judge: str
-    lines: tuple[str, ...]
+    line: str | None
     agreement: Agreement
 
 
@@ -86,13 +86,21 @@ def _report(
 
 
 def _judges(pairs: Sequence[Pair], resamples: int) -> Iterable[JudgeAgreement]:
-    judges: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    judges: dict[tuple[str, str], dict[str, list[Pair]]] = defaultdict(lambda: defaultdict(list))
     for pair in pairs:
-        judges[pair.layer, pair.judge].append(pair)
-    for (layer, judge), own in sorted(judges.items()):
-        scores, given, episodes = zip(*((pair.score, pair.label, pair.episode_id) for pair in own), strict=True)
-        lines = tuple(sorted({pair.line for pair in own}))
-        yield JudgeAgreement(layer, judge, lines, agreement(scores, given, episodes, resamples=resamples))
+        judges[pair.layer, pair.judge][pair.line].append(pair)
+    for (layer, judge), lines in sorted(judges.items()):
+        if len(lines) > 1:
+            yield JudgeAgreement(
+                layer, judge, None, _agreement([pair for own in lines.values() for pair in own], resamples)
+            )
+        for line, own in sorted(lines.items()):
+            yield JudgeAgreement(layer, judge, line, _agreement(own, resamples))
+
+
+def _agreement(pairs: Sequence[Pair], resamples: int) -> Agreement:
+    scores, labels, episodes = zip(*((pair.score, pair.label, pair.episode_id) for pair in pairs), strict=True)
+    return agreement(scores, labels, episodes, resamples=resamples)
 
 
 def _people(labels: Sequence[Label], resamples: int) -> dict[str, Alpha]:

@@ -123,12 +123,20 @@ class TestReport:
         told, calibration = found
         assert told.version == calibration.version and (told.labels, told.pairs, told.unmet) == (400, 320, 0)
         (judge,) = told.judges
-        assert judge.lines == ("overall",) and judge.agreement.pairwise.value > 0.95
+        assert judge.line == "overall" and judge.agreement.pairwise.value > 0.95
         assert judge.agreement.kappa.value == pytest.approx(0, abs=0.05)  # everything is "right" before it is corrected
         assert told.people["overall"].alpha.value == pytest.approx(1) and told.people["overall"].things == 80
         (pool,) = told.pools
         assert pool.after.mae < 0.5 * pool.before.mae and pool.before.tnr < 0.05 and pool.after.tnr > 0.95
         assert [(row.night, row.drifted) for row in told.nights] == [("n1", False), ("n2", False)]
+
+    def test_each_line_of_a_rubric_has_an_agreement_of_its_own(self, planted):
+        """A principle that a judge answers like people do, and one that it answers the wrong way round."""
+        judged = [planted.judgement(f"ep-{n}", 0, None, scores={"kept": n % 2, "turned": 1 - n % 2}) for n in range(20)]
+        labels = [planted.label(f"ep-{n}", 0, n % 2, line=line) for n in range(20) for line in ("kept", "turned")]
+        told, _ = report({"n1": judged}, labels, resamples=20)
+        kappas = {each.line: each.agreement.kappa.value for each in told.judges}
+        assert kappas == {None: pytest.approx(0), "kept": pytest.approx(1), "turned": pytest.approx(-1)}
 
     def test_it_is_json_for_machines(self, found):
         assert msgspec.json.decode(msgspec.json.encode(found[0]))["pools"][0]["place"]["judge"] == "judge@1"
