@@ -201,6 +201,9 @@ def _asked(
 
 def _predicted(trajectories: "Iterator[Trajectory]", folder: Path, cache: "JudgementCache") -> Iterator["Judgement"]:
     """What a step model says; known judgements are read, new ones are kept."""
+    from components.training.prm.checkpoint import read_card
+
+    read_card(folder)  # a folder that holds no step model is told of before torch is loaded
     from components.training.prm.predict import StepModel, keys, predict
 
     model = StepModel.load(folder)
