@@ -112,7 +112,8 @@ def page(trajectory: Trajectory, turn: int, step: int, title: str, *, full: bool
         parts.append(Text(cut(said, full), style="italic"))
     parts.append(Text(cut(_called(call), full), style="cyan"))
     result = _result(at, call)
-    parts.append(Text("(nothing came back)" if result is None else cut(_came_back(result), full)))
+    parts.append(Rule("what came back", style="dim"))
+    parts.append(Text("(nothing)" if result is None else cut(_came_back(result), full)))
     return Panel(Group(*parts), title=Text(title), title_align="left")  # type: ignore[arg-type]
 
 
@@ -134,8 +135,8 @@ def _earlier(trajectory: Trajectory, turn: int, step: int) -> list[str]:
             if (each.index, place) >= (turn, step):
                 return found
             result = _result(each, call)
-            answer = "" if result is None else f"  →  {one_line(result.error or result.content, 60)}"
-            found.append(f"{each.index}.{place}  {one_line(_called(call), 90)}{answer}")
+            answer = "" if result is None else f"  →  {one_line((result.error or result.content).strip(), 60)}"
+            found.append(f"{each.index}.{place}  {one_line(_inline(call), 80)}{answer}")
     return found
 
 
@@ -143,6 +144,14 @@ def _called(call: ToolCall) -> str:
     if call.parse_error is not None:
         return f"(unreadable: {call.parse_error})\n{call.raw}"
     return "\n".join([call.tool, *(f"  {name}: {value}" for name, value in call.arguments.items())])
+
+
+def _inline(call: ToolCall) -> str:
+    return (
+        f"{call.tool}({', '.join(f'{name}={value}' for name, value in call.arguments.items())})"
+        if call.tool
+        else call.raw
+    )
 
 
 def _result(turn: Turn, call: ToolCall) -> ToolResult | None:
