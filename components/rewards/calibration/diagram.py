@@ -21,6 +21,7 @@ def reliability_diagram(calibration: Calibration) -> bytes:
     """The pools with most labels, at most PANELS. Raises DataError where there is none."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     pools = sorted(calibration.pools, key=lambda pool: -pool.before.labels)[:PANELS]
     if not pools:
@@ -33,6 +34,9 @@ def reliability_diagram(calibration: Calibration) -> bytes:
         _panel(axes, pool)
     for axes in panels[len(pools) :]:
         axes.set_axis_off()
+    handles = [Line2D([], [], color=colour, marker="o") for colour in (_QUIET, _GOOD)]
+    names = ["as given", "calibrated (held-out episodes)"]
+    figure.legend(handles, names, loc="outside upper left", ncols=min(2, columns), fontsize=8, frameon=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
@@ -40,27 +44,18 @@ def reliability_diagram(calibration: Calibration) -> bytes:
 
 def _panel(axes: "Axes", pool: Pool) -> None:
     axes.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=0)
-    for bins, colour, name, error in (
-        (pool.diagram_before, _QUIET, "as given", pool.before.ece),
-        (pool.diagram_after, _GOOD, "calibrated, held out", pool.after.ece),
-    ):
+    for bins, colour in ((pool.diagram_before, _QUIET), (pool.diagram_after, _GOOD)):
         most = max(each.count for each in bins)
-        sizes = [20 + 60 * each.count / most for each in bins]
-        axes.plot([each.score for each in bins], [each.label for each in bins], color=colour, linewidth=1)
-        axes.scatter(
-            [each.score for each in bins],
-            [each.label for each in bins],
-            s=sizes,
-            color=colour,
-            label=f"{name}: ECE {error:.3f}",
-        )
+        x, y = [each.score for each in bins], [each.label for each in bins]
+        axes.plot(x, y, color=colour, linewidth=1)
+        axes.scatter(x, y, s=[15 + 45 * each.count / most for each in bins], color=colour, clip_on=False)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_aspect("equal")
-    axes.set_title(f"{named(pool.place)}\n{pool.before.labels} labels", loc="left", fontsize=8, color=_INK)
+    figures = f"{pool.before.labels} labels, ECE {pool.before.ece:.3f} to {pool.after.ece:.3f}"
+    axes.set_title(f"{named(pool.place)}\n{figures}", loc="left", fontsize=8, color=_INK)
     axes.set_xlabel("score", fontsize=8)
     axes.set_ylabel("mean label", fontsize=8)
-    axes.legend(fontsize=7, loc="upper left", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
 
 
