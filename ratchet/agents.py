@@ -75,7 +75,11 @@ def train(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
 ) -> None:
-    """Run one training job to its end; a finished one is not repeated. Example: `ratchet train job.yaml`"""
+    """Run one training job to its end; a finished one is not repeated.
+
+    `method: sft` in its file, the default, trains a policy on exported rows; `method: prm` a step model on labels or outcomes
+    (docs/prm.md). Example: `ratchet train job.yaml`
+    """
     from flows.parts import train_from
 
     _report(train_from(config), as_json)

@@ -63,7 +63,8 @@ def judge(
     `ratchet score --judgements .ratchet/judgements` and `ratchet label` find it; Ctrl-C loses none, and the same command goes on.
 
     Examples: `ratchet judge episodes.jsonl --model judge-7b@http://127.0.0.1:8000/v1 --calls 200`,
-    `ratchet judge data/rollouts/2026-11-21-a1b2 --config judge.yaml --dry-run`, `ratchet judge episodes.jsonl --prm runs/prm`
+    `ratchet judge data/rollouts/2026-11-21-a1b2 --config judge.yaml --dry-run`,
+    `ratchet judge episodes.jsonl --prm runs/prm/checkpoint`
     """
     from components.protocol import ConfigurationError
     from components.rewards.judge import JudgementCache
