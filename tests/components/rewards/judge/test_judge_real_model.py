@@ -8,15 +8,12 @@ from components.policies import checkpoints
 from components.policies.server import ModelServer
 from components.rewards.judge import Budget, JudgementCache, Limits, ModelConfig, judge_all, open_judges
 
-pytest.importorskip("transformers")
-pytest.importorskip("fastapi")
-pytest.importorskip("uvicorn")
-pytest.importorskip("openai", reason="transformers' server needs the package openai")
-
 pytestmark = pytest.mark.slow
 
 
 def test_a_trained_model_behind_transformers_server_judges_what_it_sees_and_is_asked_once(tmp_path, monkeypatch):
+    for package in ("transformers", "fastapi", "uvicorn", "openai"):  # of transformers' server; slow to import
+        pytest.importorskip(package)
     monkeypatch.delenv("RATCHET_VLLM_PYTHON", raising=False)
     base, judging = make_episode("a"), asking(tmp_path / "rubric.json")
     checkpoint = train_judge(tmp_path / "judge", base, judging)
