@@ -43,7 +43,7 @@ class TestSpans:
         ]
         assert {span.parent_id for span in trace.spans[1:]} == {span_id()}
 
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=15)
     @given(trajectories())
     def test_of_any_record_ids_differ_times_rise_and_nothing_is_later_than_the_episode(self, episode):
         trace = episode_trace(episode, begin=10**18)

@@ -10,7 +10,7 @@ from components.rewards.calibration.measures import auroc, measure, reliability
 PAIRS = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.sampled_from([0.0, 1.0])), min_size=1)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(PAIRS)
 def test_auroc_is_sklearns_ties_included(pairs):
     from sklearn.metrics import roc_auc_score
@@ -47,7 +47,7 @@ def test_brier_and_mae_are_sklearns():
     assert found.mae == pytest.approx(mean_absolute_error(label, score))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=400))
 def test_the_bins_hold_every_label_once_and_never_part_equal_scores(pairs):
     scores, labels = [s for s, _ in pairs], [y for _, y in pairs]
@@ -65,7 +65,7 @@ def test_ece_of_a_judge_that_is_always_off_by_a_fifth_is_a_fifth():
     assert found.ece == pytest.approx(0.2)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(PAIRS)
 def test_defect_16_ties_count_half_in_the_mann_whitney_statistic(pairs):
     from scipy.stats import mannwhitneyu

@@ -35,14 +35,14 @@ CANDIDATES = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(CANDIDATES, st.integers(1, 40), st.integers(0, 3), st.floats(0, 1))
 def test_the_budget_is_kept_and_nothing_is_chosen_twice(candidates, budget, seed, random):
     found = chosen(candidates, budget, ChoiceConfig(random=random), seed)
     assert len(found) == min(budget, len(candidates)) == len({each[:3] for each in found})
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(CANDIDATES, st.integers(1, 40), st.randoms(use_true_random=False))
 def test_the_order_of_the_candidates_decides_nothing(candidates, budget, random):
     shuffled = random.sample(candidates, len(candidates))
@@ -82,7 +82,7 @@ def test_a_quarter_is_drawn_blindly_and_says_so_and_is_spread_among_the_others()
 
 def test_what_is_drawn_blindly_is_a_fair_sample():
     candidates = [candidate(n, opinions=(0.5,) if n % 2 else SURE) for n in range(400)]
-    drawn = [each for seed in range(20) for each in choose(candidates, 20, ChoiceConfig(random=1.0), seed)]
+    drawn = [each for seed in range(10) for each in choose(candidates, 20, ChoiceConfig(random=1.0), seed)]
     assert 0.42 < sum(each.candidate.opinions == SURE for each in drawn) / len(drawn) < 0.58
 
 
