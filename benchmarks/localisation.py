@@ -1,6 +1,6 @@
 """How well each layer says where an episode first went wrong, on the bundled steps with known errors. One run, one table.
 
-Half of the tasks are for learning (the judge's calibration, the thresholds, the learned model), the other half is measured on.
+Half of the families are for learning (the judge's calibration, the thresholds, the learned model), the other half is measured on.
 A scorer points at the first step below its threshold. Rows:
 
 - *rules*: the weakest line of the rules, at .5.
@@ -59,12 +59,14 @@ Scores = Mapping[Step, float | None]
 
 
 class Bench:
-    """The bundled episodes and labels, and which half each task belongs to."""
+    """The bundled episodes and labels, and which half each family belongs to."""
 
     def __init__(self, folder: Path) -> None:
         self.trajectories = list(read_jsonl(folder / "episodes.jsonl"))
         self.labels = list(read_records(folder / "labels.jsonl", Label))
-        self.learning = {each.episode_id for each in self.trajectories if _half(each.task.task_id)}
+        self.learning = {
+            each.episode_id for each in self.trajectories if _half(f"{each.task.taskset}/{each.task.family}")
+        }
         self.truth = {(each.episode_id, each.turn, each.step): each.value for each in self.labels}
         self.rules = {step: lowest for each in self.trajectories for step, lowest in _weakest(each)}
 
@@ -81,8 +83,8 @@ class Bench:
         return list(judge_all(self.trajectories, [scripted_judge(self.truth, **faults)], JudgementCache(None)))
 
 
-def _half(task_id: str) -> bool:
-    return hashlib.sha256(task_id.encode()).digest()[0] % 2 == 0
+def _half(family: str) -> bool:
+    return hashlib.sha256(family.encode()).digest()[0] % 2 == 0
 
 
 def _weakest(trajectory: Trajectory) -> list[tuple[Step, float | None]]:
