@@ -56,18 +56,16 @@ Step = dict[str, Any]
 
 
 def text(random_: random.Random, length: int) -> str:
-    """Something like a tool's output, of exactly `length` characters."""
-    words: list[str] = []
+    """Something like what grep, ls or a test runner prints, of exactly `length` characters: a path and names in each line."""
+    lines: list[str] = []
     size = 0
     while size < length:
-        word, kind = random_.choice(WORDS), random_.random()
-        if kind < 0.15:
-            word = f"{word}_{random_.choice(WORDS)}_{random_.randrange(100)}"
-        elif kind < 0.2:
-            word = f"src/{word}_{random_.randrange(50)}.py"
-        words.append(word)
-        size += len(word) + 1
-    return "".join(word + ("\n" if i % 9 == 8 else " ") for i, word in enumerate(words))[:length]
+        one, other, third = random_.choices(WORDS, k=3)
+        lines.append(
+            f"src/{one}_{random_.randrange(50)}.py:{random_.randrange(400)}: {other}_{third}_{random_.randrange(100)} {one}"
+        )
+        size += len(lines[-1]) + 1
+    return "\n".join(lines)[:length]
 
 
 def repair(seed: int, length: int) -> list[Step]:
@@ -76,7 +74,7 @@ def repair(seed: int, length: int) -> list[Step]:
     steps: list[Step] = []
     shown = ["total_price"]
     for number in range(length):
-        path, one, other = f"src/module_{random_.randrange(1 + length // 4)}.py", *random_.choices(shown[-40:], k=2)
+        path, one, other = f"src/module_{number // 4 % 50}.py", *random_.choices(shown[-40:], k=2)
         tool, params = (
             ("read_file", {"path": path}),
             ("grep", {"pattern": one, "path": "src"}),

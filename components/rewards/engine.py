@@ -86,7 +86,8 @@ class _Scoring:
         self._config, self._heard, self._examined = config, heard, examined
         self._engine = RuleEngine(profile)
         self._rubric = config.rubric_for(profile)
-        self._totals: dict[StepScores, float | None] = {}
+        self._share = config.layers.rules
+        self._known: dict[StepScores, tuple[dict[str, float | None], float | None]] = {}
         self._by_rules: list[float | None] = []
         self.calls = 0
         self.steps: list[StepScore] = []
@@ -108,7 +109,10 @@ class _Scoring:
         where = (turn, place)
         still = where in self._examined.still  # rules do not follow it: nothing changed
         found = StepScores() if still else self._engine.step(call, result)
-        scores, by_rules = found.lines, self._total(found)
+        known = self._known.get(found)  # most steps share their scores with others, and so their total
+        if known is None:
+            known = self._known[found] = (found.lines, found.total(self._rubric))
+        scores, by_rules = known[0].copy(), known[1]
         opinions = self._heard.of_step(turn, place) if self._heard is not NOTHING else []
         if where in self._examined.idle:
             scores, opinions = idle_lines(scores), [each for each in opinions if each.score == 0]
@@ -116,13 +120,13 @@ class _Scoring:
             self.explanations.append(Explanation(turn, place, "guards", "idle", None, IDLE))
         self.calls += 1
         self._by_rules.append(by_rules)
-        for name, why in found.reasons.items():
-            self.explanations.append(Explanation(turn, place, "rules", name, scores[name], why))
+        if found.reasons:
+            for name, why in found.reasons.items():
+                self.explanations.append(Explanation(turn, place, "rules", name, scores[name], why))
+        share = self._share
         if not opinions:
-            total = by_rules if self._config.layers.rules > 0 else None
-            self.steps.append(StepScore(turn, place, total, scores))
+            self.steps.append(StepScore(turn, place, by_rules if share > 0 else None, scores))
             return
-        share = self._config.layers.rules
         self._add(
             turn,
             place,
@@ -130,12 +134,6 @@ class _Scoring:
             [(share * self._rubric.get(name, 0.0), score) for name, score in scores.items()],
             opinions,
         )
-
-    def _total(self, found: StepScores) -> float | None:
-        """Most steps share their scores with others, and so their total."""
-        if found not in self._totals:
-            self._totals[found] = found.total(self._rubric)
-        return self._totals[found]
 
     def _add(
         self,

@@ -24,6 +24,7 @@ from .information import WAITING, Information, listed, texts_in
 from .scores import StepScores, faultless
 from .world import World
 
+_READ, _SEARCH = Category.READ, Category.SEARCH
 _WRITE, _EXECUTE, _SUBMIT = Category.WRITE, Category.EXECUTE, Category.SUBMIT
 _SILENT = (Category.SUBMIT, Category.THINK)
 _MOVING = (Category.NAVIGATE, None)
@@ -38,8 +39,7 @@ class RuleEngine:
 
     def __init__(self, profile: DomainProfile) -> None:
         self._profile = profile
-        self._tools: dict[str, Tool] = {}
-        self._several: dict[tuple[str, str | None], Tool] = {}
+        self._tools, self._several = _known_tools(profile)
         self._information = Information()
         self._world = World()
         self._errors = Errors()
@@ -85,6 +85,8 @@ class RuleEngine:
 
     def _judge(self, step: Step) -> StepScores:
         category, world = step.tool.category, self._world
+        if (category is _READ or category is _SEARCH) and step.key not in self._done and self._errors.none_by(step):
+            return self._first_look(step)
         edits = read_edits(step.arguments) if category is _WRITE else _NO_EDITS
         again = self._again(step, edits)
         acting = category is _WRITE or category is _EXECUTE
@@ -101,6 +103,14 @@ class RuleEngine:
         if category in _SILENT:
             return faultless()
         return faultless(1.0, None if undone is None else 1.0, repeated, used, None if step.result is None else 1.0)
+
+    def _first_look(self, step: Step) -> StepScores:
+        """A look at something new that shows it: half of all steps, and nothing to find fault with."""
+        self._done[step.key] = (self._world.clock, step.output)
+        if step.target is not None:
+            self._information.name(step.target)
+            self._world.follow(step, _NO_EDITS, False)
+        return _FOUND
 
     def _again(self, step: Step, edits: list[Edit]) -> str | None:
         """Why the call is redundant: it was made before, nothing that it depends on has changed since, and it shows nothing new."""
@@ -127,11 +137,27 @@ class RuleEngine:
         if texts:
             self._information.waiting.extend(texts)
         elif step.target is not None:
-            self._information.waiting.append(step.target)
+            self._information.name(step.target)
 
 
+_FOUND = faultless(non_redundancy=1.0, validity=1.0)
 _NO_EDITS: list[Edit] = []
 _NO_TEXTS: list[str] = []
+
+
+Tools = tuple[dict[str, Tool], dict[tuple[str, str | None], Tool]]
+_resolved: dict[int, tuple[DomainProfile, Tools]] = {}
+_PROFILES = 64
+
+
+def _known_tools(profile: DomainProfile) -> Tools:
+    """The tools that were resolved by this very profile, by name, and by name and command. Profiles are few and live long."""
+    known = _resolved.get(id(profile))
+    if known is None:
+        if len(_resolved) >= _PROFILES:
+            _resolved.clear()
+        known = _resolved[id(profile)] = (profile, ({}, {}))  # the profile is kept, so that its id stays its own
+    return known[1]
 
 
 def _faulty(

@@ -60,6 +60,10 @@ class Errors:
             return before
         return self._met.pop(identity(step), None) if self._met else None
 
+    def none_by(self, step: Step) -> bool:
+        """Whether the call met no error, now or when it was last made."""
+        return step.trouble is None and step.result is not None and (not self._met or identity(step) not in self._met)
+
     def malformed(self, tool: str, text: bytes, number: int) -> int | None:
         """A call that could not even be made: the number of the last one that was equal."""
         key = (tool, None, text)

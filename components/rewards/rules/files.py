@@ -11,6 +11,7 @@ _CONTENT = ("content", "file_text", "contents", "text")
 _PLACES = ("start_line", "end_line", "start", "end", "line", "line_number", "insert_line", "range")
 _UNUSUAL = frozenset({*_PLACES, "edits", "replace_all"})
 _ABSENT = b"absent"
+_SHORT = 2_000  # characters
 
 
 class Edit(NamedTuple):
@@ -65,8 +66,9 @@ def _first(arguments: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _digest(text: str) -> str | bytes:
+    """What stands for a content: itself where it is short."""
+    return text if len(text) <= _SHORT else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class FileHistory:
@@ -80,9 +82,9 @@ class FileHistory:
     def __init__(self) -> None:
         self.changed_at = self.known_at = -1
         self._content: str | None = None
-        self._current: bytes | None = None
+        self._current: str | bytes | None = None
         self._shown: str | None = None  # a content that was read and stands in no set yet: most files are never written
-        self._seen: set[bytes] = set()
+        self._seen: set[str | bytes] = set()
         self._edits: set[tuple[str, str]] = set()
 
     def forget(self) -> None:

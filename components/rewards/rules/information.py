@@ -11,13 +11,15 @@ import builtins
 import keyword
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 WAITING = 64
 _SCANNED = 20_000  # characters of one text: a step costs the same however long an output is
 _RECENT, _SHORT = 20, 2_000  # texts that are searched before any is read, and the longest of them
+_KEPT = 120  # characters of a path or a command, whose names are looked up again and again
 _COMMON = """
     self cls args kwargs the and for with that this from are was not you must should when then all any one use has
     have import def return python python3 pytest unittest bash cat ls cd echo head tail grep find sed awk git rm
@@ -29,14 +31,23 @@ _NAME = re.compile(r"\b[A-Za-z_]\w{2,}", re.ASCII)
 _WORDS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
 
 
-def _names(text: str) -> list[str]:
+@lru_cache(maxsize=8192)
+def _short_names(text: str) -> tuple[str, ...]:
+    return tuple([name for name in _NAME.findall(text) if name not in _NOISE])
+
+
+def _names(text: str) -> Sequence[str]:
+    if len(text) <= _KEPT:
+        return _short_names(text)
     return [name for name in _NAME.findall(text, 0, _SCANNED) if name not in _NOISE]
 
 
 def texts_in(arguments: dict[str, Any]) -> list[str]:
     """Every string of a call's arguments."""
-    found: list[str] = []
     waiting: list[Any] = list(arguments.values())
+    if all(type(value) is str for value in waiting):
+        return waiting
+    found: list[str] = []
     for value in waiting:
         if isinstance(value, str):
             found.append(value)
@@ -56,6 +67,10 @@ class Information:
         self._seen: set[str] = set()
         self.waiting: deque[str] = deque()
         """Texts that were shown and not read yet: append one to show it."""
+
+    def name(self, path: str) -> None:
+        """A path that the agent has been to: paths are short, and named again at once."""
+        self._seen.update(_names(path))
 
     def catch_up(self) -> None:
         """Read what has waited longest, as far as too many wait."""
@@ -85,7 +100,7 @@ class Information:
         for text in islice(reversed(self.waiting), _RECENT):
             if len(text) <= _SHORT:
                 for name in own:
-                    if name in text and _stands_in(name, text):
+                    if name in text and (len(name) == len(text) or _stands_in(name, text)):
                         self._seen.add(name)
                         return True
         return False

@@ -37,8 +37,8 @@ class StepScores(msgspec.Struct, frozen=True, eq=False):
         """The mean of the lines that are not None, weighted by the rubric; None where no weight is left."""
         weight = weighted = 0.0
         for name, score in self.lines.items():
-            if score is not None:
-                each = rubric.get(name, 0.0)
+            if score is not None and name in rubric:
+                each = rubric[name]
                 weight += each
                 weighted += each * score
         return min(1.0, weighted / weight) if weight > 0 else None
