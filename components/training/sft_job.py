@@ -87,6 +87,7 @@ def _trainer(
         model=model,
         args=SFTConfig(
             **trainer_arguments(config, planned_steps(config, train), validated=validated),
+            gradient_checkpointing=False,  # TRL's own default recomputes every layer, which a small model has no need of
             max_length=None,
             dataset_kwargs={"skip_prepare_dataset": True},
         ),

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
-from components.training import job  # noqa: E402
+from components.training import job, sft_job  # noqa: E402
 from components.training.config import ModelShape, TrainConfig  # noqa: E402
 
 
@@ -34,7 +34,10 @@ def config(tmp_path, chat, tools):
 
 
 def test_a_short_job_reports_a_loss_and_is_not_repeated(config, monkeypatch):
+    made, usual = [], sft_job._trainer
+    monkeypatch.setattr(sft_job, "_trainer", lambda *given: made.append(usual(*given)) or made[0])
     report = job.run(config)
+    assert not made[0].args.gradient_checkpointing
     assert report.steps == 3 and report.rows == 8 and math.isfinite(report.train_loss)
     assert report.validation_loss is not None and report.parameters > 0
     assert {path.name for path in config.output.iterdir()} == {"checkpoint", "metrics.jsonl", "report.json"}
