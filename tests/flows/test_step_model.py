@@ -1,0 +1,50 @@
+"""A step model reads a sealed night in a process of its own: every step, once, into the layer `learned`."""
+
+import pytest
+from episodes import night_of, write_night
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.slow
+
+from components.protocol import DataError  # noqa: E402
+from components.rewards.config import RewardConfig  # noqa: E402
+from components.rewards.engine import by_content, score_all  # noqa: E402
+from components.training import job  # noqa: E402
+from components.training.config import ModelShape, PrmConfig  # noqa: E402
+from tasks.judge import predicted  # noqa: E402
+
+SHAPE = ModelShape(hidden=32, layers=1, heads=2, kv_heads=1, intermediate=64, vocabulary=360, context=512)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A night, and a model that has hardly learned anything from it."""
+    place = tmp_path_factory.mktemp("prm")
+    night = write_night(place / "night", night_of(10, 2))
+    settings = {"steps": 4, "evaluate_every": 2, "max_length": 256, "threads": 1, "precision": "float32"}
+    job.run(PrmConfig(method="prm", output=place / "out", trajectories=(night,), shape=SHAPE, **settings))
+    return night, place / "out" / "checkpoint"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_every_step_of_the_night_is_read_once(trained, home):
+    night, checkpoint = trained
+    said = predicted("n1", night, checkpoint)
+    assert {each.layer for each in said} == {"learned"} and len({each.key for each in said}) == len(said) > 0
+    kept = (home / "judgements/judgements.jsonl").read_bytes()
+    assert predicted("n1", night, checkpoint) == said
+    assert (home / "judgements/judgements.jsonl").read_bytes() == kept, "what is known is not read again"
+    assert not list((home / "run").iterdir())
+    scored = list(score_all(night_of(10, 2), {}, RewardConfig(), judgements=by_content(said)))
+    assert all(each.layers["learned"].counted and each.layers["learned"].steps == 3 for each in scored)
+
+
+def test_a_broken_checkpoint_is_one_line(trained, home, tmp_path):
+    with pytest.raises(DataError, match="nothing"):
+        predicted("n1", trained[0], tmp_path / "nothing")
