@@ -108,7 +108,7 @@ class RuleEngine:
         """A look at something new that shows it: half of all steps, and nothing to find fault with."""
         self._done[step.key] = (self._world.clock, step.output)
         if step.target is not None:
-            self._information.name(step.target)
+            self._information.wrote(step.target)
             self._world.follow(step, _NO_EDITS, False)
         return _FOUND
 
@@ -116,7 +116,8 @@ class RuleEngine:
         """Why the call is redundant: it was made before, nothing that it depends on has changed since, and it shows nothing new."""
         category = step.tool.category
         if edits and not step.failed and edits[0].content is None:
-            return "an edit that changes nothing" if all(edit.old == edit.new for edit in edits) else None
+            idle = edits[0].old == edits[0].new and all(edit.old == edit.new for edit in edits)
+            return "an edit that changes nothing" if idle else None
         before = self._done.get(step.key)
         if before is None or category is _SUBMIT or step.tool.undoes:
             return None
@@ -134,10 +135,13 @@ class RuleEngine:
         self._done[step.key] = (self._world.clock, step.output)
         if step.failed or step.result is None:
             return
-        if texts:
+        if step.tool.category is _WRITE:
             self._information.waiting.extend(texts)
+        elif texts:
+            for text in texts:
+                self._information.wrote(text)
         elif step.target is not None:
-            self._information.name(step.target)
+            self._information.wrote(step.target)
 
 
 _FOUND = faultless(non_redundancy=1.0, validity=1.0)

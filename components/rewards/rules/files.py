@@ -110,11 +110,15 @@ class FileHistory:
         self._settle()
         self.changed_at = self.known_at = step
         before = self._current
-        swapped = [self._apply(edit) for edit in edits]
-        returned = self._current is not None and self._current != before and self._current in self._seen
-        if self._current is not None:
-            self._seen.add(self._current)
-        return returned or all(swapped)
+        swapped = self._apply(edits[0])
+        for edit in edits[1:]:
+            swapped = self._apply(edit) and swapped
+        now = self._current
+        if now is None:
+            return swapped
+        returned = now != before and now in self._seen
+        self._seen.add(now)
+        return returned or swapped
 
     def take_back(self, step: int) -> bool:
         """The last edit is undone by a tool made for it. True where there was one."""

@@ -68,9 +68,12 @@ class Information:
         self.waiting: deque[str] = deque()
         """Texts that were shown and not read yet: append one to show it."""
 
-    def name(self, path: str) -> None:
-        """A path that the agent has been to: paths are short, and named again at once."""
-        self._seen.update(_names(path))
+    def wrote(self, text: str) -> None:
+        """Take in a path, a command or a text that the agent wrote itself, once it stands in the world."""
+        if len(text) <= _KEPT:
+            self._seen.update(_short_names(text))
+        else:
+            self.waiting.append(text)
 
     def catch_up(self) -> None:
         """Read what has waited longest, as far as too many wait."""

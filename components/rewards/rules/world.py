@@ -1,6 +1,5 @@
 """What an episode has done to the files it works on, as far as its calls say so."""
 
-import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -76,7 +75,7 @@ class World:
             file.delete(self.clock)
             file.changed_at = self.clock
             return NOTHING
-        self._edited[posixpath.basename(target)].add(target)
+        self._edited[target.rpartition("/")[2]].add(target)
         self._removed.discard(target)
         if step.tool.undoes:
             return f"takes back the last edit of {target}" if file.take_back(self.clock) else NOTHING
@@ -111,10 +110,10 @@ class World:
             self._stashed = sorted(self._all())
             lost.update(self._stashed)
         for path in lost:
-            self._edited[posixpath.basename(path)].discard(path)
+            self._edited[path.rpartition("/")[2]].discard(path)
         if stash < 0:
             for path in self._stashed:
-                self._edited[posixpath.basename(path)].add(path)
+                self._edited[path.rpartition("/")[2]].add(path)
             self._stashed = []
         return lost
 
@@ -131,7 +130,7 @@ class World:
 
     def _named(self, path: str) -> set[str]:
         """The edited files that a path may mean, seen from a folder within or above the workspace."""
-        same = self._edited.get(posixpath.basename(path), ())
+        same = self._edited.get(path.rpartition("/")[2], ())
         if path in same:
             return {path}
         return {each for each in same if each.endswith(f"/{path}") or path.endswith(f"/{each}")}
