@@ -87,6 +87,7 @@ class _Scoring:
         self._engine = RuleEngine(profile)
         self._rubric = config.rubric_for(profile)
         self._share = config.layers.rules
+        self._steps: float | None = None
         self._known: dict[StepScores, tuple[dict[str, float | None], float | None]] = {}
         self._by_rules: list[float | None] = []
         self.calls = 0
@@ -153,7 +154,9 @@ class _Scoring:
 
     def process(self) -> float | None:
         """The aggregated steps, joined with what models said of the whole; the steps weigh as much as the fullest of them."""
-        steps = aggregate(self._config.aggregation, [step.total for step in self.steps])
+        if self._steps is None:
+            self._steps = aggregate(self._config.aggregation, [step.total for step in self.steps])
+        steps = self._steps
         if not self._heard.whole:
             return steps
         weight = self._config.layers.rules * sum(self._rubric.values())
@@ -162,8 +165,9 @@ class _Scoring:
 
     def layers(self) -> dict[LayerName, LayerScore]:
         """Each layer by itself."""
-        scored = sum(score is not None for score in self._by_rules)
-        alone = aggregate(self._config.aggregation, self._by_rules)
+        scored = len(self._by_rules) - self._by_rules.count(None)
+        only = self._heard is NOTHING and self._share > 0
+        alone = self.process() if only else aggregate(self._config.aggregation, self._by_rules)
         rules = LayerScore(alone, scored, self._config.layers.rules > 0 and scored > 0)
         return {"rules": rules, **self._heard.layers}
 

@@ -73,7 +73,7 @@ def aggregate(how: Aggregation, scores: Sequence[float | None]) -> float | None:
         return min(known)
     if how == "product":
         return math.prod(known)
-    return known[-1] if how == "last" else mean(known)
+    return known[-1] if how == "last" else math.fsum(known) / len(known)
 
 
 def total_score(
