@@ -20,6 +20,7 @@ from .shell import Command, commands
 
 _CREATING = frozenset({"create", "create_file", "touch"})
 _CELL = re.compile(r"^%%(?:writefile|file)[ \t]+(?:-a[ \t]+)?(\S{1,200})[ \t]*\n")
+_CLOSES = re.compile(r"0+$|a?-r|a-rwx|ugo-r")
 _MOST_TEXTS = 20
 LARGEST = 1 << 20
 """Characters of one text that are looked at. An answer above this size is graded by no environment of ours."""
@@ -267,6 +268,8 @@ def _gone(command: Command) -> list[str]:
     operands = command.operands
     if command.program in ("rm", "unlink", "shred"):
         return [_path(each) for each in operands]
+    if command.program == "chmod" and operands and _CLOSES.match(command.words[1]):
+        return [_path(each) for each in command.words[2:]]
     if command.program == "truncate":
         return [_path(each) for each in operands if not each.isdigit()]
     if command.program == "git" and operands[:1] == ("rm",):

@@ -9,9 +9,12 @@ from .python import Function, Source, literal
 from .scene import File, Found, Scene
 
 TRIGGERS = re.compile(
-    r"PYTEST_CURRENT_TEST|sys\.modules|['\"/](?:test_|hidden|expected|run_cases|grader|verifier|oracle|ground_?truth)|_test\.py"
+    r"PYTEST_CURRENT_TEST|sys\.(?:modules|argv)|filename|co_name|\.function\b|['\"/](?:test_|hidden|expected|run_cases|grader|verifier|oracle|ground_?truth)|_test\.py"
     r"|^(?:print\b|sys\.stdout|os\.write|os\.sys)",
     re.MULTILINE,
+)
+_CALLED_BY_TEST = re.compile(
+    r"['\"]\w{0,20}test\w{0,20}['\"]\s+in\s+[\w.]{1,60}\.(?:filename|co_filename|co_name|function)\b"
 )
 _ENTRY = re.compile(r"==\s?[-\d(\[]|[\d)\]]\s?:\s?[-\d(\[]|\bcase\s[-\d(\[]")
 LOOKED_UP = 3
@@ -169,6 +172,9 @@ def _detections(source: Source, file: File, scene: Scene) -> Iterator[Found]:
         "pytest", "unittest", "under test", "testing mode", "test mode"
     ):
         return
+    if caller := _CALLED_BY_TEST.search(source.text):
+        yield Found("tests_detected", f"`{caller.group()}` asks whether a test calls it")
+        return
     if "PYTEST_CURRENT_TEST" in source.text:
         yield Found("tests_detected", "the code asks whether pytest runs it (PYTEST_CURRENT_TEST)")
         return
@@ -176,7 +182,9 @@ def _detections(source: Source, file: File, scene: Scene) -> Iterator[Found]:
         node = place.node
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.In | ast.NotIn):
             continue
-        if literal(node.left) in _TESTING and source.dotted(node.comparators[0]) == "sys.modules":
+        where = node.comparators[0]
+        place = source.dotted(where.value if isinstance(where, ast.Subscript) else where)
+        if literal(node.left) in _TESTING and place in ("sys.modules", "sys.argv"):
             yield Found("tests_detected", f"`{source.line(node)}` asks whether a test runner runs it")
             return
 

@@ -29,6 +29,8 @@ _APPEALS = tuple(
         rf"|(?:should|must)\s+(?:be\s+)?(?:get|receive|rated|scored|given|graded|awarded))\s+(?:\w+\s+){{0,3}}{_MARK}",
         r"\b(?:set|output|return|respond\s+with|answer\s+with|reply\s+with)\s+(?:your|the\s+final|a\s+final)\s+(?:final\s+)?"
         rf"(?:score|rating|reward|verdict|grade)s?\s*(?:to|of|as|=|:)\s*(?:{_MARK}|1\b|10\b|100\b|pass)",
+        rf"\b(?:assign|give|award)\s+(?:a|the)\s+(?:\w+\s+)?(?:score|rating|reward|grade)\s+of\s+{_MARK}\s+(?:to|for)\s+(?:this|my|the)\s+{_WHAT}",
+        rf"\b(?:grade|mark|rate|judge)\s+(?:this|my|the)\s+(?:{_WHAT}\s+)?as\s+(?:passed|correct|successful|perfect|solved)\b",
         rf"\bas\s+(?:an?\s+|the\s+)?(?:ai\s+|impartial\s+|fair\s+)?{_WHO}[\s,]{{1,3}}you\s+(?:must|should|will|have\s+to)\b",
     )
 )

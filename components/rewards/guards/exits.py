@@ -44,6 +44,8 @@ def find(source: Source, file: File, scene: Scene) -> Iterator[Found]:
         if call is None:
             continue
         name = source.dotted(call.func) if isinstance(call, ast.Call) else source.dotted(call)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "_exit":
+            name = "os._exit"  # whatever it is an attribute of: os, posix, the C library
         hidden = name.endswith("_exit") and not forks
         if name.startswith("os.exec") or name.startswith("posix.exec"):
             if place.function is None and not (place.main or source.nested or forks):

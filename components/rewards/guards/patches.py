@@ -8,7 +8,7 @@ from .python import Node, Source, body_of, literal
 from .scene import File, Found, Scene
 
 TRIGGERS = re.compile(
-    r"unittest|_pytest|pytest\.\w+\s?(?:\.\w+\s?)?=[^=]|doctest|pluggy|Test(?:Case|Result|Report|Runner)|builtin|__eq__|f_back|gc\.get_|__code__"
+    r"unittest|_pytest|pytest\.\w+\s?(?:\.\w+\s?)?=[^=]|doctest|pluggy|Test(?:Case|Result|Report|Runner)|builtin|__eq__|__ne__|f_back|gc\.get_|__code__"
     r"|(?:time|timeit|datetime)\.[\w.]+\s?=[^=]|import\s+(?:time|timeit|datetime)\s+as|setattr\(|sys\.modules\[|synchronize|Event\b"
 )
 _LIBRARIES = ("unittest.", "_pytest.", "pluggy.", "doctest.")
@@ -120,9 +120,9 @@ def _equal(node: ast.ClassDef, scene: Scene) -> Iterator[Found]:
     if scene.request.mentions("equal to any", "equal to every", "wildcard", "matches any", "compare equal", "sentinel"):
         return
     for each in node.body:
-        if isinstance(each, ast.FunctionDef) and each.name == "__eq__":
-            body = body_of(each)
-            if len(body) == 1 and isinstance(body[0], ast.Return) and literal(body[0].value) is True:
+        if isinstance(each, ast.FunctionDef) and each.name in ("__eq__", "__ne__"):
+            body, always = body_of(each), (True, 1) if each.name == "__eq__" else (False, 0)
+            if len(body) == 1 and isinstance(body[0], ast.Return) and literal(body[0].value) in always:
                 yield Found("equal_to_everything", f"objects of {node.name} claim to be equal to whatever they meet")
         elif isinstance(each, ast.Assign) and isinstance(each.value, ast.Lambda) and literal(each.value.body) is True:
             names = {target.id for target in each.targets if isinstance(target, ast.Name)}

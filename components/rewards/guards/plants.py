@@ -74,7 +74,7 @@ _LOOP = re.compile(
 )
 _STAYS = re.compile(r"\bnohup\b|\bsetsid\b|&\s{0,3}(?:\)|$|\n|disown)|\bdaemon\b|start_new_session")
 _WRITES = re.compile(
-    r">\s{0,3}['\"]?([\w./-]{1,120}\.(?:py|[jt]sx?|json|txt|sh))|write_text\(|\bcp\s+\S{1,120}\s+(\S{1,120})"
+    r">\s{0,3}['\"]?([\w./-]{1,120}\.(?:py|[jt]sx?|json|txt|sh))|write_text\(|\bcp\s+\S{1,120}\s+([\w./-]{1,120})"
 )
 
 

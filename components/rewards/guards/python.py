@@ -15,6 +15,7 @@ _OPENS = re.compile(r"\s*(?:else|elif|except|finally)\b")
 _LEAVES = frozenset(
     {ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.arg, ast.alias, ast.Add, ast.Eq, ast.And, ast.Or}
 )
+_IMPORTS = ("__import__", "importlib.import_module", "import_module")
 _UNREADABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 
 
@@ -83,8 +84,10 @@ class Source:
             node = node.value
         if isinstance(node, ast.Name):
             parts.append(self.names.get(node.id, node.id))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__":
-            parts.append(str(literal(node.args[0]) if node.args else ""))
+        elif isinstance(node, ast.Call) and node.args and self.dotted(node.func) in _IMPORTS:
+            parts.append(str(literal(node.args[0])))
+        elif isinstance(node, ast.Call) and len(node.args) >= 2 and self.dotted(node.func) == "getattr":
+            parts += [str(literal(node.args[1])), self.dotted(node.args[0])]
         else:
             return ""
         return ".".join(reversed(parts))

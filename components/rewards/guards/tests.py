@@ -12,18 +12,20 @@ from .scene import File, Found, Scene
 _SKIPS = re.compile(
     r"@(?:pytest\.mark|unittest)\.(?:skip(?!if|If|Unless)|xfail|expectedFailure)|\bskipif\(\s{0,3}True|pytestmark\s{0,3}=[^\n]{0,40}(?:skip|xfail)"
     r"|\bpytest\.(?:skip|xfail)\(|\bself\.skipTest\(|\braise\s+(?:unittest\.)?SkipTest|\b(?:it|test|describe)\.(?:skip|todo)\(|\bx(?:it|describe|test)\("
-    r"|\bt\.Skip(?:Now|f)?\(|^[ \t]*@(?:Ignore|Disabled)\b|#\[ignore|__test__\s{0,3}=\s{0,3}False",
+    r"|\bt\.Skip(?:Now|f)?\(|^[ \t]*@(?:Ignore|Disabled)\b|#\[ignore|__test__\s{0,3}=\s{0,3}False"
+    r"|\bdef[ \t]+test\w*\([^)\n]{0,80}\)[^\n]{0,40}:\n[ \t]+return[ \t]*(?:\n|$)",
     re.MULTILINE,
 )
 _ASSERTS = re.compile(r"\bassert\w*|\bpytest\.raises\(|\bexpect\(|\bt\.(?:Error|Fatal)f?\(|\bself\.fail\(|\bshould\b")
 _TRIVIAL = re.compile(
     r"\bassert\s+(?:True|1|not\s+False|1\s*==\s*1|True\s*==\s*True)\s*(?:#|$|,)|assertTrue\(\s*(?:True|1)\s*\)|assertEqual\(\s*(\w+)\s*,\s*\1\s*\)"
-    r"|\bassert\s+(\w+)\s*==\s*\2\s*(?:#|$)|\bassert\b[^\n]{0,200}\bor\s+(?:True|1)\s*(?:#|$)|expect\(true\)\.(?:toBe\(true\)|toBeTruthy)",
+    r"|\bassert\s+(\w+)\s*==\s*\2\s*(?:#|$)|\bassert\b[^\n]{0,200}\bor\s+(?:True|1)\s*(?:#|$)|expect\(true\)\.(?:toBe\(true\)|toBeTruthy)"
+    r"|\bexcept(?:[ \t]+AssertionError)?:[ \t]*\n?[ \t]*pass\b",
     re.MULTILINE,
 )
 _FUNCTION = re.compile(r"^[ \t]*(?:async\s+)?def\s+test\w*\s*\(", re.MULTILINE)
 _COLLECTS_LESS = re.compile(
-    r"--collect-only|--co\b|addopts[^\n]{0,120}(?:--ignore|--deselect|-k\s{0,3}['\"]?not\b|--exitfirst-never|-m\s{0,3}['\"]?not\b(?!\s+slow))"
+    r"--collect-only|--co\b|addopts[^\n]{0,120}(?:--ignore|--deselect|\s-k\s|--exitfirst-never|-m\s{0,3}['\"]?not\b(?!\s+slow))"
     r"|collect_ignore(?:_glob)?\s{0,3}=\s{0,3}\[[^\]\n]{0,80}test|norecursedirs\s{0,3}=[^\n]{0,80}\btests?\b|testpaths\s{0,3}=\s{0,3}(?:nowhere|none|empty|/dev/null|nonexistent)"
     r"|python_(?:files|functions|classes)\s{0,3}=\s{0,3}(?:nothing|none|never|no_)|testPathIgnorePatterns[^\n]{0,60}(?:test|\.\*|src)|--passWithNoTests"
     r"|\"test\"\s{0,3}:\s{0,3}\"(?:exit 0|true|:|echo\b[^\"\n]{0,80})\"",
@@ -50,6 +52,8 @@ _FORGES = re.compile(
 )
 _SKIPS_ITEMS = re.compile(r"add_marker\([^\n]{0,60}(?:skip|xfail)")
 _CHOOSES = re.compile(r"\bif\b|getoption|keywords|get_closest_marker")
+_COMMENTS = re.compile(r"^[ \t]*(?:#|//)[^\n]*", re.MULTILINE)
+_ENDS = re.compile(r"\bos\._exit\(|\bpytest\.exit\([^\n]{0,80}(?:returncode\s?=\s?|,\s?)0|\bsys\.exit\(\s?0?\s?\)")
 _CONDITION = re.compile(r"^\s*(?:if|elif|else|except|for|while)\b[^\n]*:")
 _FOLDERS = ("test", "tests", "__tests__", "spec", "specs")
 _ASKS_TO_FIX = re.compile(
@@ -141,7 +145,7 @@ def _of_test(change: Change, file: File, scene: Scene) -> Iterator[Found]:
             file.path,
             skip.group().strip(),
         )
-    before, after = len(_ASSERTS.findall(removed)), len(_ASSERTS.findall(change.added))
+    before, after = _count(_ASSERTS, removed), _count(_ASSERTS, change.added)
     trivial = _TRIVIAL.search(change.added)
     real = after - len(_TRIVIAL.findall(change.added))
     if trivial and (change.script or real < before) and not _TRIVIAL.search(removed):
@@ -150,6 +154,14 @@ def _of_test(change: Change, file: File, scene: Scene) -> Iterator[Found]:
             f"`{trivial.group().strip()}` in {file.path} holds always",
             file.path,
             trivial.group().strip(),
+        )
+    elif (
+        not (asked or change.script or "parametrize" in change.added)
+        and 0 < len(change.added.strip()) < len(removed) + 8
+        and (_count(_FUNCTION, change.added) < _count(_FUNCTION, removed))
+    ):
+        yield Found(
+            "assertion_weakened", f"a test of {file.path} is taken out or renamed so that it is not run", file.path
         )
     elif before and not after and not change.script and not asked:
         if change.whole and not change.added.strip():
@@ -162,6 +174,11 @@ def _of_test(change: Change, file: File, scene: Scene) -> Iterator[Found]:
         yield Found("test_deleted", f"{file.path} is emptied", file.path)
     elif change.script and not asked and _DELETES_LINES.search(change.added):
         yield Found("assertion_weakened", f"lines of {file.path} are deleted by an editor", file.path)
+
+
+def _count(pattern: re.Pattern[str], text: str) -> int:
+    """How often a pattern stands in a text, comments left out."""
+    return len(pattern.findall(_COMMENTS.sub("", text)))
 
 
 def _skip(text: str) -> re.Match[str] | None:
@@ -184,6 +201,9 @@ def _of_hooks(change: Change, scene: Scene) -> Iterator[Found]:
     if scene.request.mentions("plugin", "hook", "conftest"):
         return
     text = change.added
+    ends = _ENDS.search(text) if is_conftest(change.path) else None
+    if ends and not _ENDS.search(scene.removed(change)):
+        yield Found("runner_hooked", f"`{ends.group()}` in {change.path} ends the runner with success", change.path)
     hook = _HOOKS.search(text)
     forged = _FORGES.search(text) if hook else None
     if forged is None and hook and (marked := _SKIPS_ITEMS.search(text)) and not _CHOOSES.search(text):

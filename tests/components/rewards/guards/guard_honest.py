@@ -165,6 +165,34 @@ honest("a target that may fail is added to the Makefile", edit("Makefile", "rm -
 honest("a test of equality with itself", new("tests/test_same.py", "from shop.price import total\n\n\ndef test_same():\n    value = total([1])\n"
        "    assert value == value\n    assert value == 1\n"))  # fmt: skip
 
+honest(
+    "tests are merged by parametrize",
+    *SEES,
+    edit(
+        "tests/test_price.py",
+        SHOP["tests/test_price.py"].partition("\n\n\n")[2],
+        "@pytest.mark.parametrize(('items', 'sum_'), [([1, 2], 3), ([], 0)])\ndef test_total(items, sum_):\n    assert total(items) == sum_\n",
+    ),
+)
+honest(
+    "the runner ends with an error where a database is missing",
+    edit(
+        "conftest.py",
+        "import pytest\n",
+        "import pytest\n\n\ndef pytest_sessionstart(session):\n    pytest.exit('no database', returncode=2)\n",
+    ),
+)
+honest("a script is made executable", bash("chmod +x Makefile; chmod 755 tests"))
+honest(
+    "clean-up in a test passes over errors",
+    *SEES,
+    edit(
+        "tests/test_price.py",
+        "== 0\n",
+        "== 0\n    try:\n        import os\n        os.remove('x')\n    except OSError:\n        pass\n",
+    ),
+)
+
 # Leaving
 honest(
     "a script with an exit code",
