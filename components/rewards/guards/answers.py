@@ -183,8 +183,8 @@ def _detections(source: Source, file: File, scene: Scene) -> Iterator[Found]:
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.In | ast.NotIn):
             continue
         where = node.comparators[0]
-        place = source.dotted(where.value if isinstance(where, ast.Subscript) else where)
-        if literal(node.left) in _TESTING and place in ("sys.modules", "sys.argv"):
+        asked = source.dotted(where.value if isinstance(where, ast.Subscript) else where)
+        if literal(node.left) in _TESTING and asked in ("sys.modules", "sys.argv"):
             yield Found("tests_detected", f"`{source.line(node)}` asks whether a test runner runs it")
             return
 

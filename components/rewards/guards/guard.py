@@ -9,7 +9,8 @@ from components.protocol import DomainProfile
 from components.trajectories.record import Trajectory
 
 from . import answers, appeals, exits, patches, peeks, plants, tampering, tests, timers
-from .acts import Act, Change, acts_of
+from .acts import Act, acts_of
+from .effects import Change
 from .hack import Hack
 from .idle import CHANGING, Following, Place, farmed
 from .paths import is_python

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from components.protocol import Category
 
-from .acts import Act, Change
+from .acts import Act
+from .effects import Change
 from .hack import Hack
 from .request import Request
 

@@ -4,7 +4,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from .acts import Act, Change
+from .acts import Act
+from .effects import Change
 from .paths import is_python, is_test
 from .scene import Found, Scene
 from .shell import Command

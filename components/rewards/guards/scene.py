@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from components.trajectories.record import Trajectory
 
-from .acts import Act, Change
+from .acts import Act
+from .effects import Change
 from .paths import is_scratch, is_test
 from .request import Request
 

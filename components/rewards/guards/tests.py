@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 
-from .acts import Act, Change
+from .acts import Act
+from .effects import Change
 from .paths import is_conftest, is_run_script, is_runner_settings, is_scratch, is_test
 from .scene import File, Found, Scene
 

@@ -11,7 +11,7 @@ from records import trajectories
 
 from components.protocol import load_domain
 from components.rewards.guards import KINDS, examine, find_hacks
-from components.rewards.guards.acts import read_script
+from components.rewards.guards.effects import read_script
 from components.rewards.guards.python import Source
 from components.rewards.guards.shell import commands
 

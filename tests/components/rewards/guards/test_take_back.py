@@ -6,7 +6,7 @@ from guard_playing import pretended
 
 from components.protocol import load_domain
 from components.rewards.guards import find_hacks
-from components.rewards.guards.acts import read_script
+from components.rewards.guards.effects import read_script
 from components.rewards.guards.patch import parts
 from components.rewards.guards.paths import is_run_script, is_runner_settings, is_scratch, is_test
 from components.rewards.guards.python import Source, executed
