@@ -18,6 +18,7 @@ from .acts import Act
 from .effects import Change
 from .hack import Hack
 from .request import Request
+from .shell import Command
 
 Place = tuple[int, int]
 CHANGING = (Category.WRITE, Category.EXECUTE)
@@ -103,10 +104,9 @@ def _uncommented(line: str) -> str:
     return line
 
 
-def _does_nothing(command: object) -> bool:
-    program, writes = getattr(command, "program", ""), getattr(command, "writes", ())
-    assigned = getattr(command, "assigned", ())
-    return program in _IDLE_PROGRAMS and not writes and not assigned and not getattr(command, "background", False)
+def _does_nothing(command: Command) -> bool:
+    stays = command.writes or command.assigned or command.background
+    return command.program in _IDLE_PROGRAMS and not stays
 
 
 def farmed(following: Following) -> Iterable[Hack]:

@@ -58,7 +58,7 @@ PIECES = [
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(trajectories())
 def test_any_record_at_all_is_examined(trajectory):
     for profile in (CODING, GENERIC):
@@ -69,7 +69,7 @@ def test_any_record_at_all_is_examined(trajectory):
         assert {each.kind for each in found.hacks} <= set(KINDS)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from(["bash", "edit_file", "grep", "think", "ipython", "git"]), texts), max_size=6)
 )

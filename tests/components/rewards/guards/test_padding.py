@@ -85,7 +85,7 @@ def worth(play, steps, outcome, **options):
     return score(play.trajectory(*steps, outcome=outcome), CODING, RewardConfig.load(options), reference=3)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(doing=works, stuffing=paddings, outcome=outcomes, aggregation=aggregations)
 def test_no_padding_pays(play, doing, stuffing, outcome, aggregation):
     """Whatever is put after the first look at the file, wherever it is put."""
