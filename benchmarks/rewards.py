@@ -11,7 +11,7 @@
   and Cohen's kappa.
 - *what they say* of a perfect run, of fifty reads of one file that fail, and of a spammer that fails.
 
-Both sides work in turn, three rounds; the best of each counts: other work on the machine only ever adds.
+Both sides work in turn, seven rounds; the best of each counts: other work on the machine only ever adds.
 
     python -m venv ORIGINAL && ORIGINAL/bin/pip install knowlyr-reward knowlyr-core
     python benchmarks/rewards.py --original ORIGINAL/bin/python [--json] [--quick]
@@ -201,7 +201,7 @@ def their_round(python: str, job: Path) -> dict[str, Any]:
 
 def measure(python: str | None, *, quick: bool) -> dict[str, Any]:
     """Every figure."""
-    rounds, steps_each = (1, 400) if quick else (3, STEPS)
+    rounds, steps_each = (1, 400) if quick else (7, STEPS)
     lengths = {length: [repair(seed, length) for seed in range(max(1, steps_each // length))] for length in LENGTHS}
     played = {length: repair(7, length) for length in COLLECTED}
     random_ = random.Random(3)
