@@ -41,7 +41,7 @@ def test_of_several_calls_each_ends_with_its_own_result_and_one_without_a_result
 
 
 @given(trajectories())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_every_step_of_any_record_ends_exactly_once(trajectory):
     found = [place for piece in pieces(trajectory, FRAME) for place in piece.ends]
     assert sorted(found) == sorted(places(trajectory))
