@@ -16,8 +16,8 @@ Both sides work in turn, seven rounds; the best of each counts: other work on th
     python -m venv ORIGINAL && ORIGINAL/bin/pip install knowlyr-reward knowlyr-core
     python benchmarks/rewards.py --original ORIGINAL/bin/python [--json] [--quick]
 
-`RATCHET_ORIGINAL` names that Python, too. Without it only our side is measured. Exit code 1 where a bar is missed: 4 times for rules at
-20 steps, 40 times at 2,000, linear (a step of 2,000 takes at most twice one of 20); 100 microseconds a step while
+`RATCHET_ORIGINAL` names that Python, too. Without it only our side is measured. Exit code 1 where a bar is missed: 4 times for
+rules at 20 steps, 40 times at 2,000, linear (a step of 2,000 takes at most twice one of 20); 100 microseconds a step while
 collecting, at any length; 100 times for calibrating 4,000.
 """
 

@@ -34,7 +34,7 @@ _SHOWN = 160  # characters of an error in a reason
 class RuleEngine:
     """The rules over one running episode: `see` its opening messages, then give it each call with its result, in order.
 
-    The cost of a call does not grow with the number of calls before it.
+    The mean cost of a call does not grow with the number of calls before it.
     """
 
     def __init__(self, profile: DomainProfile) -> None:
@@ -96,7 +96,7 @@ class RuleEngine:
         same = met is not None and step.trouble is not None and same_text(met.text, step.trouble)
         stuck = met if same and met is not None and met.number >= touched else None
         undone = world.follow(step, edits, same)
-        self._remember(step, texts)
+        self._remember(step, texts, edits)
         repeated = 1.0 if met is not None and step.trouble is None and step.result is not None else None
         if again is not None or stuck is not None or undone or used == 0.0 or step.failed:
             return _faulty(step, again, stuck, undone, StepScores(1.0, None, repeated, used), texts)
@@ -131,17 +131,19 @@ class RuleEngine:
             return None
         return f"the same call as step {number}, with nothing changed since"
 
-    def _remember(self, step: Step, texts: list[str]) -> None:
+    def _remember(self, step: Step, texts: list[str], edits: list[Edit]) -> None:
         self._done[step.key] = (self._world.clock, step.output)
         if step.failed or step.result is None:
             return
-        if step.tool.category is _WRITE:
-            self._information.waiting.extend(texts)
-        elif texts:
+        information = self._information
+        if step.target is not None:
+            information.wrote(step.target)
+        if edits:
+            for edit in edits:
+                information.waiting.append(edit.new if edit.content is None else edit.content)
+        else:
             for text in texts:
-                self._information.wrote(text)
-        elif step.target is not None:
-            self._information.wrote(step.target)
+                information.wrote(text)
 
 
 _FOUND = faultless(non_redundancy=1.0, validity=1.0)

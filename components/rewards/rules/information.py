@@ -3,8 +3,9 @@
 A name is a word of three or more letters, digits and underscores that does not begin with a digit. Only ASCII counts: in a text
 of another script identifiers and paths still do, and where there are none the rule has nothing to say.
 
-Texts are read late: a text waits until a call names something that is not known yet, and at most so many wait. Each is read
-once, so that the cost of a call does not grow with the calls before it.
+Texts are read late: a text waits until a call names something that is neither known nor was shown of late, and at most so many
+wait. Each is read once, so that the mean cost of a call does not grow with the calls before it; the first call that names what
+was never seen pays for all that wait.
 """
 
 import builtins
@@ -16,7 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-WAITING = 64
+WAITING = 2048
 _SCANNED = 20_000  # characters of one text: a step costs the same however long an output is
 _RECENT, _SHORT = 20, 2_000  # texts that are searched before any is read, and the longest of them
 _KEPT = 120  # characters of a path or a command, whose names are looked up again and again
