@@ -7,12 +7,13 @@ accuracies: neither pointing everywhere nor pointing nowhere pays. A step withou
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import msgspec
 
 from components.trajectories.record import Trajectory
 
+from .calibration.measures import auroc
 from .label import OVERALL, Label
 
 THRESHOLD = 0.5
@@ -108,7 +109,7 @@ def localisation(found: Sequence[Case], threshold: float = THRESHOLD) -> Localis
         within_one=_share(guess is not None and abs(guess - error) <= 1 for guess, error in wrong),
         spared=spared,
         f1=harmonic(hit, spared),
-        auroc=auroc(rated),
+        auroc=auroc([score for score, _ in rated], [right for _, right in rated]),
         scored=len(rated) / len(known) if known else None,
     )
 
@@ -138,19 +139,6 @@ def best_threshold(found: Sequence[Case]) -> float:
         return measured.f1 if measured.f1 is not None else measured.accuracy or 0.0, -abs(threshold - THRESHOLD)
 
     return max([values[0], *middles, values[-1] + 1e-9], key=worth)
-
-
-def auroc(rated: Iterable[tuple[float, bool]]) -> float | None:
-    """P(a right one scores above a wrong one), ties counting half: Mann and Whitney's U over the pairs; None without a pair."""
-    ordered = sorted(rated)
-    rank, ranks, rights = 0.0, 0.0, 0
-    for _, tied in groupby(ordered, key=lambda each: each[0]):
-        group = [right for _, right in tied]
-        ranks += sum(group) * (rank + (len(group) + 1) / 2)
-        rights += sum(group)
-        rank += len(group)
-    wrongs = len(ordered) - rights
-    return (ranks - rights * (rights + 1) / 2) / (rights * wrongs) if rights and wrongs else None
 
 
 def harmonic(one: float | None, other: float | None) -> float | None:

@@ -3,13 +3,10 @@
 import msgspec
 import pytest
 from episodes import make_episode, turn
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from components.rewards.label import Label
 from components.rewards.localisation import (
     Case,
-    auroc,
     best_threshold,
     by_length,
     cases,
@@ -55,15 +52,7 @@ def test_a_step_without_a_score_is_never_pointed_at():
 def test_nothing_to_count_is_null_and_not_zero():
     assert localisation([]).accuracy is None and localisation([]).f1 is None
     assert localisation(CLEAN).found is None and localisation(CLEAN).f1 is None
-    assert auroc([(0.5, True)]) is None and harmonic(None, 1.0) is None and harmonic(0.0, 0.0) == 0.0
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.booleans()), min_size=2, max_size=60))
-def test_auroc_is_the_share_of_pairs_in_the_right_order(rated):
-    """The definition, counted pair by pair."""
-    pairs = [(one > other) + (one == other) / 2 for one, right in rated if right for other, wrong in rated if not wrong]
-    assert auroc(rated) == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
+    assert harmonic(None, 1.0) is None and harmonic(0.0, 0.0) == 0.0
 
 
 def test_lengths_are_apart_and_in_order():
