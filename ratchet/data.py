@@ -25,7 +25,7 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Repeat unchanged stages too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
 ) -> None:
-    """Build the datasets from sealed nights: calibrate, score, validate, rank, pair, export, gate. Unchanged stages are not repeated.
+    """Build the datasets from sealed nights: calibrate, score, validate, rank, pair, export, gate. Unchanged stages are kept.
 
     Example: `ratchet build demonstrations-s0 2026-11-21-a1b2`
     """
