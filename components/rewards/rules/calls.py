@@ -29,6 +29,7 @@ _VERBS: dict[str, Category] = {
 }
 _UNDOING = frozenset({"undo_edit", "undo"})
 _DELETING = frozenset({"delete_file", "remove_file", "delete"})
+_LONGEST = 4_000  # characters of what is a path to any system
 _EXECUTE, _ABOUT = Category.EXECUTE, (Category.READ, Category.WRITE)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -129,9 +130,13 @@ def _guess(name: str) -> Category | None:
     return None
 
 
-@lru_cache(maxsize=4096)
 def normal_path(path: str) -> str:
     """A path as it stands relative to the workspace."""
+    return _normal_path(path) if len(path) <= _LONGEST else path
+
+
+@lru_cache(maxsize=4096)
+def _normal_path(path: str) -> str:
     path = posixpath.normpath(path)
     return path.removeprefix(Sandbox.workspace + "/").removeprefix("./")
 

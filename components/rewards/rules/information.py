@@ -45,8 +45,11 @@ def _names(text: str) -> Sequence[str]:
 
 def texts_in(arguments: dict[str, Any]) -> list[str]:
     """Every string of a call's arguments."""
-    waiting: list[Any] = list(arguments.values())
-    if all(type(value) is str for value in waiting):
+    waiting: list[Any] = [*arguments.values()]
+    for value in waiting:
+        if not isinstance(value, str):
+            break
+    else:
         return waiting
     found: list[str] = []
     for value in waiting:

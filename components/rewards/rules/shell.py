@@ -44,11 +44,13 @@ class Effects(NamedTuple):
 OPAQUE, NO_EFFECTS = Effects(changes=True), Effects()
 
 
-@lru_cache(maxsize=4096)
 def effects(command: str) -> Effects:
     """What a command may do. Known readers and test runners change nothing; whatever is not known changes everything."""
-    if len(command) > _READ:
-        return OPAQUE
+    return OPAQUE if len(command) > _READ else _effects(command)
+
+
+@lru_cache(maxsize=4096)
+def _effects(command: str) -> Effects:
     if _PLAIN.match(command) and not _FOLLOWED.intersection(words := _words(command)):
         return OPAQUE if words and not _only_reads(words) else NO_EFFECTS
     changes, stash, folder = False, 0, ""
@@ -75,11 +77,13 @@ def effects(command: str) -> Effects:
     return Effects(changes, tuple(removed), tuple(restored), tuple(copied), stash)
 
 
-@lru_cache(maxsize=4096)
 def bare(command: str) -> str:
     """A command without what does not change what it does: blanks, prefixes like `timeout 10`, and how its output is shown."""
-    if len(command) > _READ:
-        return command
+    return command if len(command) > _READ else _bare(command)
+
+
+@lru_cache(maxsize=4096)
+def _bare(command: str) -> str:
     text = " ".join(_HARMLESS_REDIRECT.sub("", command).split())
     head, _, last = text.rpartition("|")
     while head and not head.endswith("|") and last.split()[:1] and last.split()[0] in _VIEWERS:

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from components.protocol import ToolCall, load_domain
 from components.rewards.rules import RULES, RuleEngine, StepScores
 
@@ -426,6 +428,26 @@ def test_the_cost_of_a_step_does_not_grow_with_the_steps_before_it(play):
         return best / len(calls)
 
     assert seconds_a_step(1000) < 4 * seconds_a_step(20)
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "a ", "1", "1.", ":1", "0x", "| ", "|cat", "&&", ">", "'", "/", "../", "_\n", "字"]
+)
+def test_a_huge_text_anywhere_in_a_call_is_judged_at_once(play, piece):
+    huge = piece * (400_000 // len(piece))
+    steps = [
+        play.read(path=huge),
+        play.read(_content=huge),
+        play.edit(huge, huge + "x"),
+        play.edit(huge + "x", huge),
+        play.bash(huge, _content=huge, _exit_code=1),
+        play.bash(huge, _content=huge + "0", _exit_code=1),
+        play.read(path="gone.py", _error=huge),
+        play.read(path="gone.py", _error=huge + "1"),
+        play.call(huge),
+        play.unreadable(huge),
+    ]
+    assert _timed(judge, steps) < 0.5
 
 
 def _timed(function, steps):
