@@ -10,6 +10,7 @@ from components.protocol import Environment, TimeStep, load_domain, wrap
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
 from components.rewards.rules import RuleReward
+from components.rewards.rules.errors import Errors
 
 CODING = load_domain("coding")
 OPENING = "total_price in price.py returns one too little. Repair it."
@@ -73,6 +74,16 @@ def test_each_step_is_rewarded_as_it_is_scored_afterwards(play, moves):
     found = score(play.trajectory(*steps), CODING, RewardConfig(guards=False))
     rewards = [step.reward for step in played(steps)]
     assert rewards == pytest.approx([0.25 if each.total is None else each.total for each in found.steps])
+
+
+@settings(max_examples=60)
+@given(moves=moves)
+def test_the_short_way_for_a_first_look_gives_what_the_long_way_gives(play, moves):
+    steps = [move(play, *each) for each in moves]
+    short = [(step.info["rules"].lines, step.info["rules"].reasons) for step in played(steps)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Errors, "none_by", lambda self, step: False)
+        assert short == [(step.info["rules"].lines, step.info["rules"].reasons) for step in played(steps)]
 
 
 def test_where_no_rule_speaks_the_environments_own_reward_stands(play):
