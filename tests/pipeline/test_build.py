@@ -6,19 +6,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from episodes import make_episode, night_of, write_night
 
 from components.protocol import DataError, RatchetError, load_domain
 from components.rewards.calibration import Calibration
 from components.rewards.judgement import Judgement, judgement_key
+from components.rewards.label import Label
 from components.trajectories.record import Trajectory
 from components.versioning import (
     JUDGEMENTS,
+    LABELS,
     BuildReport,
     Inputs,
     add_night,
@@ -41,6 +45,34 @@ LIKED_AND_NOT = [
 """Two successes at one task that differ in nothing but what a judge says of them."""
 
 
+NEW_KEYS = ("judgements", "labels", "evidence")
+"""What `data/build.yaml` did not always have."""
+JUDGED = list({each.content_hash: each for each in night_of(40, 4)}.values())[:40]
+
+
+def too_kind(episode: Trajectory) -> float:
+    """What the judge says of the steps of an episode: it knows the good from the bad, and flatters both."""
+    return 0.95 if episode.outcome.success else 0.8
+
+
+def labels_of(episodes: Sequence[Trajectory]) -> bytes:
+    """What people say of their steps: right in a success, wrong in a failure."""
+    labels = [
+        Label(
+            episode_id=each.episode_id,
+            content_hash=each.content_hash,
+            domain="coding",
+            turn=turn.index,
+            step=0,
+            value=float(each.outcome.success is True),
+            annotator="somebody",
+        )
+        for each in episodes
+        for turn in each.turns
+    ]
+    return msgspec.json.Encoder().encode_lines(labels)
+
+
 def judged(episode: Trajectory, value: float) -> list[Judgement]:
     """What a judge says of every step."""
     lines = dict.fromkeys(load_domain("coding").model_rubric, value)
@@ -61,6 +93,13 @@ def judged(episode: Trajectory, value: float) -> list[Judgement]:
         )
         for turn in episode.turns
     ]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -139,9 +178,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
     odd = make_episode("repair/train-0900", success=None)
     write_night(root / "data/rollouts" / SHOWN, shown)
     write_night(root / "data/rollouts" / FIRST, [*night_of(40, 4), odd, *LIKED_AND_NOT], shard=50)
-    said = [
-        judgement for each, value in zip(LIKED_AND_NOT, (0.9, 0.1), strict=True) for judgement in judged(each, value)
-    ]
+    opinions = [*zip(LIKED_AND_NOT, (0.9, 0.1), strict=True), *((each, too_kind(each)) for each in JUDGED)]
+    said = [judgement for each, value in opinions for judgement in judged(each, value)]
     seal_beside(JUDGEMENTS, FIRST, msgspec.json.Encoder().encode_lines(said), root=root)
     write_night(root / "data/rollouts" / SECOND, night_of(20, 4, version="weights-2", day="2026-11-21"))
     return root
@@ -180,9 +218,7 @@ def test_a_night_becomes_datasets(project: Path, first: BuildReport) -> None:
 
 
 def test_what_a_judge_said_reaches_the_rank(project: Path, first: BuildReport) -> None:
-    import pyarrow.parquet as pq
-
-    rows = {row["episode_id"]: row for row in pq.read_table(project / "data/ranked.parquet").to_pylist()}
+    rows = {row["episode_id"]: row for row in read_rows(project / "data/ranked.parquet")}
     liked, not_liked = (rows[each.episode_id] for each in LIKED_AND_NOT)
     assert liked["process"] > not_liked["process"] and liked["gdi_process"] > not_liked["gdi_process"]
     assert liked["gdi"] > not_liked["gdi"]
@@ -323,6 +359,38 @@ def test_where_other_data_stands_a_night_is_laid_beside_it(project: Path, first:
     assert {path: md5_of(back.place / path) for path in first.outputs} == first.outputs
     assert contents(project) == before
     assert checkout_night(FIRST, root=project) == back
+
+
+def test_the_inputs_of_an_older_ratchet_are_completed(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+) -> None:
+    build(inputs(SHOWN, FIRST), root=project)
+    path = project / "data/build.yaml"
+    values = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({name: values[name] for name in values if name not in NEW_KEYS}))
+    build(root=project)
+    assert contents(project) == first_contents
+
+
+def test_labels_of_a_later_night_correct_what_a_judge_said_of_an_earlier_one(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+) -> None:
+    def processes() -> dict[str, float]:
+        rows = read_rows(project / f"data/scores/{FIRST}.parquet")
+        return {row["episode_id"]: row["score"] for row in rows if (row["scorer"], row["turn"]) == ("process", -1)}
+
+    build(inputs(SHOWN, FIRST), root=project)
+    before = processes()
+    write_night(project / "data/rollouts/labelled", night_of(3, 2, version="weights-7"))
+    seal_beside(LABELS, "labelled", labels_of(JUDGED), root=project)
+    report = build(inputs(SHOWN, FIRST, "labelled"), root=project)
+    assert (states(report)["calibrate"], states(report)[f"score@{FIRST}"]) == ("ran", "ran")
+    assert Calibration.load(project / "data/calibration.json").version.startswith("cal-")
+    after = processes()
+    failed = [each.episode_id for each in JUDGED if not each.outcome.success]
+    assert failed and all(after[each] < before[each] for each in failed)
+    build(inputs(SHOWN, FIRST), root=project)
+    assert contents(project) == first_contents
 
 
 def test_a_build_of_an_earlier_window_is_found_in_the_cache(
