@@ -100,7 +100,7 @@ class RuleEngine:
         repeated = 1.0 if met is not None and step.trouble is None and step.result is not None else None
         if again is not None or stuck is not None or undone or used == 0.0 or step.failed:
             return _faulty(step, again, stuck, undone, StepScores(1.0, None, repeated, used), texts)
-        if category in _SILENT:
+        if not acting and category in _SILENT:
             return faultless()
         return faultless(1.0, None if undone is None else 1.0, repeated, used, None if step.result is None else 1.0)
 
