@@ -44,7 +44,6 @@ class Following:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._seen: set[str] = set()
-        self._begun = False
         self.idle: dict[Place, tuple[Category | None, str]] = {}
         self.calls = 0
 
