@@ -12,6 +12,7 @@
 - *what they say* of a perfect run, of fifty reads of one file that fail, and of a spammer that fails.
 
 Both sides work in turn, seven rounds; the best of each counts: other work on the machine only ever adds.
+On both sides the collector of garbage leaves alone what was prepared before.
 
     python -m venv ORIGINAL && ORIGINAL/bin/pip install knowlyr-reward knowlyr-core
     python benchmarks/rewards.py --original ORIGINAL/bin/python [--json] [--quick]
@@ -22,6 +23,7 @@ collecting, at any length; 100 times for calibrating 4,000.
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -215,6 +217,8 @@ def measure(python: str | None, *, quick: bool) -> dict[str, Any]:
     }
     mine: list[dict[str, Any]] = []
     other: list[dict[str, Any]] = []
+    gc.collect()
+    gc.freeze()
     with tempfile.TemporaryDirectory(dir=os.environ.get("RATCHET_BENCH_DIR")) as scratch:
         job = Path(scratch) / "job.json"
         work = {

@@ -5,6 +5,7 @@
 The job holds trajectories and scores; the answer is one line of JSON: seconds by operation, and what it makes of three runs.
 """
 
+import gc
 import json
 import sys
 import time
@@ -65,6 +66,8 @@ def main() -> int:
     """Run the job."""
     job = json.loads(Path(sys.argv[1]).read_text())
     engine = RewardEngine(RewardConfig(rule_weight=1.0, model_weight=0.0))
+    gc.collect()
+    gc.freeze()
     found: dict[str, Any] = {
         "score": {length: timed(lambda runs=runs: engine.score_batch(runs)) for length, runs in job["score"].items()},
         "collect": {
