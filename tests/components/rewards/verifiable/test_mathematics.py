@@ -134,9 +134,8 @@ class TestTheProcess:
                 verifier.equal("1", "2")
 
     def test_a_process_that_does_not_start_is_an_infrastructure_failure(self, worker):
-        with worker("sys.exit(1)") as verifier:
-            with pytest.raises(InfrastructureError, match="did not start"):
-                verifier.equal("1", "2")
+        with worker("sys.exit(1)") as verifier, pytest.raises(InfrastructureError, match="did not start"):
+            verifier.equal("1", "2")
 
     def test_closing_ends_it_and_may_be_done_twice(self, worker):
         verifier = worker(self.READY + "for line in sys.stdin: print('{\"equal\": true}', flush=True)")
