@@ -58,7 +58,16 @@ def test_another_answer_an_unreadable_one_and_two_at_once_are_not(verifier, trut
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
-    ["9^{9^{9^{9}}}", "(((((" * 300, "\\frac{" * 300, "{" * 1900, "1" * 1999, "\\sum_{n=1}^{10^{12}} n^n", "10000000!!!", "x^" * 900],
+    [
+        "9^{9^{9^{9}}}",
+        "(((((" * 300,
+        "\\frac{" * 300,
+        "{" * 1900,
+        "1" * 1999,
+        "\\sum_{n=1}^{10^{12}} n^n",
+        "10000000!!!",
+        "x^" * 900,
+    ],
 )
 def test_a_hostile_answer_is_wrong_within_the_limit_and_the_next_question_is_answered(answer):
     with MathVerifier(seconds=2) as verifier:
@@ -129,9 +138,9 @@ class TestTheProcess:
         assert verifier._process is None
 
     def test_without_math_verify_one_line_says_what_to_install(self, worker):
-        with worker("print(json.dumps({'missing': 'math-verify'}), flush=True)") as verifier:
-            with pytest.raises(ConfigurationError, match="pip install math-verify"):
-                verifier.equal("1", "2")
+        verifier = worker("print(json.dumps({'missing': 'math-verify'}), flush=True)")
+        with verifier, pytest.raises(ConfigurationError, match="pip install math-verify"):
+            verifier.equal("1", "2")
 
     def test_a_process_that_does_not_start_is_an_infrastructure_failure(self, worker):
         with worker("sys.exit(1)") as verifier, pytest.raises(InfrastructureError, match="did not start"):
