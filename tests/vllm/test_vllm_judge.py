@@ -36,15 +36,3 @@ def test_a_trained_model_judges_what_it_sees(served, base, judging, structured):
     assert len(found) == 16 and all(each.error is None and each.overall in (GOOD, BAD) for each in found)
     assert sum(each.overall == truth[each.episode_id, each.turn] for each in found) >= 14
     assert all(each.cost.calls == 1 for each in found)
-
-
-def test_anthropics_messages_are_spoken_to_a_server_that_speaks_them(served, base, judging):
-    """vLLM serves `/v1/messages`, too: the tool that must be called binds the answer to the schema."""
-    episodes, truth = make_episodes(base, 8, seed=2)
-    model = ModelConfig(
-        base_url=served.base_url, model=served.served.name, api="anthropic", max_tokens=48, concurrency=4
-    )
-    with open_judges(judging.model_copy(update={"models": (model,)})) as judges:
-        found = list(judge_all(episodes, judges, JudgementCache(None)))
-    assert len(found) == len(truth) == 16 and [each.error for each in found] == [None] * 16
-    assert all(each.cost.prompt_tokens and each.cost.completion_tokens for each in found)
