@@ -101,7 +101,7 @@ def _is_expected(case: Case, output: str) -> bool:
         return _lines(output) == _lines(str(case.expected))
     try:
         return _same(json.loads(output.strip().rpartition("\n")[2]), case.expected)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OverflowError):  # the last: a whole number beyond every float
         return False
 
 
@@ -110,9 +110,11 @@ def _lines(text: str) -> list[str]:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Equal as JSON, numbers to nine digits; true is no number."""
+    """Equal as JSON: whole numbers exactly, others to nine digits; true is no number."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
+    if isinstance(found, int) and isinstance(expected, int):
+        return found == expected
     if isinstance(found, int | float) and isinstance(expected, int | float):
         return found == expected or math.isclose(found, expected, rel_tol=_CLOSE, abs_tol=_CLOSE)
     if isinstance(found, list) and isinstance(expected, list):

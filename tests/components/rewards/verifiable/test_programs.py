@@ -81,6 +81,22 @@ def test_a_number_is_equal_to_nine_digits_and_true_is_no_number(sandbox):
     assert grade_program("def f(): return True", [Case(1, function="f")], sandbox).accuracy == 0
 
 
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        (1_000_000_006, 1_000_000_006, True),
+        (1_000_000_005, 1_000_000_006, False),
+        ([10**30 + 1], [10**30], False),
+        (2.0, 2, True),
+        ("10**400", 2.5, False),
+        ("10**400", 10**400, True),
+    ],
+)
+def test_a_whole_number_is_equal_to_itself_alone(sandbox, found, expected, same):
+    case = [Case(expected, function="f", arguments=[])]
+    assert grade_program(f"def f(): return {found}", case, sandbox).accuracy == same
+
+
 def test_a_sandbox_that_is_gone_says_nothing_of_the_program():
     class Gone:
         def write(self, path, data):
