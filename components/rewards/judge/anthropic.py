@@ -6,7 +6,7 @@ import msgspec
 
 from components.endpoints.chat import decode
 from components.endpoints.client import Meter, ModelClient
-from components.endpoints.errors import Malformed, RequestRefused
+from components.endpoints.errors import Malformed
 
 from .config import ModelConfig
 from .model import Question, Reply
@@ -14,6 +14,7 @@ from .request import most_tokens
 
 VERSION = "2023-06-01"
 TOOL = "answer"
+REFUSAL = "refusal"
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -76,15 +77,14 @@ class AnthropicModel:
         return {key: value for key, value in {**body, **self.config.extra_body}.items() if value is not None}
 
     def _reply(self, message: _Message) -> Reply:
-        if message.stop_reason == "refusal":
-            raise RequestRefused(f"model '{self.config.model}' will not judge this")
+        declined = f"model '{self.config.model}' will not judge this" if message.stop_reason == REFUSAL else None
         blocks = message.content or []
         given = [msgspec.json.encode(each.input).decode() for each in blocks if each.type == "tool_use"]
         text = given[0] if given else "".join(each.text for each in blocks if each.type == "text")
         usage = message.usage
         cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
         prompt = None if usage.input_tokens is None else usage.input_tokens + cached
-        return Reply(text, prompt, usage.output_tokens, cut=message.stop_reason == "max_tokens")
+        return Reply(text, prompt, usage.output_tokens, declined)
 
 
 def _headers(key: str | None) -> dict[str, str]:
@@ -93,6 +93,6 @@ def _headers(key: str | None) -> dict[str, str]:
 
 def _check(body: bytes) -> _Message:
     message = decode(body, _Message)
-    if not message.content:
+    if not message.content and message.stop_reason != REFUSAL:
         raise Malformed("its answer has no content")
     return message

@@ -2,7 +2,7 @@
 
 from ..judgement import Cost
 from .budget import Budget, Tab
-from .model import Model, Question, Reply
+from .model import Declined, Model, Question, Reply
 
 
 class Bill:
@@ -16,7 +16,7 @@ class Bill:
         self._completion: int | None = 0
 
     def ask(self, question: Question) -> Reply:
-        """The reply, paid from the budget. Raises what the model raises, and BudgetExhausted."""
+        """The reply, paid from the budget. Raises what the model raises, BudgetExhausted, and Declined."""
         tab = Tab(self._budget, self._model, question)
         try:
             reply = self._model.ask(question, tab)
@@ -25,6 +25,8 @@ class Bill:
         tab.answered(reply)
         self._prompt = _sum(self._prompt, reply.prompt_tokens)
         self._completion = _sum(self._completion, reply.completion_tokens)
+        if reply.declined is not None:
+            raise Declined(reply.declined)
         return reply
 
     def cost(self) -> Cost:

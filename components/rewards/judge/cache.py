@@ -25,7 +25,6 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str
     text: str
-    cut: bool = False
     schema_version: int = SCHEMA_VERSION
 
 

@@ -42,7 +42,7 @@ def read_object(text: str, fits: Fits) -> dict[str, Any]:
 
 
 def _unfenced(text: str) -> str:
-    """What stands in the one fenced block that a reply is; any other text as it is. No pattern: blanks without end must cost nothing."""
+    """What stands in the one fenced block that a reply is; any other text as it is. A pattern would be slow on endless blanks."""
     inner = text.strip()
     if len(inner) < 2 * len(FENCE) or not (inner.startswith(FENCE) and inner.endswith(FENCE)):
         return text

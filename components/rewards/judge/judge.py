@@ -20,7 +20,7 @@ from .cache import Answer, JudgementCache
 from .config import Form, JudgeConfig
 from .fence import Part
 from .json_reply import Unreadable
-from .model import Asks, Model, Question, Reply, Subject
+from .model import Asks, Declined, Model, Question, Reply, Subject
 from .rubric import Rubric, rubric_for
 from .steps import Step
 
@@ -78,7 +78,7 @@ class Judge:
         return judgement_key(content_hash, turn, step, self.rubric(profile).version, self.identity, self.prompt)
 
     def judge(self, place: Place, cache: JudgementCache, budget: Budget) -> Judgement:
-        """Ask. What cannot be read or is refused is a judgement with an `error` and without scores.
+        """Ask. What cannot be read, is declined or refused is a judgement with an `error` and without scores.
 
         Raises ModelUnavailable, ConfigurationError, BudgetExhausted; what was paid for by then is kept in `cache`.
         """
@@ -91,6 +91,8 @@ class Judge:
             found = self._fitting(place, rubric, key, cache, bill)
         except Unreadable as unreadable:
             error = f"unreadable: {unreadable}"
+        except Declined as declined:
+            error = f"declined: {declined}"
         except RequestRefused as refused:
             error = f"{REFUSED}{refused}"
         except ContextExceeded:
@@ -189,7 +191,7 @@ class Judge:
 
         def ask() -> Answer:
             reply = bill.ask(question)
-            return Answer(key, reply.text, reply.cut)
+            return Answer(key, reply.text)
 
         return cache.answer(key, ask)
 
@@ -231,7 +233,7 @@ def _scores(question: Question, lines: Sequence[str], bill: Bill) -> Scores:
 
 
 def _reply(answer: Answer) -> Reply:
-    return Reply(answer.text, cut=answer.cut)
+    return Reply(answer.text)
 
 
 def _now() -> str:

@@ -34,13 +34,17 @@ class Question(msgspec.Struct, frozen=True):
     subject: Subject
 
 
+class Declined(Exception):
+    """A model has read the question and will not answer it: paid for, and its last word. Says so in one line."""
+
+
 class Reply(msgspec.Struct, frozen=True):
-    """`text` as the model wrote it. `cut`: it ran into its limit of tokens. Counts are None where nobody counted."""
+    """`text` as the model wrote it; `declined`: that it will not answer. Counts are None where nobody counted."""
 
     text: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    cut: bool = False
+    declined: str | None = None
 
 
 class Model(Protocol):

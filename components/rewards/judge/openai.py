@@ -4,7 +4,6 @@ from typing import Any
 
 from components.endpoints.chat import Completion, check
 from components.endpoints.client import Meter, ModelClient
-from components.endpoints.errors import RequestRefused
 
 from .config import ModelConfig
 from .model import Question, Reply
@@ -58,10 +57,11 @@ class OpenAIModel:
     def _reply(self, answer: Completion) -> Reply:
         assert answer.choices
         choice = answer.choices[0]
+        declined = None
         if choice.message.refusal or choice.finish_reason == "content_filter":
             said = choice.message.refusal or "its content filter"
-            raise RequestRefused(f"model '{self.config.model}' will not judge this: {' '.join(said.split())[:200]}")
+            declined = f"model '{self.config.model}' will not judge this: {' '.join(said.split())[:200]}"
         prompt, completion = (
             (answer.usage.prompt_tokens, answer.usage.completion_tokens) if answer.usage else (None, None)
         )
-        return Reply(choice.message.text, prompt, completion, cut=choice.finish_reason == "length")
+        return Reply(choice.message.text, prompt, completion, declined)

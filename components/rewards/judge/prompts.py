@@ -1,7 +1,7 @@
 """Prompts: the words in which a judge is asked. Every change of a word changes the version, and with it the key of a judgement."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from components.trajectories.record import Trajectory, digest
 
@@ -103,11 +103,6 @@ def choice_question(parts: Iterable[Part], line: Line, mode: Mode, subject: Subj
 def again(question: Question, why: str) -> Question:
     """The same question to a model whose answer could not be read."""
     return Question(question.system, question.text + AGAIN.format(why=why), question.schema, question.subject)
-
-
-def other(option: Literal["A", "B"]) -> Literal["A", "B"]:
-    """The other option."""
-    return "B" if option == "A" else "A"
 
 
 def _question(parts: list[Part], answer: str, schema: dict[str, Any], subject: Subject) -> Question:

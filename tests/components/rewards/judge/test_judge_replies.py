@@ -16,8 +16,8 @@ LINES = ("goal", "tool")
 GOOD = {"goal": {"reason": "why", "score": 0.5}, "tool": {"reason": "", "score": 1}}
 
 
-def read(text, cut=False):
-    return read_scores(Reply(text if isinstance(text, str) else json.dumps(text), cut=cut), LINES)
+def read(text):
+    return read_scores(Reply(text if isinstance(text, str) else json.dumps(text)), LINES)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_of_an_answer_that_was_cut_off_what_is_whole_counts():
     text = json.dumps(GOOD)
     for end in range(1, len(text)):
         try:
-            found = read(text[:end], cut=True)
+            found = read(text[:end])
         except Unreadable:
             continue
         for line, score in found.scores.items():
             assert score in (None, float(GOOD[line]["score"]))
-    assert read(text[: text.index('"tool"')], cut=True).scores == {"goal": 0.5, "tool": None}
+    assert read(text[: text.index('"tool"')]).scores == {"goal": 0.5, "tool": None}
 
 
 def test_a_number_at_the_very_end_of_a_cut_answer_is_not_believed():
     with pytest.raises(Unreadable):
-        read('{"goal": 0.1', cut=True)  # it may have been going to be 0.15
+        read('{"goal": 0.1')  # it may have been going to be 0.15
 
 
 @given(

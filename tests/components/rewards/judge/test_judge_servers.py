@@ -239,12 +239,26 @@ def test_a_refused_request_is_one_judgement_and_is_not_kept(play, api, tmp_path)
     assert len(list(read_judgements(tmp_path))) == 1
 
 
-def test_a_model_that_refuses_to_judge_has_refused(play):
-    refusal = says({"role": "assistant", "content": None, "refusal": "I cannot."})
-    with stand_in(otherwise=refusal) as server:
-        assert "I cannot." in run(server, one(play))[0].error
-    with stand_in(otherwise=message([{"type": "text", "text": ""}], "refusal")) as server:
-        assert "will not judge" in run(server, one(play), "anthropic")[0].error
+DECLINED = {
+    "openai": says({"role": "assistant", "content": None, "refusal": "I cannot."}),
+    "anthropic": message([], "refusal"),
+}
+
+
+def test_a_model_that_declines_to_judge_is_paid_for_it_and_not_asked_again(play, api, tmp_path):
+    budget = Budget(Limits(calls=None, tokens=100_000))
+    with stand_in(otherwise=DECLINED[api]) as server:
+        (found,) = run(server, one(play), api, JudgementCache(tmp_path), budget)
+        assert run(server, one(play), api, JudgementCache(tmp_path)) == [found]
+    assert found.error.startswith("declined: ") and "will not judge" in found.error and found.scores == {}
+    assert len(server.asked) == found.cost.calls == 1
+    assert budget.spent.tokens == found.cost.prompt_tokens + found.cost.completion_tokens > 0
+
+
+def test_a_run_in_which_every_model_declines_goes_on_to_its_end(play):
+    long = play.trajectory(*[play.bash(f"echo {at}") for at in range(12)])
+    with stand_in(otherwise=DECLINED["openai"]) as server:
+        assert len(run(server, long)) == 12
 
 
 def test_a_prompt_too_long_is_made_shorter(play, api):
