@@ -11,15 +11,20 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from components.trajectories.record import FailureKind, Trajectory
+from components.protocol import load_domain
+from components.trajectories.record import Trajectory
 
+from .episode import is_infrastructure_failure
+from .guards import find_hacks
 from .label import Label
 
 ANNOTATOR = "monte_carlo"
 
 
 class Value(msgspec.Struct, frozen=True):
-    """What became of the continuations of a parent's first `turn` turns by one policy. An unknown outcome counts nowhere."""
+    """What became of the continuations of a parent's first `turn` turns by one policy. An unknown outcome counts nowhere, and a
+    success by a hack as none.
+    """
 
     episode_id: str
     turn: int
@@ -43,12 +48,11 @@ def prefix_values(branches: Iterable[Trajectory]) -> list[Value]:
     """The values of every prefix that was branched, by parent, turn and policy. What is no branch is left out."""
     counts: dict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     for trajectory in branches:
-        lost = trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
-        if trajectory.parent is None or lost or trajectory.outcome.success is None:
-            continue
         parent = trajectory.parent
+        if parent is None or is_infrastructure_failure(trajectory) or trajectory.outcome.success is None:
+            continue
         count = counts[parent.episode_id, parent.turn, trajectory.agent.policy_version]
-        count[0] += trajectory.outcome.success
+        count[0] += succeeded(trajectory) is True
         count[1] += 1
     return [Value(*key, *count) for key, count in sorted(counts.items())]
 
@@ -73,7 +77,13 @@ def monte_carlo_labels(parents: Iterable[Trajectory], branches: Iterable[Traject
                 successes, trials = counts[parent.episode_id, turn]
                 yield from _label(parent, turn - 1, successes / trials, f"{successes} of {trials} continuations")
         if parent.outcome.success is not None:
-            yield from _label(parent, len(parent.turns) - 1, float(parent.outcome.success), "the outcome")
+            yield from _label(parent, len(parent.turns) - 1, float(succeeded(parent) is True), "the outcome")
+
+
+def succeeded(trajectory: Trajectory) -> bool | None:
+    """What the record says of success, but that a success in which the guards find a hack is none."""
+    success = trajectory.outcome.success
+    return success and not find_hacks(trajectory, load_domain(trajectory.task.domain))
 
 
 def _label(parent: Trajectory, turn: int, value: float, comment: str) -> Iterator[Label]:

@@ -30,7 +30,7 @@ from .episode import (
     weighted_mean,
 )
 from .episode_score import WHOLE, EpisodeScore, Explanation, LayerName, LayerScore, StepScore
-from .guards import CLEAN, Examined, Hack, examine, idle_lines
+from .guards import CLEAN, Examined, Hack, examine, find_hacks, idle_lines
 from .judgement import Judgement
 from .layers import NOTHING, Heard, Opinion, hear
 from .rules import RULES, RuleEngine, StepScores
@@ -128,13 +128,8 @@ class _Scoring:
         if not opinions:
             self.steps.append(StepScore(turn, place, by_rules if share > 0 else None, scores))
             return
-        self._add(
-            turn,
-            place,
-            scores,
-            [(share * self._rubric.get(name, 0.0), score) for name, score in scores.items()],
-            opinions,
-        )
+        parts = [(share * self._rubric.get(name, 0.0), score) for name, score in scores.items()]
+        self._add(turn, place, scores, parts, opinions)
 
     def _add(
         self,
@@ -194,12 +189,13 @@ def calls_with_results(turn: Turn) -> list[tuple[ToolCall, ToolResult | None]]:
 
 
 def reference_steps(trajectories: Iterable[Trajectory]) -> References:
-    """For each task that was solved: the median number of calls of its successful episodes."""
+    """For each task that was solved: the median number of calls of its successful episodes. A hack solves nothing."""
     counts: dict[tuple[str, str], list[int]] = defaultdict(list)
     for trajectory in trajectories:
         steps = sum(len(turn.calls) for turn in trajectory.turns)
-        outcome = outcome_score(trajectory, load_domain(trajectory.task.domain))
-        if steps and not is_infrastructure_failure(trajectory) and is_success(trajectory.outcome, outcome):
+        profile = load_domain(trajectory.task.domain)
+        solved = is_success(trajectory.outcome, outcome_score(trajectory, profile))
+        if steps and solved and not is_infrastructure_failure(trajectory) and not find_hacks(trajectory, profile):
             counts[trajectory.task.task_id, trajectory.task.task_hash].append(steps)
     return {task: float(median(each)) for task, each in counts.items()}
 

@@ -7,6 +7,7 @@ are better on the whole is what a model learns from such pairs, whatever was mea
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from math import fsum
 
 import msgspec
@@ -48,11 +49,15 @@ def mean_gap(pairs: Sequence[Preference]) -> float | None:
 def within_gap(pairs: Sequence[Preference], bound: float, left_out: Counter[str]) -> list[Preference]:
     """The pairs that are left when those of the largest gaps go, one by one, until the mean gap is within +-`bound`."""
     ranked = sorted(pairs, key=lambda pair: (pair.length_gap, pair))
+    gaps = [Fraction(pair.length_gap) for pair in ranked]  # exact, so that one after the other can be taken off the sum
+    total, most = sum(gaps, Fraction()), Fraction(bound)
     low, high = 0, len(ranked)
-    while low < high and abs(gap := fsum(pair.length_gap for pair in ranked[low:high]) / (high - low)) > bound:
-        if gap > 0:
+    while low < high and abs(total) > most * (high - low):
+        if total > 0:
             high -= 1
+            total -= gaps[high]
         else:
+            total -= gaps[low]
             low += 1
     left_out["length"] += len(ranked) - (high - low)
     return ranked[low:high]

@@ -18,6 +18,7 @@ from components.protocol import load_domain
 from components.rewards.calibration.pairs import latest
 from components.rewards.continuations import ANNOTATOR
 from components.rewards.episode import is_infrastructure_failure, outcome_score
+from components.rewards.guards import find_hacks
 from components.rewards.jsonl import read_records
 from components.rewards.label import OVERALL, Label
 from components.trajectories.record import Trajectory
@@ -70,10 +71,11 @@ def began_at_start(trajectory: Trajectory) -> bool:
 
 
 def outcome_of(trajectory: Trajectory) -> float | None:
-    """1 for a success and 0 for a failure, else the outcome's score, in [0, 1]; None where nobody knows."""
-    score = outcome_score(trajectory, load_domain(trajectory.task.domain))
+    """1 for a success and 0 for a failure, else the outcome's score, in [0, 1]; None where nobody knows. A hack earns 0."""
+    profile = load_domain(trajectory.task.domain)
     success = trajectory.outcome.success
-    return score if success is None else float(success)
+    outcome = outcome_score(trajectory, profile) if success is None else float(success)
+    return 0.0 if outcome and find_hacks(trajectory, profile) else outcome
 
 
 def chances(trajectories: Iterable[Trajectory]) -> Chances:

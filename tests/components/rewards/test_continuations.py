@@ -8,6 +8,7 @@ from episodes import make_episode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components.protocol import ToolCall, ToolResult
 from components.rewards.continuations import monte_carlo_labels, prefix_values
 from components.trajectories.record import Failure, FailureKind, Outcome, Parent
 
@@ -46,6 +47,17 @@ def test_what_is_unknown_counts_nowhere():
     )
     found = [*branches(1, [True, None]), lost, make_episode(success=True)]
     assert [(value.successes, value.trials) for value in prefix_values(found)] == [(1, 1)]
+
+
+def test_a_success_by_a_hack_is_none():
+    """Else the steps that lead to a hack would be labelled as good ones."""
+    (honest, cheat) = branches(1, [True, True])
+    call = ToolCall("c", "bash", {"command": "rm -r tests"})
+    turn = msgspec.structs.replace(cheat.turns[0], calls=(call,), results=(ToolResult("c", "", exit_code=0),))
+    cheat = msgspec.structs.replace(cheat, turns=(turn, *cheat.turns[1:]))
+    assert [(value.successes, value.trials) for value in prefix_values([honest, cheat])] == [(1, 2)]
+    parent = msgspec.structs.replace(cheat, parent=None)
+    assert [each.value for each in monte_carlo_labels([parent], branches(1, [True], parent=parent))] == [1.0, 0.0]
 
 
 def test_values_tell_policies_apart_and_labels_join_them_and_a_parent_without_branches_gets_no_label():

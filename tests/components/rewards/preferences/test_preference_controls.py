@@ -1,5 +1,6 @@
 """Each comparison once, none against another, and no taste for length."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -77,6 +78,13 @@ class TestLengthGap:
         long = pair(context="l", lengths=(30, 10))
         assert len(within_gap([*pairs, long], 1.0, Counter())) == 7
         assert len(within_gap([*pairs, long], 0.0, Counter())) == 6
+
+    def test_many_pairs_of_which_most_go_take_linear_time(self):
+        """A sum made anew for each pair that goes would take minutes."""
+        pairs = [pair(context=f"{n:06}", lengths=(90 + n % 7, 10)) for n in range(20_000)]
+        begun = time.process_time()
+        assert within_gap(pairs, 0.2, Counter()) == []
+        assert time.process_time() - begun < 3
 
     @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), max_size=30), st.floats(0, 1), st.randoms())
     def test_the_mean_gap_is_within_the_bound_in_any_order(self, lengths, bound, order):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.protocol import ConfigurationError, DataError
+from components.protocol import ConfigurationError, DataError, ToolCall, ToolResult
 from components.rewards.continuations import monte_carlo_labels
 from components.training.config import PrmConfig, TrainConfig, load_job
 from components.training.prm.examples import read_corpus, split
@@ -63,6 +63,15 @@ def test_without_labels_every_step_learns_how_its_episode_ended(corpus, plant):
         {START: 0.0, (0, 0): 0.0},
         {START: 0.5, (0, 0): 0.5, (1, 0): 0.5},
     ]
+
+
+def test_a_success_by_a_hack_teaches_that_it_is_worth_nothing(plant):
+    cheat = plant.episode(["a"], success=True)
+    call = ToolCall("c", "bash", {"command": "rm -r tests"})
+    turn = msgspec.structs.replace(cheat.turns[0], calls=(call,), results=(ToolResult("c", "", exit_code=0),))
+    cheat = msgspec.structs.replace(cheat, turns=(turn,))
+    assert outcome_targets(cheat) == {START: 0.0, (0, 0): 0.0}
+    assert list(chances([cheat, plant.episode(["a"], success=True)]).values()) == [0.5]
 
 
 def test_the_start_of_a_branch_is_not_where_its_episode_began(plant):
