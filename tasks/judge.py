@@ -18,7 +18,7 @@ from components import versioning
 from components.policies.server import ModelServer
 from components.protocol import InfrastructureError
 from components.rewards.jsonl import read_records
-from components.rewards.judge import Budget, Judge, JudgementCache, Limits, Progress, agreement, judge_all, open_judges
+from components.rewards.judge import Budget, Judge, JudgementCache, Progress, agreement, judge_all, known, open_judges
 from components.rewards.judgement import FILE, Cost, Judgement
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder
@@ -106,8 +106,7 @@ def _ask(
                 said |= {each.key: each for each in made}
             except InfrastructureError as error:
                 stopped = str(error)
-                known = judge_all(covered, judges, cache, Budget(Limits(calls=0)))
-                said |= {each.key: each for each in known}
+                said = {each.key: each for each in known(covered, judges, cache)}
             left = halves(covered, judges, said.values())
             found |= {key: each for key, each in said.items() if key not in left}
     except InfrastructureError as error:  # the night's own server did not come up

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from components.endpoints.config import Price
 from components.policies import checkpoints
 from components.policies.server import ModelServer
 from components.protocol import ConfigurationError
@@ -19,7 +20,7 @@ from components.trajectories.record import Trajectory, digest
 
 
 class LocalJudge(Configuration):
-    """A judge that the night itself serves while it judges, and ends afterwards.
+    """A judge that the night itself serves while it judges, and ends afterwards. It takes no money of a budget.
 
     - `model`: a checkpoint folder, or what the engine can load. `arguments` are passed on to the engine.
     - `max_tokens`: of a reply. `concurrency`: requests at once.
@@ -41,6 +42,7 @@ class LocalJudge(Configuration):
             structured="json_schema" if self.engine == "vllm" else "none",
             max_tokens=self.max_tokens,
             concurrency=self.concurrency,
+            price=Price(prompt=0.0, completion=0.0),
         )
 
 

@@ -83,8 +83,10 @@ class ModelClient:
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
-        if thread is None:
-            return
+            if thread is None:
+                if not self._loop.is_running():
+                    self._loop.close()  # of a client that asked nothing, or was closed before
+                return
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         thread.join(10)

@@ -32,12 +32,18 @@ def episodes(tasks=5, attempts=4):
 
 
 class Counting(ScriptedModel):
-    """Counts its calls; from `dies_at` on it is away."""
+    """Counts its calls; from `dies_at` on it is away. Like a real one it answers nobody once it is closed."""
 
     calls = 0
     dies_at = None
+    closed = False
+
+    def close(self):
+        self.closed = True
 
     def ask(self, question, meter):
+        if self.closed:
+            raise ModelUnavailable("the model's client is closed")
         reply = super().ask(question, meter)
         if self.dies_at is not None and self.calls >= self.dies_at:
             raise ModelUnavailable("the server does not answer")
@@ -216,6 +222,8 @@ class TestTheSection:
         assert one.models[0].identity == two.models[0].identity and one.models[0].base_url != two.models[0].base_url
         assert one.models[0].structured == "none"
         assert LocalJudge(model="m", engine="vllm").asked_at(Server(1)).structured == "json_schema"
+        limited = Judging.load({"local": {"model": str(tmp_path)}, "budget": {"money": 2.5}})
+        assert limited.asking(Server(8001)).models[0].price.of(10**6, 10**6) == 0, "a budget of money can be kept"
 
     def test_an_unknown_key_names_the_nearest(self):
         with pytest.raises(ConfigurationError, match=r"unknown key 'local\.modl'; did you mean 'model'"):

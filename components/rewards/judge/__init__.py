@@ -14,7 +14,7 @@ from .budget import Budget, BudgetExhausted, Spent
 from .cache import JudgementCache, read_judgements
 from .config import JudgeConfig, Limits, ModelConfig
 from .judge import Judge
-from .judging import Progress, judge_all, open_judges
+from .judging import Progress, judge_all, known, open_judges
 from .model import Model, Question, Reply, Subject
 from .planning import pending
 from .rubric import Rubric, load_rubric, rubrics
@@ -41,6 +41,7 @@ __all__ = [
     "agreement",
     "disagreement",
     "judge_all",
+    "known",
     "load_rubric",
     "open_judges",
     "pending",

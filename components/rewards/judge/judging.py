@@ -109,6 +109,15 @@ def judge_all(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def known(trajectories: Iterable[Trajectory], judges: Sequence[Judge], cache: JudgementCache) -> Iterator[Judgement]:
+    """What `judge_all` would find in the cache, episode by episode. Nothing is asked, so the models may be closed."""
+    for trajectory in filter(is_judged, trajectories):
+        profile = load_domain(trajectory.task.domain)
+        for wanted in wanted_of(trajectory, steps_of(trajectory), profile, judges):
+            if (found := cache.get(wanted.key)) is not None:
+                yield _weighed(found, wanted.judge, profile)
+
+
 class _Run:
     """One run of `judge_all`."""
 

@@ -135,7 +135,7 @@ def _label(row: Mapping[str, Any], known: Subjects | None, annotator: str, label
     if not values["annotator"]:
         raise ValueError("nobody is named as annotator; add the column, or give --annotator")
     if not values["domain"]:
-        raise ValueError("'domain' is missing; add the column, or name the trajectories with --of")
+        raise ValueError("'domain' is missing; add the column, or name the trajectories it is about")
     return msgspec.convert(values, Label)
 
 

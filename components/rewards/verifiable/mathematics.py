@@ -88,7 +88,19 @@ class MathVerifier:
         return process
 
     def _ask(self, process: "subprocess.Popen[bytes]", question: bytes, seconds: float) -> dict[str, object] | None:
-        """One line for one line; None where the process has ended or says nothing in time."""
+        """One line for one line; None where the process has ended or says nothing in time.
+
+        Who is interrupted while it waits ends the process: the answer to come would be taken for that of the next question.
+        """
+        try:
+            return self._exchanged(process, question, seconds)
+        except BaseException:
+            self._end()
+            raise
+
+    def _exchanged(
+        self, process: "subprocess.Popen[bytes]", question: bytes, seconds: float
+    ) -> dict[str, object] | None:
         assert process.stdin is not None and process.stdout is not None
         try:
             if question:

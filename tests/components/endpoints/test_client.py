@@ -2,6 +2,7 @@
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 from model_stand_in import cut, gives, says, slowly, stand_in
@@ -97,6 +98,14 @@ def test_a_closed_client_says_so():
     client.close()
     with pytest.raises(ModelUnavailable, match="client is closed"):
         client.get("http://127.0.0.1:1/v1/models", json.loads)
+
+
+def test_a_client_that_asked_nothing_leaves_no_file_open():
+    before = len(list(Path("/dev/fd").iterdir()))
+    clients = [ModelClient(Endpoint(base_url="http://127.0.0.1:1/v1", model="m")) for _ in range(10)]
+    for client in [*clients, *clients]:
+        client.close()
+    assert len(list(Path("/dev/fd").iterdir())) <= before
 
 
 def test_a_price_is_of_a_million_tokens():

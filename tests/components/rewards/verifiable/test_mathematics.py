@@ -79,6 +79,21 @@ def test_a_hostile_answer_is_wrong_within_the_limit_and_the_next_question_is_ans
 
 
 @pytest.mark.slow
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(monkeypatch):
+    class Interrupted(mathematics.selectors.DefaultSelector):
+        def select(self, timeout=None):
+            super().select(timeout)
+            raise KeyboardInterrupt
+
+    with MathVerifier() as own:
+        assert own.equal("2", "2.0") is True
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(mathematics.selectors, "DefaultSelector", Interrupted)
+            own.equal("1", "2")
+        assert own.equal("1/2", "0.5") is True
+
+
+@pytest.mark.slow
 def test_questions_from_many_threads_get_their_own_answers(verifier):
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda n: verifier.equal(f"{n}/2", f"{n % 7}/2"), range(64)))
