@@ -71,7 +71,10 @@ def seal_labels(night: str) -> dict[str, Any]:
     with display().step(f"labels {night}") as step:
         counts: dict[str, Any] = {}
         if not folder.exists():
-            found = gather_labels(sorted(versioning.LABELS.glob(f"*/{FILE}")))
+            sealed = versioning.LABELS.glob(
+                f"[!.]*/{FILE}"
+            )  # what a killed night wrote and did not seal has a hidden name
+            found = gather_labels(sorted(sealed))
             versioning.seal_beside(versioning.LABELS, night, msgspec.json.Encoder().encode_lines(found.labels))
             counts = {name: getattr(found, name) for name in ("from_feedback", "from_file", "refused", "asked")}
         versioning.add_sealed([night], versioning.LABELS)

@@ -1,5 +1,7 @@
 """A night seals what people have said since the nights before, once, whether MLflow answers or not."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -64,6 +66,18 @@ def test_a_night_that_goes_on_keeps_what_it_has_sealed(said):
     seal("n1")
     said.append(label("ep-b"))
     assert seal("n1") == {"labels": 1} and sealed("n1") == [("ep-a", 1.0)]
+
+
+def test_what_a_killed_night_wrote_and_did_not_seal_is_not_lost(said, monkeypatch):
+    """Killed between the file and its name: what stands under a hidden name counts as unsealed."""
+    said.append(label("ep-a"))
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            seal("n1")
+    assert list(versioning.LABELS.glob("*/labels.jsonl")) and not (versioning.LABELS / "n1").exists()
+    seal("n1")
+    assert sealed("n1") == [("ep-a", 1.0)]
 
 
 def test_nothing_said_is_an_empty_sealed_file(said):
