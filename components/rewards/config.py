@@ -1,6 +1,6 @@
 """What scoring is told: weights, layers, verifier, aggregation; and the name that a score carries of them."""
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal, Self
 
 import pydantic
@@ -82,8 +82,7 @@ class RewardConfig(Configuration):
 
     def version(self, profile: DomainProfile, calibration: str = UNCALIBRATED) -> str:
         """The scorer's version: equal for equal formulas, rules, guards, parameters, profile and calibration (its version)."""
-        hashed = digest(ENGINE_VERSION, RULES_VERSION, GUARDS_VERSION, self._hash, _hash_of(profile), calibration)
-        return f"reward-{ENGINE_VERSION}.{RULES_VERSION}-{hashed[:12]}"
+        return _version(self._hash, _hash_of(profile), calibration)
 
     @cached_property
     def _rubric(self) -> dict[str, float]:
@@ -92,6 +91,12 @@ class RewardConfig(Configuration):
     @cached_property
     def _hash(self) -> str:
         return digest(self.model_dump())
+
+
+@lru_cache(maxsize=256)
+def _version(parameters: str, profile: str, calibration: str) -> str:
+    hashed = digest(ENGINE_VERSION, RULES_VERSION, GUARDS_VERSION, parameters, profile, calibration)
+    return f"reward-{ENGINE_VERSION}.{RULES_VERSION}-{hashed[:12]}"
 
 
 _profiles: dict[int, tuple[DomainProfile, str]] = {}

@@ -90,7 +90,6 @@ class _Scoring:
         self._steps: float | None = None
         self._known: dict[StepScores, tuple[dict[str, float | None], float | None]] = {}
         self._by_rules: list[float | None] = []
-        self.calls = 0
         self.steps: list[StepScore] = []
         self.explanations: list[Explanation] = []
         for opinion in heard.whole:
@@ -100,30 +99,51 @@ class _Scoring:
         """Score every call in order, and every turn without a call that a model judged."""
         for message in trajectory.messages:
             self._engine.see(message.content)
+        if self._heard is NOTHING and self._examined is CLEAN:
+            self._play_by_rules(trajectory)
+            return
         for turn in trajectory.turns:
             for place, (call, result) in enumerate(calls_with_results(turn)):
                 self._call(turn.index, place, call, result)
             if not turn.calls and (opinions := self._heard.of_step(turn.index, WHOLE)):
                 self._add(turn.index, WHOLE, {}, [], opinions)
 
+    def _play_by_rules(self, trajectory: Trajectory) -> None:
+        """The short way, for an episode of which neither models nor guards said anything: nearly every one."""
+        step, known, counted = self._engine.step, self._known, self._share > 0
+        for turn in trajectory.turns:
+            index = turn.index
+            for place, (call, result) in enumerate(calls_with_results(turn)):
+                found = step(call, result)
+                scores, total = known.get(found) or self._learn(found)
+                self._by_rules.append(total)
+                self.steps.append(StepScore(index, place, total if counted else None, scores.copy()))
+                if found.reasons:
+                    self._explain(index, place, found.reasons, scores)
+
+    def _learn(self, found: StepScores) -> tuple[dict[str, float | None], float | None]:
+        """The lines and the total of scores that were not met before: most steps share theirs with others."""
+        known = self._known[found] = (found.lines, found.total(self._rubric))
+        return known
+
+    def _explain(self, turn: int, place: int, reasons: dict[str, str], scores: dict[str, float | None]) -> None:
+        for name, why in reasons.items():
+            self.explanations.append(Explanation(turn, place, "rules", name, scores[name], why))
+
     def _call(self, turn: int, place: int, call: ToolCall, result: ToolResult | None) -> None:
         where = (turn, place)
         still = where in self._examined.still  # rules do not follow it: nothing changed
         found = StepScores() if still else self._engine.step(call, result)
-        known = self._known.get(found)  # most steps share their scores with others, and so their total
-        if known is None:
-            known = self._known[found] = (found.lines, found.total(self._rubric))
-        scores, by_rules = known[0].copy(), known[1]
+        lines, by_rules = self._known.get(found) or self._learn(found)
+        scores = lines.copy()
         opinions = self._heard.of_step(turn, place) if self._heard is not NOTHING else []
         if where in self._examined.idle:
             scores, opinions = idle_lines(scores), [each for each in opinions if each.score == 0]
             by_rules = weighted_mean((self._rubric.get(name, 0.0), score) for name, score in scores.items())
             self.explanations.append(Explanation(turn, place, "guards", "idle", None, IDLE))
-        self.calls += 1
         self._by_rules.append(by_rules)
         if found.reasons:
-            for name, why in found.reasons.items():
-                self.explanations.append(Explanation(turn, place, "rules", name, scores[name], why))
+            self._explain(turn, place, found.reasons, scores)
         share = self._share
         if not opinions:
             self.steps.append(StepScore(turn, place, by_rules if share > 0 else None, scores))
@@ -146,6 +166,11 @@ class _Scoring:
         self.steps.append(StepScore(turn, place, weighted_mean(parts), scores))
         for opinion in opinions:
             self.explanations += opinion.explained((turn, place))
+
+    @property
+    def calls(self) -> int:
+        """How many calls were scored."""
+        return len(self._by_rules)
 
     def process(self) -> float | None:
         """The aggregated steps, joined with what models said of the whole; the steps weigh as much as the fullest of them."""

@@ -54,7 +54,7 @@ class Tool(NamedTuple):
     deletes: bool = False
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, gc=False):
     """One call with its result. `key` is equal for two calls that ask for the same thing; `whole`: for all of `target`.
 
     `output` is what came back; empty where nothing did. `trouble` is what the call complained of: its error, or the output of a

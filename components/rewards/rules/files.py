@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 _OLD = ("old", "old_str", "old_string", "old_text", "search")
 _NEW = ("new", "new_str", "new_string", "new_text", "insert_text", "replace")
@@ -14,7 +16,7 @@ _ABSENT = b"absent"
 _SHORT = 2_000  # characters
 
 
-class Edit(NamedTuple):
+class Edit(msgspec.Struct, gc=False):
     """A change of text: a replacement of `old` by `new` (one of them may be empty), or a whole new `content`.
 
     `everywhere`: every occurrence of `old`. `placed`: at a line that the call names.
