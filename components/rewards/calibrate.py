@@ -24,9 +24,9 @@ from .params import load_section
 
 
 def read_pairs(judgements: Iterable[Path], labels: Iterable[Path]) -> Matched:
-    """The pairs of those files, which may be empty. Raises DataError."""
-    judged = (each for path in judgements for each in read_records(path, Judgement))
-    labelled = (each for path in labels for each in read_records(path, Label))
+    """The pairs of those files, which may be empty, read in the order of their names. Raises DataError."""
+    judged = (each for path in sorted(judgements) for each in read_records(path, Judgement))
+    labelled = (each for path in sorted(labels) for each in read_records(path, Label))
     return match(judged, labelled)
 
 

@@ -1,7 +1,9 @@
 """Pairs: a score beside what labels say of the same thing."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -39,12 +41,12 @@ Place = tuple[str, int, int, str]
 
 
 def latest(labels: Iterable[Label]) -> list[Label]:
-    """One label a person and place: who labels again has changed their mind. By date, then by order."""
+    """One label a person and place: who labels again has changed their mind. By the moment, then by order."""
     found: dict[tuple[Place, str], Label] = {}
     for label in labels:
         key = (_place(label), label.annotator)
         before = found.get(key)
-        if before is None or label.labelled_at >= before.labelled_at:
+        if before is None or _moment(label) >= _moment(before):
             found[key] = label
     return list(found.values())
 
@@ -88,6 +90,15 @@ def scores_of(judgement: Judgement) -> dict[str, float]:
 
 def _place(label: Label) -> Place:
     return (label.episode_id, label.turn, label.step, label.line)
+
+
+def _moment(label: Label) -> tuple[float, str]:
+    """When it was said, in whatever zone (none: UTC). What is no date is older than any."""
+    try:
+        when = datetime.fromisoformat(label.labelled_at)
+    except ValueError:
+        return -math.inf, label.labelled_at
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), ""
 
 
 def _same(one: str, other: str) -> bool:

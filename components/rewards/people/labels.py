@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from components.rewards.jsonl import append_records, read_records
 from components.rewards.label import OVERALL, Label
 from components.trajectories.files import whole_file
 from components.trajectories.record import Trajectory
+
+from .rows import rows_of
 
 WORDS = {
     **dict.fromkeys(("yes", "y", "true", "right", "pass", "passed", "good", "correct"), 1.0),
@@ -32,8 +35,6 @@ COLUMNS = (
     "content_hash",
     "domain",
 )
-LONGEST = 1 << 20
-"""Characters of a cell."""
 
 
 class Subject(NamedTuple):
@@ -98,9 +99,8 @@ def import_labels(
     `known` fills in content hashes and domains, and then every label must be of one of its episodes and steps; `annotator` and
     `labelled_at` stand where a row names none. Raises DataError that names the line: nothing is taken of a file that has a fault.
     """
-    rows = _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path)
     labels = []
-    for number, row in rows:
+    for number, row in rows_of(path, COLUMNS):
         try:
             labels.append(_label(row, known, annotator, labelled_at))
         except (ValueError, msgspec.ValidationError) as error:
@@ -134,6 +134,7 @@ def _label(row: Mapping[str, Any], known: Subjects | None, annotator: str, label
         values |= _subject(values, known)
     if not values["annotator"]:
         raise ValueError("nobody is named as annotator; add the column, or give --annotator")
+    _check_date(values["labelled_at"])
     if not values["domain"]:
         raise ValueError("'domain' is missing; add the column, or name the trajectories it is about")
     return msgspec.convert(values, Label)
@@ -150,6 +151,14 @@ def _subject(values: dict[str, Any], known: Subjects) -> dict[str, str]:
     if values["content_hash"] not in ("", subject.content_hash):
         raise ValueError(f"episode '{episode}' was labelled with another content ({values['content_hash']})")
     return {"content_hash": subject.content_hash, "domain": subject.domain}
+
+
+def _check_date(given: Any) -> None:
+    """Of two labels of one person the later counts, so a date must be one."""
+    try:
+        given and datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise ValueError(f"'labelled_at' must be a date such as 2026-11-21T10:00:00+00:00, found {given!r}") from None
 
 
 def _place(row: Mapping[str, Any], name: str) -> int:
@@ -176,55 +185,6 @@ def value_of(given: Any) -> float:
     return float(given)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    text = _text(path)
-    header = text.partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
-    csv.field_size_limit(LONGEST)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, restkey="", strict=True)
-    try:
-        names = [name.strip() for name in reader.fieldnames or ()]
-        if "episode_id" not in names:
-            raise DataError(f"{path}, line 1: no column 'episode_id'; columns: {', '.join(COLUMNS)}")
-        if len(set(names)) < len(names):
-            raise DataError(f"{path}, line 1: a column stands there twice; keep one of each")
-        reader.fieldnames = names
-        for row in reader:
-            if row.pop("", None):
-                raise DataError(
-                    f"{path}, line {reader.line_num}: more cells than columns; quote what holds a {delimiter!r}"
-                )
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num + 1}: {error}") from error
-
-
-def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: {error}; a label is one JSON object a line") from error
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: a label is one JSON object a line")
-        if isinstance(version := row.get("schema_version"), int) and version > 1:
-            raise DataError(f"{path}, line {number}: schema_version {version} is newer than 1; upgrade Ratchet")
-        yield number, row
-
-
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-
-
 def export_labels(path: Path, labels: Sequence[Label]) -> int:
     """Write labels whole as CSV or JSONL by the suffix, sorted; how many. What `import_labels` reads back is equal."""
     write = {".csv": _csv, ".jsonl": _jsonl}.get(path.suffix.lower())
@@ -237,7 +197,7 @@ def export_labels(path: Path, labels: Sequence[Label]) -> int:
 
 def _csv(labels: Sequence[Label]) -> bytes:
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
+    writer = csv.writer(buffer, lineterminator="\r\n")  # RFC 4180; and a cell that holds either sign is quoted
     writer.writerow(COLUMNS)
     writer.writerows([getattr(label, name) for name in COLUMNS] for label in labels)
     return buffer.getvalue().encode()

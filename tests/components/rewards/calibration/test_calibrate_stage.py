@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from components.protocol import DataError
-from components.rewards.calibrate import main
+from components.rewards.calibrate import main, read_pairs
 from components.rewards.calibration import Calibration
 from components.rewards.calibration.diagram import reliability_diagram
 from components.rewards.calibration.report import by_night, report
@@ -61,6 +61,19 @@ def test_the_files_in_another_order_give_the_same_bytes(data, tmp_path):
     for number, order in enumerate((1, -1)):
         run(data, tmp_path / f"{number}.json", order=order)
     assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes()
+
+
+def test_nor_do_labels_without_a_date_depend_on_the_order_of_the_files(tmp_path, planted):
+    judged = write(tmp_path / "judgements.jsonl", [planted.judgement("ep", 0, 0.5)])
+    given = [("a", 1.0, "ann"), ("b", 0.0, "ann"), ("a", 0.1, "bob"), ("b", 0.7, "eve"), ("b", 0.3, "joe")]
+    files = [
+        write(
+            tmp_path / f"{name}.jsonl", [planted.label("ep", 0, v, annotator=who) for at, v, who in given if at == name]
+        )
+        for name in ("a", "b")
+    ]
+    one, other = (read_pairs([judged], order).pairs for order in (files, files[::-1]))
+    assert one == other and one[0].label == pytest.approx(1.1 / 4)
 
 
 def test_without_labels_every_score_stays_as_it_is(data, tmp_path, planted):

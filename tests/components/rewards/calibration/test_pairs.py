@@ -31,6 +31,14 @@ def test_the_labels_of_several_people_are_averaged_and_one_who_labels_again_has_
     assert {each.annotator: each.value for each in latest(reversed(labels))} == {"ann": 0.0, "bob": 1.0}
 
 
+def test_of_two_labels_the_later_counts_in_whatever_zone_it_was_given(planted):
+    east = planted.label("ep", 0, 0.0, labelled_at="2026-11-21T10:30:00+02:00")
+    later = planted.label("ep", 0, 1.0, labelled_at="2026-11-21T09:00:00Z")
+    undated = planted.label("ep", 0, 0.5, labelled_at="")
+    for order in ([east, later, undated], [undated, later, east]):
+        assert [each.value for each in latest(order)] == [1.0]
+
+
 def test_a_label_of_another_content_says_nothing_of_this_one(planted):
     old = planted.label("ep", 0, 1.0, content_hash="old")
     found = match([planted.judgement("ep", 0, 0.5)], [old])
