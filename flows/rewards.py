@@ -11,7 +11,7 @@ import msgspec
 from components.datasets.ranked import Pair, Ranked
 from components.datasets.rows import dpo_row
 from components.evaluation.rewards import PARTS, RewardComparison, Rewarded, compare_rewards
-from components.protocol import ConfigurationError, DataError
+from components.protocol import HELD_OUT, ConfigurationError, DataError
 from components.rewards.config import RewardConfig
 from components.rewards.engine import References, reference_steps, score_all
 from components.rewards.episode_score import EpisodeScore
@@ -108,6 +108,11 @@ class Found(NamedTuple):
     made: Made
     named: dict[str, Scored]
     win_rates: list[Label]
+
+    def trainable(self) -> list[Preference]:
+        """The pairs that may be learned from: not those of tasks that decide, or are kept back."""
+        roles = {name: each.trajectory.task.role for name, each in self.named.items()}
+        return [pair for pair in self.made.preferences if roles[pair.chosen.episode_id] not in HELD_OUT]
 
     def why(self, pair: Preference) -> str:
         """Why the chosen side is the better one."""

@@ -42,7 +42,10 @@ def preferences(
     ] = None,
     calibration: Annotated[Path | None, typer.Option(help="How judgements are corrected.")] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the pairs as TRL's DPO trainer reads them, JSON lines.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="Write the pairs as TRL's DPO trainer reads them, JSON lines; none of held-out tasks."
+        ),
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="With --winrate: write each episode's win rate as a label, JSON lines.")
@@ -67,7 +70,12 @@ def preferences(
     found = preferences_in(files, Scoring(domain, judgements or (), calibration), config)
     pairs = found.made.preferences
     if out is not None:
-        write_lines(out, [found.row(pair) for pair in pairs])
+        written = found.trainable()
+        write_lines(out, [found.row(pair) for pair in written])
+        if len(written) < len(pairs):
+            note(
+                f"{len(pairs) - len(written)} pairs of held-out tasks are not written: nothing may be learned from those"
+            )
     if labels is not None:
         write_lines(labels, found.win_rates)
     if as_json:

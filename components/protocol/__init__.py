@@ -15,12 +15,13 @@ from .sandbox import (
     SandboxFileError,
     SandboxUnavailable,
 )
-from .task import Repository, Role, TaskSpec
+from .task import HELD_OUT, Repository, Role, TaskSpec
 from .timestep import TimeStep
 from .tool import ToolCall, ToolResult, ToolSpec
 from .wrappers import EpisodeStatistics, MaxSteps, ObservationTruncate, Reward, Timeout, Wrapper, wrap
 
 __all__ = [
+    "HELD_OUT",
     "Action",
     "Category",
     "CommandFailure",

@@ -21,6 +21,10 @@ class Role(StrEnum):
     RESERVE = "reserve"
 
 
+HELD_OUT = frozenset({Role.PROMOTE, Role.AUDIT, Role.RESERVE})
+"""Roles of tasks that decide, or are kept back: nothing is learned from their episodes. Records of other agents have no role."""
+
+
 class Repository(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The git repository that a task starts from. `source`: a path, a bundle or a URL. `setup_command` runs after checkout."""
 

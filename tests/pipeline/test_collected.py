@@ -44,8 +44,10 @@ def test_defect_01_the_settings_as_they_stand_score_every_collected_step(solved:
     steps = pq.read_table(solved / "night.parquet").to_pylist()
     played = {each.episode_id: each for each in read_folder(solved / "night")}
     assert {row["episode_id"] for row in steps} == set(played) and len(played) == 20
+    totals = [row["score"] for row in steps if (row["scorer"], row["turn"]) == ("total", -1)]
+    assert len(totals) == 20 and all(total is not None and total > 0.4 for total in totals)
     calls = sum(len(turn.calls) for each in played.values() for turn in each.turns)
-    assert len({(row["episode_id"], row["turn"], row["step"]) for row in steps if row["step"] is not None}) >= calls
+    assert len({(row["episode_id"], row["turn"], row["step"]) for row in steps if row["step"] >= 0}) == calls
 
 
 def test_defect_02_what_succeeded_is_exported(solved: Path) -> None:

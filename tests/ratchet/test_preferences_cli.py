@@ -95,6 +95,17 @@ class TestPreferences:
         _, out, _ = run("preferences", some, "--json", "--level", "step")
         assert json.loads(out.splitlines()[-1])["summary"]["pairs"] == {"step": 2}
 
+    def test_pairs_of_held_out_tasks_are_shown_and_never_written_to_be_trained_on(self, run, tmp_path):
+        episodes = [
+            make_episode(f"t-{role}", attempt, success=attempt == 0, role=role)
+            for role in ("train", "promote", "audit", "reserve")
+            for attempt in range(2)
+        ]
+        path, out = write(tmp_path / "all.jsonl", *episodes), tmp_path / "dpo.jsonl"
+        code, shown, said = run("preferences", path, "--level", "step", "--max-length-gap", 1, "--out", out)
+        assert code == 0 and "4 step-level" in shown and "3 pairs of held-out tasks are not written" in said
+        assert [json.loads(line)["task_id"] for line in out.read_text().splitlines()] == ["t-train"]
+
     def test_judgements_count_as_they_do_for_score(self, run, tmp_path):
         """Two equal successes: rules cannot tell them apart, a judge can."""
         one, other = (make_episode("t0", n, edit=f"return good{n}") for n in range(2))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from components.protocol import DataError, Role
+from components.protocol import HELD_OUT, DataError
 from components.rewards.continuations import ANNOTATOR
 from components.rewards.episode import is_infrastructure_failure
 from components.training.config import PrmConfig
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_WINDOWS = 8
 """Windows of an episode that are in memory at once: `sum_decomposition` learns from no episode that has more."""
-_HELD_OUT_ROLES = frozenset({Role.PROMOTE.value, Role.AUDIT.value, Role.RESERVE.value})
 
 
 class Example(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +95,7 @@ def _targets(
     trajectory: Trajectory, labels: LabelsOf, starts: Chances, config: PrmConfig
 ) -> tuple[Targets, str | None]:
     """What is known of an episode's steps, and why it is left out."""
-    if trajectory.task.role in _HELD_OUT_ROLES:
+    if trajectory.task.role in HELD_OUT:
         return {}, "of held-out tasks"
     if is_infrastructure_failure(trajectory):
         return {}, "ended by the infrastructure"
