@@ -36,7 +36,13 @@ from components.protocol import (
     spec,
     wrap,
 )
+from components.rewards.calibration import Calibration
+from components.rewards.config import RewardConfig
 from components.rewards.engine import score, score_file
+from components.rewards.guards import find_hacks
+from components.rewards.judgement import Judgement
+from components.rewards.label import Label
+from components.rewards.rules import RuleReward
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.rollouts.progress import CollectReport
@@ -54,12 +60,15 @@ __all__ = [
     "SUBMIT",
     "THINK",
     "Agent",
+    "Calibration",
     "CollectPlan",
     "CollectReport",
     "DialogueEnvironment",
     "DomainProfile",
     "Environment",
     "EpisodeStatistics",
+    "Judgement",
+    "Label",
     "MaxSteps",
     "ObservationTruncate",
     "Policy",
@@ -69,7 +78,9 @@ __all__ = [
     "RatchetError",
     "RecordTrajectory",
     "Reward",
+    "RewardConfig",
     "Role",
+    "RuleReward",
     "Sandbox",
     "SandboxConfig",
     "Sanitiser",
@@ -87,6 +98,7 @@ __all__ = [
     "Writer",
     "as_gymnasium",
     "collect",
+    "find_hacks",
     "list_domains",
     "list_envs",
     "load_domain",
