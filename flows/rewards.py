@@ -29,7 +29,7 @@ from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
 from tasks.display import Display, Step
 
-from .score import PARAMS, check_place, evidence
+from .score import check_place, evidence, parameters
 
 EVERY = 100
 """Episodes between two moves of the bar."""
@@ -47,17 +47,13 @@ class Scoring:
 
     def __init__(self, domain: str | None, judgements: Sequence[Path] = (), calibration: Path | None = None) -> None:
         self.domain = domain
-        self._config = load_section(RewardConfig, _parameters(), "score")
+        self._config = load_section(RewardConfig, parameters(), "score")
         self._known, self._calibration = evidence(judgements, calibration)
 
     def score(self, trajectory: Trajectory, references: References) -> EpisodeScore:
         """The scores of one episode."""
         scores = score_all([trajectory], references, self._config, self.domain, self._known, self._calibration)
         return next(scores)
-
-
-def _parameters() -> Path | None:
-    return PARAMS if PARAMS.is_file() else None
 
 
 class Episodes:
@@ -148,7 +144,7 @@ def _unranked(trajectory: Trajectory) -> Ranked:
 
 def pair_config(**changes: Any) -> PairConfig:
     """The section `pairs` of `params.yaml` where it stands, else the defaults, under the changes that are not None."""
-    base = load_section(PairConfig, _parameters(), "pairs")
+    base = load_section(PairConfig, parameters(), "pairs")
     return PairConfig.load(base.model_dump() | {name: each for name, each in changes.items() if each is not None})
 
 

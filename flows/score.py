@@ -27,7 +27,7 @@ def score_path(
     Raises ConfigurationError, and DataError where there is nothing.
     """
     check_place(path, domain)
-    config = load_section(RewardConfig, PARAMS if PARAMS.is_file() else None, "score")
+    config = load_section(RewardConfig, parameters(), "score")
     known, corrected = evidence(judgements, calibration)
     scores = score_all(_read(path), reference_steps(_read(path)), config, domain, known, corrected)
     first = next(scores, None)
@@ -35,6 +35,11 @@ def score_path(
         raise DataError(f"{path} holds no trajectories; give a shard, or a folder that `ratchet collect` has filled")
     yield first
     yield from scores
+
+
+def parameters() -> Path | None:
+    """`params.yaml` where it stands: what is done by hand is done as the build does it."""
+    return PARAMS if PARAMS.is_file() else None
 
 
 def evidence(

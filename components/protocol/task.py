@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 
 HELD_OUT = frozenset({Role.PROMOTE, Role.AUDIT, Role.RESERVE})
-"""Roles of tasks that decide, or are kept back: nothing is learned from their episodes. Records of other agents have no role."""
+"""Roles of tasks that decide, or are kept back: nothing is learned from their episodes."""
 
 
 class Repository(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
