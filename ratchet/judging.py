@@ -205,17 +205,10 @@ def _predicted(trajectories: "Iterator[Trajectory]", folder: Path, cache: "Judge
     from components.training.prm.checkpoint import read_card
 
     read_card(folder)  # a folder that holds no step model is told of before torch is loaded
-    from components.training.prm.predict import StepModel, keys, predict
+    from components.training.prm.predict import StepModel
+    from tasks.predictor import predicted
 
-    model = StepModel.load(folder)
-    for trajectory in trajectories:
-        known = [cache.get(key) for key in keys(model.card, trajectory)]
-        if known and all(each is not None for each in known):
-            yield from (each for each in known if each is not None)
-            continue
-        for judgement in predict(model, [trajectory]):
-            cache.put(judgement)
-            yield judgement
+    yield from predicted(StepModel.load(folder), trajectories, cache)
 
 
 def _read(log: Path) -> "Iterator[Trajectory]":

@@ -5,8 +5,9 @@
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +15,13 @@ from components.protocol import RatchetError
 from components.rewards.judge import JudgementCache
 from components.rewards.judgement import FILE, Judgement
 from components.trajectories.files import write_atomically
+from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder
 
 from .player import Failure
+
+if TYPE_CHECKING:
+    from components.training.prm.predict import StepModel
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,25 +35,29 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def main(path: Path) -> int:
     """Do the job; the exit code of the error where there is one."""
+    from components.training.prm.predict import StepModel
+
     job = msgspec.json.decode(path.read_bytes(), type=Job)
     answers = Path(job.answers)
     try:
-        lines = msgspec.json.Encoder().encode_lines(list(_said(job)))
+        model, cache = StepModel.load(Path(job.model)), JudgementCache(Path(job.cache))
+        said = list(predicted(model, read_folder(Path(job.rollouts), verify=False), cache))
     except RatchetError as error:
         print(f"error: {error}", file=sys.stderr)
         write_atomically(answers / "error.json", msgspec.json.encode(Failure(str(error), error.exit_code)))
         return error.exit_code
-    write_atomically(answers / FILE, lines)
+    write_atomically(answers / FILE, msgspec.json.Encoder().encode_lines(said))
     return 0
 
 
-def _said(job: Job) -> Iterator[Judgement]:
-    from components.training.prm.predict import StepModel, keys, predict
+def predicted(model: "StepModel", trajectories: Iterable[Trajectory], cache: JudgementCache) -> Iterator[Judgement]:
+    """What a step model says: an episode that is known whole comes from `cache`, any other is read by the model and kept."""
+    from components.training.prm.predict import keys, predict
 
-    model, cache = StepModel.load(Path(job.model)), JudgementCache(Path(job.cache))
-    for trajectory in read_folder(Path(job.rollouts), verify=False):
-        known = [each for key in keys(model.card, trajectory) if (each := cache.get(key)) is not None]
-        if len(known) == len(keys(model.card, trajectory)):
+    for trajectory in trajectories:
+        wanted = keys(model.card, trajectory)
+        known = [each for key in wanted if (each := cache.get(key)) is not None]
+        if len(known) == len(wanted):
             yield from known
             continue
         for judgement in predict(model, [trajectory]):

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from components.rewards.episode import is_infrastructure_failure
 from components.rewards.judgement import Judgement
-from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.record import Trajectory
 
 from .choosing import Candidate
 
@@ -24,7 +25,7 @@ def opinions_of(judgements: Iterable[Judgement]) -> Opinions:
 def candidates(trajectories: Iterable[Trajectory], opinions: Opinions) -> Iterator[Candidate]:
     """Every step of every episode that the infrastructure did not end. Alike are steps of one task family by the same tool."""
     for trajectory in trajectories:
-        if trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE:
+        if is_infrastructure_failure(trajectory):
             continue
         task = trajectory.task
         for turn in trajectory.turns:
