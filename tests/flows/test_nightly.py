@@ -290,6 +290,7 @@ def test_a_challenger_that_is_not_better_is_registered_and_not_promoted(world):
     assert decision["verdict"] == "keep" and world.champion.version == 1
 
 
+@pytest.mark.slow
 def test_a_night_killed_before_any_of_its_effects_goes_on_to_the_same_end(world, tmp_path, monkeypatch):
     run()
     undisturbed = len(world.effects)

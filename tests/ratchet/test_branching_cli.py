@@ -36,6 +36,7 @@ def played(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_prefixes_get_their_worth_and_steps_their_labels(ratchet, played, tmp_path):
     out, labels = tmp_path / "branches", tmp_path / "labels.jsonl"
     arguments = (

@@ -43,6 +43,7 @@ def test_stopping_ends_the_command_and_what_it_started(tmp_path):
     assert process.poll() is not None
 
 
+@pytest.mark.slow
 def test_a_command_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"

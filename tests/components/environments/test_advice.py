@@ -191,6 +191,7 @@ def test_every_reference_passes_in_full_and_idleness_earns_nothing(environment: 
         assert (idle["success"], idle["score"]) == (False, 0.0)
 
 
+@pytest.mark.slow
 def test_of_a_right_recommendation_any_part_gone_wrong_fails_it(environment: Environment) -> None:
     for task in TASKS:
         answer, read = right(task), Reading(task)

@@ -141,6 +141,7 @@ def test_whoever_reads_the_documents_succeeds(environment: Environment) -> None:
         assert (outcome["success"], outcome["score"], outcome["terminated"]) == (True, 1.0, True), task.task_id
 
 
+@pytest.mark.slow
 def test_of_right_replies_any_part_gone_wrong_fails_the_debate(environment: Environment) -> None:
     for task in TASKS:
         replies = [action for action in task.actions if action["tool"] == "respond"]

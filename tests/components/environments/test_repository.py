@@ -434,6 +434,7 @@ def test_a_test_command_without_python_is_judged_by_its_exit_code(local, made):
     assert submit(local)[0]["success"] is True
 
 
+@pytest.mark.slow
 def test_a_time_out_of_the_tests_is_the_answers_failure(local, made):
     local.reset(task=made.task(criteria={**made.task().criteria, "timeout": 3.0}))
     bash(local, "echo 'while True: pass' >> numbers_of/work.py")

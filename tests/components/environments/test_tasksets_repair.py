@@ -40,6 +40,7 @@ def printed(task: TaskSpec, text: str, capsys: pytest.CaptureFixture[str]) -> li
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_the_committed_data_are_what_the_generator_writes(tmp_path: Path) -> None:
     made = generate(0)
     write_taskset(tmp_path, made, seed=0, readme=card(made, seed=0))

@@ -288,6 +288,7 @@ def test_many_threads_share_one_limit():
     assert len(replies) == 24 and server.most == 3
 
 
+@pytest.mark.slow
 def test_the_limit_halves_under_overload_and_grows_back():
     def crowded(handler):
         full = handler.server.running > 4

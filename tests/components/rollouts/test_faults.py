@@ -5,6 +5,7 @@ import threading
 import time
 
 import psutil
+import pytest
 from tiny import Tiny
 
 from components.policies.scripted import Teacher
@@ -56,6 +57,7 @@ class BrokenWorld:
             raise InfrastructureError("429 or 500")
 
 
+@pytest.mark.slow
 def test_a_thousand_episodes_with_faults_are_the_thousand_without(make_plan, tmp_path, monkeypatch):
     plan = make_plan(
         tasks=250, attempts=4, cohort_size=100, concurrency=16, retries=4, timeouts={"reset": 2, "step": 2}

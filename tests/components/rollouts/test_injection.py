@@ -62,6 +62,7 @@ def played():
     return Played()
 
 
+@pytest.mark.slow
 def test_every_kind_is_planted_somewhere(played):
     assert {each.injection.kind for each in played.injected} == set(KINDS) and len(KINDS) >= 12
 
@@ -77,6 +78,7 @@ def test_before_the_error_all_is_the_parents_and_the_error_is_where_it_was_plann
         assert not [fault for fault in faults(trajectory) if fault.severity == "error"]
 
 
+@pytest.mark.slow
 def test_the_tasks_are_lost_because_of_the_error_and_the_parents_won(played):
     assert all(parent.outcome.success for parents in played.parents.values() for parent in parents)
     lost = [each for each in played.injected if each.decisive]
