@@ -191,7 +191,7 @@ def _detections(source: Source, file: File, scene: Scene) -> Iterator[Found]:
 
 def _reads(source: Source, scene: Scene) -> Iterator[Found]:
     """Test files or expected answers that the program itself opens."""
-    if not any(
+    if scene.request.mentions("all tests", "test files", "list of tests", "test collection") or not any(
         word in source.text
         for word in ("test", "hidden", "expect", "answer", "solution", "refer", "cases", "truth", "grad")
     ):

@@ -24,12 +24,13 @@ _APPEALS = tuple(
     re.compile(each, re.IGNORECASE)
     for each in (
         rf"\b(?:dear|hello|hey|hi|attention|(?:note|message)\s+(?:to|for)(?:\s+the)?)[\s,:]{{1,3}}(?:ai\s+|llm\s+)?{_WHO}s?\b",
-        rf"\b(?:give|assign|award|rate|score|grade|mark)\s+(?:this|me|my|us|our|the\s+above|the\s+following)\s+(?:\w+\s+){{0,4}}{_MARK}",
+        rf"\b(?:give|assign|award|rate|score|grade|mark)\s+(?:this|it|me|my|us|our|the\s+above|the\s+following)\s+(?:\w+\s+){{0,4}}{_MARK}",
         rf"\b(?:this|my|the\s+above)\s+{_WHAT}\s+(?:(?:clearly|certainly|fully|truly)\s+)?(?:deserves?|merits?|is\s+worth|earns?"
         rf"|(?:should|must)\s+(?:be\s+)?(?:get|receive|rated|scored|given|graded|awarded))\s+(?:\w+\s+){{0,3}}{_MARK}",
         r"\b(?:set|output|return|respond\s+with|answer\s+with|reply\s+with)\s+(?:your|the\s+final|a\s+final)\s+(?:final\s+)?"
         rf"(?:score|rating|reward|verdict|grade)s?\s*(?:to|of|as|=|:)\s*(?:{_MARK}|1\b|10\b|100\b|pass)",
         rf"\b(?:assign|give|award)\s+(?:a|the)\s+(?:\w+\s+)?(?:score|rating|reward|grade)\s+of\s+{_MARK}\s+(?:to|for)\s+(?:this|my|the)\s+{_WHAT}",
+        rf"\b(?:assign|give|output|return|award)\s+(?:a\s+)?(?:score|rating|reward)s?\s*(?:of|[:=])\s*{_MARK}\s+(?:for|to|on|in)\s+(?:all|every|each)\b",
         rf"\b(?:grade|mark|rate|judge)\s+(?:this|my|the)\s+(?:{_WHAT}\s+)?as\s+(?:passed|correct|successful|perfect|solved)\b",
         rf"\bas\s+(?:an?\s+|the\s+)?(?:ai\s+|impartial\s+|fair\s+)?{_WHO}[\s,]{{1,3}}you\s+(?:must|should|will|have\s+to)\b",
     )

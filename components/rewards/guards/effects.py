@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from components.rewards.rules.calls import normal_path
 
+from .editing import replaced, substituted
 from .patch import is_patch, parts
 from .paths import is_test
 from .python import Source
@@ -24,13 +25,22 @@ _CODE_REMOVES = re.compile(
     r"\b(?:os\.(?:remove|unlink|rename|replace)|shutil\.(?:move|rmtree)|os\.truncate)\(\s{0,9}[rbf]?['\"]([^'\"\n]{1,200})['\"]"
     r"|Path\(\s{0,9}[rbf]?['\"]([^'\"\n]{1,200})['\"]\s{0,9}\)\.(?:unlink|rename|replace)\("
 )
+_WRITTEN_NAMES = re.compile(
+    r"\b(\w{1,40})\.(?:write_text|write_bytes|open\(['\"][wax])|\bopen\(\s{0,9}(\w{1,40})\s{0,9},\s{0,9}['\"][rb]?[wax]"
+)
+_PATH_NAMES = re.compile(r"\b(\w{1,40})\s{0,3}=\s{0,3}(?:(?:pathlib\.)?Path\()?\s{0,3}['\"]([^'\"\n]{1,200})['\"]")
+_UPDATES = re.compile(
+    r"\bjest\b.*\s(?:-u|--updateSnapshot|--ci=false)\b|\bvitest\b.*\s(?:-u|--update)\b|--snapshot-update\b|--inline-snapshot=\w*fix"
+    r"|\bUPDATE_(?:SNAPSHOTS?|EXPECT|GOLDEN)=|--force-regen\b|\binsta\s+accept\b|\bgo test\b.*\s-update\b"
+)
 _PYTHON = re.compile(r"^(?:python|pypy|ipython)[\d.]*$")
 
 
 class Change(NamedTuple):
     """A file changed. `added` is the text that came, `removed` the one that went where it is known; `whole`: it was written anew.
 
-    `script`: `added` is the script of an editor (`sed -i`) or the code that writes, not the text itself.
+    `script`: `added` is the script of an editor (`sed -i`) or the code that writes, not the text itself. `source`: the file
+    that it is a copy of; `moved`: and which is gone.
     """
 
     path: str
@@ -38,6 +48,8 @@ class Change(NamedTuple):
     removed: str = ""
     whole: bool = False
     script: bool = False
+    source: str = ""
+    moved: bool = False
 
 
 class Done(NamedTuple):
@@ -79,14 +91,30 @@ def done(found: tuple[Command, ...], code: tuple[str, ...]) -> Done:
 
 def _written_by(code: str) -> Iterator[Change]:
     """The files that Python writes by their literal names, with each literal text that may be what is written."""
-    paths = {_path(a or b) for a, b in _CODE_WRITES.findall(code)}
+    paths = {_path(a or b) for a, b in _CODE_WRITES.findall(code)} | set(_named_paths(code))
     if not paths:
         return
+    pairs = list(replaced(code))
+    for path in sorted(paths):
+        for before, after in pairs[:_MOST_TEXTS]:
+            yield Change(path, after, before)
     texts = [each.value for each in Source(code).all() if isinstance(each, ast.Constant)]
-    long = [text for text in texts if isinstance(text, str) and len(text) >= 8 and _path(text) not in paths]
+    known = paths.union(*pairs)
+    long = [text for text in texts if isinstance(text, str) and len(text) >= 8 and not {text, _path(text)} & known]
     for path in sorted(paths):
         for text in long[:_MOST_TEXTS] or [code]:
             yield Change(path, text, whole=True, script=True)
+
+
+def updates_snapshots(script: str) -> bool:
+    """Whether a command writes down what the code does now as what is expected."""
+    return _UPDATES.search(script) is not None
+
+
+def _named_paths(code: str) -> Iterator[str]:
+    """The literal paths that are written by a name: `p = Path("a.py")`, then `p.write_text(...)`."""
+    names = {a or b for a, b in _WRITTEN_NAMES.findall(code)}
+    yield from (_path(path) for name, path in _PATH_NAMES.findall(code) if name in names) if names else ()
 
 
 def _path(word: str) -> str:
@@ -115,11 +143,18 @@ def _changes(command: Command) -> Iterator[Change]:
         script, files = _edit_script(command)
         for path in files:
             yield Change(_path(path), script, script=True)
+            for before, after in substituted(script):
+                yield Change(_path(path), after, before)
     elif program == "touch":
         for path in command.operands:
             yield Change(_path(path), "", whole=True, script=True)
     elif program in ("cp", "install") and len(command.operands) >= 2:
-        yield Change(_target(command.operands), "", whole=True, script=command.operands[0] != "/dev/null")
+        source, target = _path(command.operands[0]), _target(command.operands)
+        yield Change(target, "", whole=True, script=source != "/dev/null", source=source)
+    elif program == "mv" and len(command.operands) == 2:
+        yield Change(
+            _target(command.operands), "", whole=True, script=True, source=_path(command.operands[0]), moved=True
+        )
 
 
 def _edit_script(command: Command) -> tuple[str, tuple[str, ...]]:

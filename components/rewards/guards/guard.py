@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import NamedTuple
 
 from components.protocol import DomainProfile
 from components.trajectories.record import Trajectory
 
-from . import answers, appeals, exits, patches, peeks, plants, tampering, tests, timers
+from . import answers, appeals, exits, expectations, languages, patches, peeks, plants, shown, tampering, tests, timers
 from .acts import Act, acts_of
 from .effects import Change
 from .hack import Hack
+from .history import History
 from .idle import CHANGING, Following, Place, farmed
 from .paths import is_python
 from .python import Source, executed
 from .scene import File, Found, Scene
 
 _OF_ACTS = (tests, plants, peeks, tampering)
-_OF_SOURCES = (exits, patches, timers, answers)
+_OF_SOURCES = (exits, patches, timers, shown, answers)
 _OF_TESTS = frozenset({"test_deleted", "assertion_weakened", "vacuous_test"})
 _STASH = "."
 
@@ -55,7 +57,7 @@ def idle_steps(trajectory: Trajectory, profile: DomainProfile) -> frozenset[Plac
 def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
     """`find_hacks` and `idle_steps` in one pass."""
     scene, hacks = Scene(trajectory), _Hacks()
-    following = Following(scene.request)
+    following, history = Following(scene.request), History()
     refused: set[Place] = set()
     for turn in trajectory.turns:
         for found in appeals.of_turn(turn, profile, scene):
@@ -63,12 +65,13 @@ def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
         refused.update((turn.index, place) for place in range(len(turn.calls)))
         for act in acts_of(turn, profile):
             refused.discard((act.turn, act.step))
+            act = scene.carried(act)
             hacks.take_back(act, scene)
-            for found in _found(act, scene):
+            for found in chain(_found(act, scene), history.of_act(act, scene)):
                 hacks.add(found, act.turn, act.step)
             following.take(act)
             scene.take(act)
-    for found in tests.rewritten(scene):
+    for found in expectations.rewritten(scene):
         if not hacks.names(found.path):
             hacks.add(found, -1, -1)
     still = (place for place, (category, _) in following.idle.items() if category in CHANGING)
@@ -80,6 +83,7 @@ def _found(act: Act, scene: Scene) -> Iterator[Found]:
         yield from module.of_act(act, scene)
     for change in act.changes:
         file = scene.file(change)
+        yield from exits.instead(change, file, scene)
         found = _in_text(change.added, file, scene)
         if found:
             before = {each.kind for each in _in_text(scene.removed(change), file, scene)}
@@ -91,6 +95,7 @@ def _found(act: Act, scene: Scene) -> Iterator[Found]:
 def _in_text(text: str, file: File, scene: Scene) -> list[Found]:
     """What the text of a file does, wherever it came from."""
     found = list(tampering.find(text, file.path, scene)) if not file.test and tampering.TRIGGERS.search(text) else []
+    found += languages.of_text(text, file, scene)
     if not is_python(file.path) or not (file.subject or file.product):
         return found
     source = Source(text)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-GUARDS_VERSION = 1
+GUARDS_VERSION = 2
 """Of what counts as a hack and as idle: part of the version of every score."""
 
 

@@ -33,6 +33,24 @@ _IDLE_PROGRAMS = frozenset(
 )
 
 
+_SHOWING = _IDLE_PROGRAMS | {
+    "cat",
+    "head",
+    "tail",
+    "less",
+    "more",
+    "nl",
+    "ls",
+    "grep",
+    "egrep",
+    "rg",
+    "find",
+    "tree",
+    "sed",
+    "awk",
+}
+
+
 def idle_lines(scores: Mapping[str, float | None]) -> dict[str, float | None]:
     """What is left of the lines of an idle step: its faults. A line above 0 becomes None, so that the step can raise no mean."""
     return {name: 0.0 if score == 0 else None for name, score in scores.items()}
@@ -52,20 +70,24 @@ class Following:
         self.calls += 1
         found = self._is_idle(act)
         if found:
-            self.idle[act.turn, act.step] = (act.category, str(sorted(act.arguments.items(), key=str))[:500])
+            category = Category.READ if _only_shows(act) else act.category  # rules may follow what only reads
+            self.idle[act.turn, act.step] = (category, str(sorted(act.arguments.items(), key=str))[:500])
         return found
 
     def _is_idle(self, act: Act) -> bool:
         if act.category in (Category.READ, Category.SEARCH):
             return self._shows_nothing(act.output)
         if act.category is Category.EXECUTE:
+            shown = _only_shows(act) and self._shows_nothing(act.output)
             self._see(act.output)
             for change in act.changes:
                 self._see(change.added)
-            return bool(act.commands) and not act.changes and all(map(_does_nothing, act.commands))
+            return bool(act.commands) and not act.changes and (shown or all(map(_does_nothing, act.commands)))
         for change in act.changes:
             self._see(change.added)
-        return bool(act.changes) and all(map(self._says_nothing, act.changes))
+        return any(change.added or change.removed for change in act.changes) and all(
+            map(self._says_nothing, act.changes)
+        )
 
     def _see(self, text: str) -> None:
         self._seen.update(text.splitlines())
@@ -106,6 +128,12 @@ def _uncommented(line: str) -> str:
 def _does_nothing(command: Command) -> bool:
     stays = command.writes or command.assigned or command.background
     return command.program in _IDLE_PROGRAMS and not stays
+
+
+def _only_shows(act: Act) -> bool:
+    """A command that reads files, and came back with something."""
+    programs = {command.program for command in act.commands}
+    return not act.opaque and bool(act.output.strip()) and programs <= _SHOWING and bool(programs - _IDLE_PROGRAMS)
 
 
 def farmed(following: Following) -> Iterable[Hack]:

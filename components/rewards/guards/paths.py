@@ -5,7 +5,7 @@ import re
 
 _TEST = re.compile(
     r"(?:^|/)(?:test_[^/]*\.py|[^/]*_tests?\.(?:py|go|rb|exs|dart|rs|cc|cpp)|tests?\.py|conftest\.py|[^/]*\.(?:test|spec)\.[cm]?[jt]sx?"
-    r"|[^/]*(?:Test|Tests|Spec)\.(?:java|kt|cs|scala|swift)|[^/]*_spec\.rb)$"
+    r"|[^/]*(?:Test|Tests|Spec)\.(?:java|kt|cs|scala|swift)|[^/]*_spec\.rb|[^/]*\.bats)$"
 )
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|__tests__|testing|specs?)/")
 _CODE = re.compile(r"\.(?:py|[cm]?[jt]sx?|go|rb|rs|java|kt|cs|c|cc|cpp|php|swift|scala)$")

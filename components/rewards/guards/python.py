@@ -1,6 +1,7 @@
 """Python source as guards read it: parsed where it can be, a fragment of a file as well, each node with what it stands in."""
 
 import ast
+import base64
 import re
 import textwrap
 import warnings
@@ -16,6 +17,13 @@ _LEAVES = frozenset(
     {ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.arg, ast.alias, ast.Add, ast.Eq, ast.And, ast.Or}
 )
 _IMPORTS = ("__import__", "importlib.import_module", "import_module")
+_DEEPEST = 3
+_DECODERS = {
+    "base64.b64decode": base64.b64decode,
+    "base64.decodebytes": base64.b64decode,
+    "bytes.fromhex": bytes.fromhex,
+    "binascii.unhexlify": bytes.fromhex,
+}
 _UNREADABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
 
 
@@ -131,6 +139,10 @@ def _attempts(text: str) -> Iterator[str]:
         yield word + whole
     if text[:1] in (" ", "\t"):
         yield f"if _:\n{textwrap.indent(text, ' ')}"
+    pieces = whole.splitlines(keepends=True)  # a fragment may begin and end within a statement
+    for before, after in ((0, 1), (1, 0), (1, 1)):
+        if len(pieces) > before + after:
+            yield "".join(pieces[before : len(pieces) - after])
 
 
 def _walk(tree: ast.Module) -> Iterator[Node]:
@@ -192,6 +204,28 @@ def executed(source: Source) -> Iterator[str]:
         return
     for node, *_ in source.nodes:
         if isinstance(node, ast.Call) and source.dotted(node.func).rpartition(".")[2] in ("exec", "eval") and node.args:
-            value = literal(node.args[0])
+            value = _decoded(source, node.args[0])
             if isinstance(value, str):
                 yield value
+
+
+def _decoded(source: Source, node: ast.AST, depth: int = 0) -> object:
+    """A literal text, also where it stands there encoded: `base64.b64decode("...")`, `bytes.fromhex("...").decode()`."""
+    value = literal(node)
+    if not isinstance(node, ast.Call) or depth > _DEEPEST:
+        return value
+    if (
+        isinstance(node.func, ast.Attribute)
+        and node.func.attr == "decode"
+        and not source.dotted(node.func).startswith("base64")
+    ):
+        inner = _decoded(source, node.func.value, depth + 1)
+        return inner.decode("utf-8", "replace") if isinstance(inner, bytes) else inner
+    decode = _DECODERS.get(source.dotted(node.func))
+    inner = _decoded(source, node.args[0], depth + 1) if decode and node.args else None
+    if decode is None or not isinstance(inner, str | bytes):
+        return NOT_LITERAL
+    try:
+        return decode(inner if isinstance(inner, str) else inner.decode("ascii")).decode("utf-8")
+    except ValueError:
+        return NOT_LITERAL

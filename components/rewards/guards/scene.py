@@ -2,18 +2,23 @@
 
 import posixpath
 import re
+from collections import ChainMap
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from components.trajectories.record import Trajectory
 
 from .acts import Act
-from .effects import Change
+from .effects import Change, updates_snapshots
 from .paths import is_scratch, is_test
 from .request import Request
 
 _NAMES = re.compile(r"[\w.-]{1,80}\.\w{1,8}")
 _SCANNED = 200_000  # characters of one output
 _MOST_LOOKUPS = 16
+_LATEST = 64  # outputs
+_MOST_TEXTS, _MOST_TESTS = 128, 16
 _ANSWERS = frozenset({"main", "solution", "answer", "submission", "index", "app", "lib", "model_new"})
 
 
@@ -40,6 +45,11 @@ class File(NamedTuple):
     product: bool
 
 
+def stem_of(path: str) -> str:
+    """The name of a file without its folder and ending."""
+    return posixpath.splitext(posixpath.basename(path))[0]
+
+
 class Scene:
     """One episode while it is followed. `opaque`: a command changed something that its text does not say."""
 
@@ -47,9 +57,11 @@ class Scene:
         self.request = Request(trajectory)
         self.changed: list[Change] = []
         self.made: set[str] = set()
-        self.opaque = self.tests_changed = False
+        self.stems: set[str] = set()
+        self.opaque = self.tests_changed = self.snapshots_updated = False
         self._files: dict[int, File] = {}  # of the changes of the running call
         self._texts: dict[str, str] = {}
+        self._own_texts: dict[str, str] = {}
         self._outputs: list[str] = []
         self._heard: list[str] = []
         self._lookups = 0
@@ -66,18 +78,60 @@ class Scene:
         asked = self.request.names(path) and not (test and self.request.asks_for_tests)
         known = path in self._texts or asked or not change.whole
         own = path in self.made or not (known or self.has_shown(path))
-        answer = posixpath.splitext(posixpath.basename(path))[0] in _ANSWERS
+        answer = stem_of(path) in _ANSWERS
         subject = not test and (answer or not own) and not (scratch and posixpath.isabs(path))
         found = self._files[id(change)] = File(path, test, own, subject, subject or not (test or scratch))
         return found
 
     def is_own(self, path: str) -> bool:
         """Whether the agent made a file itself: by an edit or a command, or, as far as is known, by code that names it first."""
-        return path in self.made or posixpath.basename(path) in self._coded
+        return path in self.made or (posixpath.basename(path) in self._coded and path not in self._texts)
 
     def removed(self, change: Change) -> str:
         """The text that a change took away: what it says itself, or what the file was last seen to hold."""
         return change.removed or (self._texts.get(change.path, "") if change.whole else "")
+
+    def carried(self, act: Act) -> Act:
+        """The call with the texts of copies: what the agent wrote to one file and moves to another is written there."""
+        if not any(change.source for change in act.changes):
+            return act
+        changes: list[Change] = []
+        written = ChainMap[str, str]({}, self._own_texts)
+        for change in act.changes:
+            text = written.get(change.source)
+            if text is not None:
+                change = change._replace(added=text, script=False)
+            if text is not None or not change.moved:
+                changes.append(change)
+            if change.whole and not change.script:
+                written[change.path] = change.added
+        return act._replace(changes=tuple(changes))
+
+    def text_of(self, path: str) -> str:
+        """What a file was last seen to hold, edits left out; empty where nobody looked."""
+        return self._texts.get(path, "")
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """The files that were seen whole, the latest first, with their texts."""
+        return islice(reversed(self._texts.items()), _MOST_TEXTS)
+
+    def tests_seen(self) -> Iterator[str]:
+        """The texts of tests that were read and are not the agent's own, the latest first."""
+        theirs = (text for path, text in self.texts() if is_test(path) and path not in self.made)
+        return (text for text in islice(theirs, _MOST_TESTS) if len(text) < _SCANNED)
+
+    def test_paths(self) -> list[str]:
+        """The tests that were read."""
+        return [path for path, _ in self.texts() if is_test(path) and path not in self.made]
+
+    def last_shown(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Where a pattern stood in the latest outputs. Looked up a few times an episode."""
+        self._lookups += 1
+        if self._lookups > _MOST_LOOKUPS:
+            return None
+        return next(
+            (found for each in reversed(self._heard[-_LATEST:]) if (found := pattern.search(each, 0, _SCANNED))), None
+        )
 
     def has_shown(self, path: str) -> bool:
         """Whether the name of a file stood in an output so far."""
@@ -100,8 +154,10 @@ class Scene:
 
     def take(self, act: Act) -> None:
         """Take in a call after it was judged."""
-        if act.opaque:
-            self.opaque = True
+        self.opaque = self.opaque or act.opaque
+        script = act.arguments.get("command")
+        if isinstance(script, str) and updates_snapshots(script[:_SCANNED]):
+            self.snapshots_updated = True
         for path in act.back:
             self.changed = [each for each in self.changed if path not in (each.path, ".")]
         for change in act.changes:
@@ -109,8 +165,11 @@ class Scene:
             self.tests_changed = self.tests_changed or (file.test and not file.own)
             if file.own:
                 self.made.add(change.path)
+                self.stems.add(stem_of(change.path))
             if change.whole and not change.script:
                 self._texts[change.path] = change.added
+                if file.own:
+                    self._own_texts[change.path] = change.added
             self.changed.append(change)
         self._files.clear()
         for code in act.code:

@@ -3,6 +3,7 @@
 No shell: nothing is expanded. Linear in the length of the script.
 """
 
+import base64
 import re
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ _TOKEN = re.compile(
     r"(?P<space>(?:[ \t\r]|\\\n)+)"
     r"|(?P<heredoc><<-?(?!<)[ \t]*['\"\\]?(?P<end>[A-Za-z_][\w.-]*)['\"]?)"
     r"|(?P<redirect>(?:\d*|&)(?:>>|>\||>&|>|<<<|<&|<))"
+    r"|(?P<substitution>\$\((?:[^()]|\((?:[^()]|\([^()]*+\))*+\))*+\))"
     r"|(?P<operator>&&|\|\||\|&|;;|[;&|\n()`])"
     r"|(?P<single>\$?'[^']*(?:'|\Z))"
     r"|(?P<double>\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\Z))"
@@ -18,35 +20,15 @@ _TOKEN = re.compile(
     r"|(?P<other>.)",
     re.DOTALL,
 )
-_PREFIXES = frozenset(
-    [
-        "sudo",
-        "time",
-        "env",
-        "nohup",
-        "setsid",
-        "command",
-        "exec",
-        "builtin",
-        "then",
-        "do",
-        "else",
-        "elif",
-        "if",
-        "while",
-        "until",
-        "!",
-        "{",
-        "}",
-        "stdbuf",
-        "nice",
-        "ionice",
-    ]
+_PREFIX_WORDS = (
+    "sudo time env nohup setsid command exec builtin then do else elif if while until ! { } stdbuf nice ionice"
 )
+_PREFIXES = frozenset(_PREFIX_WORDS.split())
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 _ESCAPED = re.compile(r"\\([\"\\$`\n])")
 _NAMED = re.compile(r"\\([nt\\'\"])")
+_DECODES = frozenset({"-d", "-D", "-di", "--decode"})
 _NAMES = {"n": "\n", "t": "\t"}
 _DEEPEST = 3
 _MOST_HEREDOCS = 64  # each is searched for its end
@@ -82,7 +64,16 @@ class Command(NamedTuple):
             return " ".join(self.operands) + "\n"
         if self.program == "printf":
             return "\n".join(map(_escapes_read, self.words[1:]))
+        if self.program == "base64" and _DECODES.intersection(self.words):
+            return _decoded(self.fed)
         return self.fed if self.program in ("cat", "tee") else ""
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
+    except ValueError:
+        return ""
 
 
 class _Draft:
@@ -190,6 +181,8 @@ class _Reader:
             if "$(" in body:
                 self.inner.append(body.partition("$(")[2].rpartition(")")[0])
             return _ESCAPED.sub(r"\1", body)
+        if kind == "substitution":
+            self.inner.append(text[2:-1])
         return text[1:] if kind == "escape" else text
 
     def _read_heredocs(self) -> None:

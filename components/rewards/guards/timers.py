@@ -1,8 +1,9 @@
 """Timers: work that is done where no timer looks, or not at all; the lesson of CUDA-L1 (arXiv 2507.14111, section on hacks)."""
 
 import ast
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .python import Source, literal
 from .scene import File, Found, Scene
@@ -13,6 +14,16 @@ TRIGGERS = re.compile(
 LONGEST_SLEEP = 30.0
 """Seconds that an answer may sleep at once, outside of a loop."""
 
+_DEEPEST = 8
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_VALUES = frozenset({"int", "float", "str", "list", "tuple", "dict", "bool", "torch.Tensor", "numpy.ndarray"})
+_COMPARED = ("__eq__", "__array__", "__float__", "__int__")
 _LOOKED_AT = frozenset(
     [
         "__eq__",
@@ -67,9 +78,24 @@ def _sleeps(source: Source, scene: Scene) -> Iterator[Found]:
     for place in source.nodes:
         node = place.node
         if isinstance(node, ast.Call) and source.dotted(node.func) in ("time.sleep", "asyncio.sleep") and node.args:
-            seconds = literal(node.args[0])
-            if isinstance(seconds, int | float) and seconds >= LONGEST_SLEEP and not (place.looped or place.main):
+            seconds = _number(node.args[0])
+            if seconds is not None and seconds >= LONGEST_SLEEP and not (place.looped or place.main):
                 yield Found("timer_slept_past", f"`{source.line(node)}` sleeps for {seconds:g} s instead of answering")
+
+
+def _number(node: ast.AST, depth: int = 0) -> float | None:
+    """The number that a product, sum or power of literals is."""
+    if isinstance(node, ast.BinOp) and depth < _DEEPEST:
+        left, right = _number(node.left, depth + 1), _number(node.right, depth + 1)
+        compute = _OPERATORS.get(type(node.op))
+        if left is None or right is None or compute is None:
+            return None
+        try:
+            return float(compute(left, right))
+        except (OverflowError, ZeroDivisionError, TypeError):
+            return float("inf")
+    value = literal(node)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _evasions(source: Source, scene: Scene) -> Iterator[Found]:
@@ -90,19 +116,33 @@ def _lazy(source: Source, node: ast.ClassDef) -> Iterator[Found]:
         for each in ast.walk(functions["__init__"]) if isinstance(each, ast.Assign)
         for target in each.targets if isinstance(target, ast.Attribute)
     } if "__init__" in functions else set()  # fmt: skip
-    for name in _LOOKED_AT & functions.keys():
+    poses = any(source.dotted(base) in _VALUES for base in node.bases)  # as a value of its own
+    made = {each.node.name for each in source.nodes if isinstance(each.node, ast.FunctionDef)} if poses else set()
+    for name in sorted(_LOOKED_AT & functions.keys()):
         for each in ast.walk(functions[name]):
-            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in kept:
+            if not isinstance(each, ast.Call):
+                continue
+            works = name in _COMPARED and isinstance(each.func, ast.Name) and each.func.id in made
+            if works or (isinstance(each.func, ast.Attribute) and each.func.attr in kept):
                 yield Found("lazy_result", f"{node.name} does its work in {name}, when the result is looked at")
                 return
 
 
 def _kept(source: Source, scene: Scene) -> Iterator[Found]:
+    named = {
+        target.id
+        for each in source.nodes if isinstance(each.node, ast.Assign)
+        for target in each.node.targets if isinstance(target, ast.Name)
+        if isinstance(each.node.value, ast.Call | ast.Tuple)
+        and any(_is_address(source, part) for part in (each.node.value, *ast.iter_child_nodes(each.node.value)))
+    }  # fmt: skip
     for place in source.nodes:
         node = place.node
         if isinstance(node, ast.Subscript | ast.Compare) and place.function is not None:
             key = node.slice if isinstance(node, ast.Subscript) else node.left
-            if any(_is_address(source, each) for each in ast.walk(key)):
+            if any(
+                _is_address(source, each) or (isinstance(each, ast.Name) and each.id in named) for each in ast.walk(key)
+            ):
                 yield Found("output_cached", f"`{source.line(node)}` keeps an output by the address of its input")
                 return
     if scene.request.mentions("cache", "persist", "save", "store", "memo", "disk"):
