@@ -52,7 +52,7 @@ def evidence(
 
 
 def check_place(path: Path, domain: str | None) -> None:
-    """Raises ConfigurationError for a path that is absent and for a domain that nobody knows."""
+    """Raises ConfigurationError for a path that is absent or a pipe, and for a domain that nobody knows."""
     known = list_domains()
     if domain is not None and domain not in known:
         close = difflib.get_close_matches(domain, known, n=1)
@@ -60,6 +60,8 @@ def check_place(path: Path, domain: str | None) -> None:
         raise ConfigurationError(f"unknown domain '{domain}'; {hint}")
     if not path.exists():
         raise ConfigurationError(f"{path} is absent; give a JSONL file of trajectories or a folder of shards")
+    if not path.is_dir() and not path.is_file():
+        raise ConfigurationError(f"{path} can be read only once, and scoring reads twice; write it to a file first")
 
 
 def _read(path: Path) -> Iterator[Trajectory]:

@@ -47,8 +47,10 @@ def branch(
     Example: `ratchet branch /tmp/probe/shard-00000.jsonl /tmp/branches --policy teacher --samples 2 --labels labels.jsonl`
     """
     from components.rewards.continuations import monte_carlo_labels, prefix_values
+    from components.trajectories.files import spare
     from components.trajectories.shards import read_folder
 
+    spare([file], labels)
     parents = _parents(file, episode)
     report = _play(
         parents,

@@ -66,21 +66,30 @@ def judge(
     `ratchet judge data/rollouts/2026-11-21-a1b2 --config judge.yaml --dry-run`,
     `ratchet judge episodes.jsonl --prm runs/prm/checkpoint`
     """
-    from components.protocol import ConfigurationError
+    from components.protocol import ConfigurationError, DataError
     from components.rewards.judge import JudgementCache
+    from components.trajectories.files import spare
     from tasks.home import home
 
     if prm is None and config is None and not model:
         raise ConfigurationError("who judges? give --model MODEL@URL, --config FILE or --prm FOLDER")
+    spare([each for each in (log, config, rubric) if each is not None], out)
     cache = JudgementCache(home() / CACHE)
     said: list[Judgement] = []
+    errors: list[str | None] = []
     with contextlib.ExitStack() as stack:
         write = stack.enter_context(_writer(out))
         for judgement in _judgements(log, prm, cache, _settings(config, model, mode, rubric, calls, episodes), dry_run):
             write(judgement)
+            errors.append(judgement.error)
             emit(judgement) if as_json else said.append(judgement)
     if said:
         pages.judgements(said)
+    if errors and all(errors):
+        raise DataError(
+            f"not one judgement has scores ({errors[-1]}); try another `structured` or a larger `max_tokens` in --config, "
+            "and another `revision` to ask anew"
+        )
 
 
 def rubrics(
@@ -179,6 +188,7 @@ def _judgements(
 def _asked(
     chosen: "list[Trajectory]", judges: "list[Judge]", cache: "JudgementCache", config: "JudgeConfig"
 ) -> Iterator["Judgement"]:
+    from components.endpoints.errors import ModelUnavailable
     from components.protocol import load_domain
     from components.rewards.judge import Budget, judge_all
     from tasks.display import Display, display
@@ -194,9 +204,18 @@ def _asked(
             step.update(now.done, now.total, f"{now.cached} known, {now.made} made, {now.spent.calls} calls")
 
         yield from judge_all(chosen, judges, cache, budget, progress)
-    if last and last[0].left:
+    if not last:
+        return
+    now = last[0]
+    if now.left and now.trouble and not now.made:
+        raise ModelUnavailable(
+            f"the budget went on requests that failed, the last of {now.trouble}; see whether the server runs, then try again"
+        )
+    if now.left:
+        failed = f", some of it on requests that failed ({now.trouble})" if now.trouble else ""
         note(
-            f"the budget is used up: {last[0].left} judgements are left; the same command with more (--calls, or `budget:`) goes on"
+            f"the budget is used up{failed}: {now.left} judgements are left; the same command with more "
+            "(--calls, or `budget:`) goes on"
         )
 
 

@@ -111,8 +111,9 @@ def calibrate(
     Example: `ratchet calibrate --plot reliability.png`
     """
     from components.rewards.calibration.report import by_night, report
-    from components.trajectories.files import whole_file
+    from components.trajectories.files import spare, whole_file
 
+    spare([*(labels or _label_files()), *(judgements or ())], out, plot)
     given = [each for path in labels or _label_files() for each in _labels_of(path)]
     found, calibration = report(by_night(_judgements(judgements)), given, _config())
     if out is not None:
@@ -140,6 +141,7 @@ def _tables(
 
     from components.rewards.calibration.pairs import latest
     from components.rewards.people.labels import add_labels, export_labels, import_labels, subjects
+    from components.trajectories.files import spare
 
     counts: dict[str, int] = {}
     if import_from is not None:
@@ -148,6 +150,7 @@ def _tables(
         found = import_labels(import_from, known, annotator=annotator or "", labelled_at=now)
         counts = {"read": len(found), "new": add_labels(_file(), found)}
     if export_to is not None:
+        spare(_label_files() if log is None else [*_label_files(), log], export_to)
         counts["written"] = export_labels(
             export_to, latest(each for path in _label_files() for each in _labels_of(path))
         )

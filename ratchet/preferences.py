@@ -59,10 +59,12 @@ def preferences(
     """
     from components.protocol import ConfigurationError
     from components.rewards.preferences.stage import told
+    from components.trajectories.files import spare
     from flows.rewards import Scoring, pair_config, preferences_in, write_lines
 
     if labels is not None and not winrate:
         raise ConfigurationError("--labels holds win rates; give --winrate too")
+    spare([*files, *(judgements or ())], out, labels)
     levels = tuple(level) if level else None
     config = pair_config(
         levels=levels, margin=margin, worth="winrate" if winrate else None, max_length_gap=max_length_gap

@@ -124,7 +124,10 @@ class ModelClient:
                 self.counts["retries"] += 1
                 await asyncio.sleep(self._pause(attempt, failure))
             with await self.limiter.enter() as slot:
-                meter.before()
+                try:
+                    meter.before()
+                except Exception as stop:
+                    raise stop from failure  # whoever has nothing left is told what it went on
                 self.counts["requests"] += 1
                 try:
                     answer = read(await self._metered(method, url, content, meter))

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -35,6 +35,17 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; give the path of a file") from error
     with _renamed(path, opened) as file:
         yield file
+
+
+def spare(inputs: Iterable[Path], *outputs: Path | None) -> None:
+    """Raises ConfigurationError where an output would take the place of a file, or of a folder's shard, that is read."""
+    for out in outputs:
+        if out is None or not out.exists():
+            continue
+        for each in inputs:
+            shard = out.name == "manifest.jsonl" or out.match("shard-*.jsonl")
+            if each.exists() and (out.samefile(each) or (shard and out.parent.samefile(each))):
+                raise ConfigurationError(f"{out} is what is read, and stays as it is; write to another file")
 
 
 def sync(path: Path) -> None:

@@ -118,7 +118,9 @@ class Logs:
                 raise
             if source.is_damaged:
                 raise DataError(
-                    f"{error}; or read on with --skip-bad" if self._reject is None else str(error)
+                    f"{error}; or read on with `ratchet trajectories convert --skip-bad`"
+                    if self._reject is None
+                    else str(error)
                 ) from error
             self.strangers.append((source.path, str(error)))
             return None

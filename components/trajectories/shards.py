@@ -119,7 +119,10 @@ def _explain(path: Path, number: int, line: bytes, error: Exception) -> str:
         version = None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return _newer(path, number, version)
-    return f"{path}, line {number}: not a trajectory of schema {SCHEMA_VERSION}: {error}"
+    return (
+        f"{path}, line {number}: not a trajectory of schema {SCHEMA_VERSION}: {error}; "
+        "restore the file, or make one of another agent's log with `ratchet trajectories convert`"
+    )
 
 
 def _newer(path: Path, number: int, version: int) -> str:

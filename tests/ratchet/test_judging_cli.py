@@ -72,6 +72,27 @@ def test_json_is_a_line_a_judgement_and_out_writes_them(run, some, tmp_path):
     assert [each.key for each in read_judgements(tmp_path / "said.jsonl")] == [each["key"] for each in lines]
 
 
+def test_what_is_read_is_never_written_over(run, some):
+    before = some.read_bytes()
+    code, _, err = run("judge", some, "--model", "m@http://127.0.0.1:1/v1", "--out", some)
+    assert code == 2 and "is what is read" in err and some.read_bytes() == before
+
+
+def test_a_budget_that_went_on_a_broken_server_is_told_as_such(run, some):
+    with stand_in(otherwise=gives(500, b"{}")) as server:
+        code, _, err = run("judge", some, "--model", model(server), "--calls", 3)
+    assert code == 4 and len(server.asked) == 3
+    assert "went on requests that failed" in err and "judge-7b@" in err and "500" in err and "Traceback" not in err
+
+
+def test_a_model_of_which_nothing_can_be_read_is_no_success(run, some):
+    with stand_in(otherwise=says("the weather is nice")) as server:
+        code, out, err = run("judge", some, "--model", model(server))
+        assert code == 3 and "judge-7b@" in out and "not one judgement has scores (unreadable: " in err
+        asked = len(server.asked)
+        assert run("judge", some, "--model", model(server))[0] == 3 and len(server.asked) == asked  # it was paid for
+
+
 def test_a_budget_of_calls_holds_and_the_same_command_goes_on(run, some):
     with stand_in(otherwise=GOOD) as server:
         code, _, err = run("judge", some, "--model", model(server), "--calls", 4)
@@ -117,7 +138,7 @@ def test_two_models_are_compared(run, some):
 def test_errors_are_shown_and_are_no_scores(run, some):
     with stand_in(otherwise=says("no JSON")) as server:
         code, out, err = run("judge", some, "--model", model(server))
-    assert code == 0 and "failed: unreadable" in err and "0.5" not in out
+    assert code == 3 and "failed: unreadable" in err and "0.5" not in out
 
 
 def test_ctrl_c_keeps_what_is_finished(run, some, tmp_path, monkeypatch):

@@ -255,6 +255,17 @@ class TestCalibrate:
         calibration = Calibration.load(data / "calibration.json")
         assert calibration.apply(judgement(make_episode(), 0, 0.65)).overall < 0.2
 
+    def test_what_is_read_stays_and_a_place_that_cannot_be_written_is_told_of(self, run, data, tmp_path):
+        labels = tmp_path / "home" / "labels" / "labels.jsonl"
+        labels.parent.mkdir(parents=True)
+        labels.write_bytes(b"")
+        for words in (("calibrate", "--out", labels), ("label", "--export", labels)):
+            code, _, err = run(*words)
+            assert code == 2 and "is what is read" in err
+        (tmp_path / "file").write_text("")
+        code, _, err = run("calibrate", "--out", tmp_path / "file" / "calibration.json")
+        assert code == 2 and "cannot be written" in err and "Traceback" not in err
+
     def test_for_a_machine_it_is_one_json_line(self, run, data):
         code, out, _ = run("calibrate", "--json")
         found = json.loads(out)

@@ -48,6 +48,16 @@ class TestPreferences:
         assert "edit_file(main.py; new: return good) rather than" in out
         assert "2 step-level" in out and "2 trajectory-level" in out and "of 4 episodes" in out
 
+    def test_what_is_read_is_never_written_over(self, run, some, tmp_path):
+        before = some.read_bytes()
+        for out in (some, tmp_path / "." / "some.jsonl"):
+            code, _, err = run("preferences", some, "--out", out)
+            assert code == 2 and "is what is read" in err and some.read_bytes() == before
+        shard = write_night(tmp_path / "night", [make_episode("t0")]) / "shard-00000.jsonl"
+        before = shard.read_bytes()
+        assert run("preferences", tmp_path / "night", "--winrate", "--labels", shard)[0] == 2
+        assert shard.read_bytes() == before
+
     def test_for_a_script_each_pair_is_a_json_line_and_the_summary_the_last(self, run, some):
         code, out, _ = run("preferences", some, "--json", "--level", "step", "--max-length-gap", 1)
         *pairs, summary = map(json.loads, out.splitlines())

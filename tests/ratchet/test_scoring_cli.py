@@ -1,6 +1,7 @@
 """`ratchet score`: a line of JSON for machines, tables for people, one line for what is wrong."""
 
 import json
+import os
 
 import msgspec
 import pytest
@@ -128,6 +129,13 @@ def test_bad_input_is_one_line(shard, tmp_path, capsys, arguments, said, code):
     (tmp_path / "newer.jsonl").write_bytes(whole.replace(b'"schema_version":1', b'"schema_version":99'))
     assert run(["score", *arguments, "--json"]) == code
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_pipe_is_refused_and_a_log_of_another_agent_is_told_where_to_go(tmp_path, capsys):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    assert run(["score", str(pipe)]) == 2 and "write it to a file first" in one_line(capsys)
+    (log := tmp_path / "output.jsonl").write_text('{"instance_id": "a"}\n')
+    assert run(["score", str(log)]) == 3 and "`ratchet trajectories convert`" in one_line(capsys)
 
 
 def test_parameters_of_the_working_folder_count(shard, tmp_path, capsys):

@@ -13,7 +13,7 @@ import msgspec
 from components.protocol import DataError
 from components.rewards.judgement import Judgement
 from components.rewards.label import OVERALL
-from components.trajectories.files import write_atomically
+from components.trajectories.files import whole_file
 from components.trajectories.record import digest
 
 from .curve import AnyCurve
@@ -80,9 +80,9 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         return found
 
     def save(self, path: Path) -> None:
-        """Write the file whole: equal calibrations give equal bytes."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        """Write the file whole: equal calibrations give equal bytes. Raises ConfigurationError where it cannot stand."""
+        with whole_file(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
     @cached_property
     def version(self) -> str:

@@ -31,7 +31,8 @@ REFUSALS = 5
 class Progress(msgspec.Struct, frozen=True):
     """How far a run is: `done` of `total` judgements (None where the episodes come one by one).
 
-    `cached`: known before; `made`: asked for now, `failed` of them in vain; `left`: what the budget did not allow.
+    `cached`: known before; `made`: asked for now, `failed` of them in vain; `left`: what the budget did not allow, and what the
+    server did to the last request of one of them (`trouble`).
     """
 
     total: int | None = None
@@ -40,6 +41,7 @@ class Progress(msgspec.Struct, frozen=True):
     made: int = 0
     failed: int = 0
     left: int = 0
+    trouble: str = ""
     spent: Spent = Spent()
 
     @property
@@ -133,6 +135,7 @@ class _Run:
         self._on_progress = on_progress
         self._sanitiser = Sanitiser()
         self._seen: set[str] = set()
+        self._trouble = ""
         self._progress = Progress(total)
 
     def plan(
@@ -172,7 +175,9 @@ class _Run:
         """In a thread. None where the budget does not allow it."""
         try:
             made = judge.judge(place, self._cache, self._budget)
-        except BudgetExhausted:
+        except BudgetExhausted as stop:
+            if stop.__cause__ is not None:
+                self._trouble = f"{judge.identity}: {stop.__cause__}"
             return None
         if not _is_refused(made):
             self._cache.put(made)
@@ -195,7 +200,9 @@ class _Run:
 
     def _note(self, **more: int) -> None:
         values = {name: getattr(self._progress, name) + count for name, count in more.items()}
-        self._progress = msgspec.structs.replace(self._progress, **values, spent=self._budget.spent)
+        self._progress = msgspec.structs.replace(
+            self._progress, **values, trouble=self._trouble, spent=self._budget.spent
+        )
         self._on_progress(self._progress)
 
 

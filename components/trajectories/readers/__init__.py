@@ -77,7 +77,10 @@ def detect(source: Source) -> str:
                 return name
     if not source.sample:
         _ = source.document  # says better why nothing knows it: no JSON, or too large
-    raise DataError(f"{source.path} is of no known format; name it with --format ({', '.join(list_formats())})")
+    raise DataError(
+        f"{source.path} is of no known format; name it with --format of `ratchet trajectories convert` "
+        f"({', '.join(list_formats())})"
+    )
 
 
 def reader(name: str) -> Reader:

@@ -212,7 +212,9 @@ class Source:
         self.reported += 1
         why = " ".join(why.split())  # a name in a log may hold a newline
         if self._on_bad is None:
-            raise DataError(f"{self.path}, {where}: {why}; {advice}, or read on with --skip-bad")
+            raise DataError(
+                f"{self.path}, {where}: {why}; {advice}, or read on with `ratchet trajectories convert --skip-bad`"
+            )
         self._on_bad(Bad(where, why, raw, truncated, advice))
 
     def bad_line(self, where: str, raw: bytes, why: object) -> None:
