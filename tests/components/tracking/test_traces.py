@@ -130,6 +130,8 @@ def test_what_people_say_of_a_step_an_episode_or_a_score_comes_back_as_labels(ml
     say(info, "judge.goal_progress", 0.75, span_id(1, 0), overrides=said["judge.goal_progress"].assessment_id)
     say(info, "mood", 4)
     say(info, "overall", 1.0, "00000000000000ff")
+    with night_run(night, "repair") as run:  # a night that goes on tells again
+        log_traces(run, [episode], {episode.episode_id: score_of(episode)}, [judgement_of(episode)])
     found = read_feedback("repair")
     own = [each for each in found.labels if each.episode_id == episode.episode_id]
     assert sorted((each.turn, each.step, each.line, each.value) for each in own) == [
