@@ -8,7 +8,8 @@ Every rule gives a score in [0, 1], or None where it has nothing to say; None ca
   deletions and restores included), an undo, a git command that throws edits away, or a copy put back over them. Other writes: 1.
 - `non_repetition` 0: the call fails with the error that the same call (in whatever words) met before, and no call since may
   have changed anything. 1: the call had failed before, and now does not. Other calls, and new errors: None.
-- `information_use` 0: a write or an execution that names things, none of which was seen before. 1 when one was.
+- `information_use` 0: a write, or a command that may change something, that names things of which none was seen before. 1 when one
+  was, whatever the command does.
 - `validity` 0: a call that cannot be parsed, names no known tool, or was refused for its arguments. Other calls: 1.
 
 Being well-formed is no merit of its own: a redundant call is judged for its redundancy alone, and submitting and thinking
@@ -92,6 +93,8 @@ class RuleEngine:
         acting = category is _WRITE or category is _EXECUTE
         texts = texts_in(step.arguments) if acting else _NO_TEXTS
         used = self._information.used_by(texts) if acting else None
+        if used == 0.0 and category is _EXECUTE and world.only_looks(step):
+            used = None  # a first look around names what nobody has shown yet
         met, touched = self._errors.next(step, world.clock), world.touched_at
         same = met is not None and step.trouble is not None and same_text(met.text, step.trouble)
         stuck = met if same and met is not None and met.number >= touched else None
@@ -127,8 +130,8 @@ class RuleEngine:
             return f"the same call as step {number}, with the same result" if output == step.output else None
         if number < self._world.changed_at(step.target):
             return None
-        if category is _EXECUTE and not same_text(output, step.output):
-            return None
+        if step.target is None and not same_text(output, step.output):
+            return None  # it shows something new: scrolling on, a test that fails otherwise
         return f"the same call as step {number}, with nothing changed since"
 
     def _remember(self, step: Step, texts: list[str], edits: list[Edit]) -> None:

@@ -5,7 +5,7 @@ from functools import lru_cache
 import msgspec
 
 RULES = ("non_redundancy", "non_regression", "non_repetition", "information_use", "validity")
-RULES_VERSION = 3
+RULES_VERSION = 4
 
 
 class StepScores(msgspec.Struct, frozen=True, eq=False):

@@ -58,6 +58,12 @@ class World:
             self._change_anything(inert)
         return None
 
+    @staticmethod
+    def only_looks(step: Step) -> bool:
+        """Whether a command is known to change nothing."""
+        command = step.command
+        return command is not None and not effects(command).changes
+
     def _look(self, target: str, content: str, truncated: bool) -> None:
         """A whole file was read. Most are never written: those are only noted."""
         if truncated:

@@ -57,6 +57,10 @@ class TestNonRedundancy:
         test = play.bash("python -m pytest test_price.py", _exit_code=1)
         assert redundancy(test, play.edit("- 1", "+ 1"), test, test) == [1, 1, 1, 0]
 
+    def test_defect_09_scrolling_on_shows_something_new(self, play):
+        views = [play.call("scroll_down", _content=f"line {number}") for number in (1, 2, 2)]
+        assert redundancy(*views) == [1, 1, 0]
+
     def test_defect_09_aliases_are_the_same_tool(self, play):
         assert redundancy(play.read(), play.call("view", path="./price.py")) == [1, 0]
         assert redundancy(play.bash("pytest"), play.call("execute_bash", command="pytest")) == [1, 0]
@@ -352,6 +356,9 @@ class TestInformationUse:
 
     def test_a_command_that_names_nothing_of_its_own_is_not_judged(self, play):
         assert self.used(play.bash("ls -la"), play.bash("python -m pytest")) == [None, None]
+
+    def test_a_first_look_around_by_a_command_is_not_judged_and_a_command_that_may_act_is(self, play):
+        assert self.used(play.bash("grep -rn quux lib"), play.bash("./frobnicate.sh --gently")) == [None, 0]
 
     def test_identifiers_count_in_a_text_of_another_script(self, play):
         edit = play.edit("total_price", "x", path="preis.py")
