@@ -13,7 +13,7 @@ from components.datasets.rows import dpo_row
 from components.evaluation.rewards import PARTS, RewardComparison, Rewarded, compare_rewards
 from components.protocol import HELD_OUT, ConfigurationError, DataError
 from components.rewards.config import RewardConfig
-from components.rewards.engine import References, reference_steps, score_all
+from components.rewards.engine import score_all
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.label import Label
 from components.rewards.params import load_section
@@ -23,6 +23,7 @@ from components.rewards.preferences.played import Played, played
 from components.rewards.preferences.reasons import why
 from components.rewards.preferences.stage import is_failure
 from components.rewards.preferences.winrate import labels
+from components.rewards.references import References, reference_steps
 from components.trajectories.files import whole_file
 from components.trajectories.lineage import is_whole, with_ancestors
 from components.trajectories.record import Trajectory

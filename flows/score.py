@@ -7,10 +7,11 @@ from pathlib import Path
 from components.protocol import ConfigurationError, DataError, list_domains
 from components.rewards.calibration import Calibration
 from components.rewards.config import RewardConfig
-from components.rewards.engine import EpisodeScore, by_content, reference_steps, score_all
+from components.rewards.engine import EpisodeScore, by_content, score_all
 from components.rewards.judge import read_judgements
 from components.rewards.judgement import FILE, Judgement
 from components.rewards.params import load_section
+from components.rewards.references import reference_steps
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
 

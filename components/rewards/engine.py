@@ -5,14 +5,12 @@
     total   = weighted mean of outcome, process and efficiency, and every success above every failure (`episode`)
 
 An episode in which a hack is found earns nothing: outcome, process, efficiency and total are 0. A step that changed nothing and
-showed nothing new can lower the process, and never raise it. Pure: the same record,
-parameters, judgements and calibration, the same scores.
+showed nothing new can lower the process, and never raise it. Pure: the same record and parameters, the same scores.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 from components.protocol import DomainProfile, ToolCall, ToolResult, load_domain
 from components.trajectories.record import Trajectory, Turn, content_hash
@@ -30,15 +28,13 @@ from .episode import (
     weighted_mean,
 )
 from .episode_score import WHOLE, EpisodeScore, Explanation, LayerName, LayerScore, StepScore
-from .guards import CLEAN, Examined, Hack, examine, find_hacks, idle_lines
+from .guards import CLEAN, Examined, Hack, examine, idle_lines
 from .judgement import Judgement
 from .layers import NOTHING, Heard, Opinion, hear
+from .references import References, reference_steps
 from .rules import RULES, RuleEngine, StepScores
 
 IDLE = "it changed nothing and showed nothing new: it earns nothing"
-
-References = dict[tuple[str, str], float]
-"""How many calls a task needs, by (task_id, task_hash)."""
 
 
 def score(
@@ -213,18 +209,6 @@ def calls_with_results(turn: Turn) -> list[tuple[ToolCall, ToolResult | None]]:
     return [(call, results.get(call.call_id)) for call in calls]
 
 
-def reference_steps(trajectories: Iterable[Trajectory]) -> References:
-    """For each task that was solved: the median number of calls of its successful episodes. A hack solves nothing."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for trajectory in trajectories:
-        steps = sum(len(turn.calls) for turn in trajectory.turns)
-        profile = load_domain(trajectory.task.domain)
-        solved = is_success(trajectory.outcome, outcome_score(trajectory, profile))
-        if steps and solved and not is_infrastructure_failure(trajectory) and not find_hacks(trajectory, profile):
-            counts[trajectory.task.task_id, trajectory.task.task_hash].append(steps)
-    return {task: float(median(each)) for task, each in counts.items()}
-
-
 def by_content(judgements: Iterable[Judgement]) -> dict[str, list[Judgement]]:
     """Judgements by the content that they judge."""
     found: dict[str, list[Judgement]] = defaultdict(list)
@@ -259,11 +243,9 @@ def score_file(path: Path, domain: str | None, config: RewardConfig | None = Non
 __all__ = [
     "RULES",
     "EpisodeScore",
-    "References",
     "StepScore",
     "by_content",
     "calls_with_results",
-    "reference_steps",
     "score",
     "score_all",
     "score_file",

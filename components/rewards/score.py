@@ -15,10 +15,11 @@ from components.trajectories.shards import read_folder
 
 from .calibration import Calibration
 from .config import RewardConfig
-from .engine import by_content, reference_steps, score_all
+from .engine import by_content, score_all
 from .jsonl import read_records
 from .judgement import Judgement
 from .params import load_section
+from .references import reference_steps
 from .table import ScoreTable
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from components.protocol import ConfigurationError, DataError, load_domain
 from components.rewards.config import RewardConfig
-from components.rewards.engine import RULES, calls_with_results, reference_steps, score, score_all, score_file
+from components.rewards.engine import RULES, calls_with_results, score, score_all, score_file
+from components.rewards.references import reference_steps
 from components.trajectories.record import Failure, FailureKind, Outcome, Turn, content_hash
 from components.trajectories.shards import read_jsonl
 
