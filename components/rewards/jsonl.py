@@ -1,5 +1,6 @@
 """Files of records, one JSON line each, that several write to: judgements and labels. Append-only, and durable line by line."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
@@ -56,7 +57,9 @@ def append_records(path: Path, records: Iterable[msgspec.Struct]) -> None:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())
-    except (NotADirectoryError, IsADirectoryError, PermissionError, FileExistsError) as error:
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the place is right
+            raise
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; check the path") from error
 
 

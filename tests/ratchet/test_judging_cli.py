@@ -78,6 +78,13 @@ def test_what_is_read_is_never_written_over(run, some):
     assert code == 2 and "is what is read" in err and some.read_bytes() == before
 
 
+def test_a_home_that_cannot_be_made_is_one_line(run, some, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", "/proc/nowhere")
+    with stand_in(otherwise=GOOD) as server:
+        code, _, err = run("judge", some, "--model", model(server))
+    assert code == 2 and "/proc/nowhere/judgements/judgements.jsonl cannot be written" in err and "Error:" not in err
+
+
 def test_a_budget_that_went_on_a_broken_server_is_told_as_such(run, some):
     with stand_in(otherwise=gives(500, b"{}")) as server:
         code, _, err = run("judge", some, "--model", model(server), "--calls", 3)
