@@ -71,10 +71,14 @@ def _show(step: Step, progress: Progress) -> None:
 
 
 def train_from(config: Path) -> dict[str, Any]:
-    """One training job in a process of its own; its report."""
-    from tasks.train import run_job
+    """One training job in a process of its own; its report. Raises ConfigurationError where another job ended in its folder."""
+    from tasks.train import changed, run_job
 
     job = load_job(config)
+    if other := changed(job):
+        raise ConfigurationError(
+            f"{job.output} holds the result of another job ({', '.join(other)}); give another output, or remove that folder"
+        )
     with Display() as display, display.step(f"train {job.output.name}") as step:
         return run_job(job, step)
 

@@ -10,6 +10,7 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from components.protocol import ConfigurationError
 from components.training.config import JobConfig, TrainConfig
 
 from .display import Step, display
@@ -36,7 +37,12 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
     """The job of a configuration in a subprocess, to its end. A finished one is not started again."""
     finished = config.output / "report.json"
     if not finished.is_file():
-        config.output.mkdir(parents=True, exist_ok=True)
+        try:
+            config.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{config.output} cannot be made a folder: {error.strerror}; give another"
+            ) from error
         written = config.output / "config.json"
         written.write_bytes(msgspec.json.format(config.model_dump_json().encode()))
         run_to_end(
@@ -48,6 +54,15 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
         )
     report: dict[str, Any] = json.loads(finished.read_bytes())
     return report
+
+
+def changed(config: JobConfig) -> list[str]:
+    """The settings that a finished job in the same folder had otherwise; none where none finished."""
+    written = config.output / "config.json"
+    if not (config.output / "report.json").is_file() or not written.is_file():
+        return []
+    before, now = json.loads(written.read_bytes()), json.loads(config.model_dump_json())
+    return sorted(name for name in {**before, **now} if name != "threads" and before.get(name) != now.get(name))
 
 
 def _show(step: Step, config: JobConfig) -> None:

@@ -1,0 +1,37 @@
+"""`ratchet train`: a finished job is not repeated, and never taken for the result of another."""
+
+import json
+
+import pytest
+import yaml
+
+from components.protocol import ConfigurationError
+from components.training.config import load_job
+from flows.parts import train_from
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+
+
+def written(tmp_path, **more):
+    values = {"method": "prm", "trajectories": ["runs.jsonl"], "output": str(tmp_path / "prm"), "steps": 30, **more}
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    return path
+
+
+def test_a_finished_job_is_read_and_another_one_in_its_folder_is_refused(tmp_path):
+    path = written(tmp_path)
+    (folder := tmp_path / "prm").mkdir()
+    (folder / "config.json").write_text(load_job(path).model_dump_json())
+    (folder / "report.json").write_text(json.dumps({"auroc": 0.9}))
+    assert train_from(path) == {"auroc": 0.9} == train_from(written(tmp_path, threads=3))
+    with pytest.raises(ConfigurationError, match=r"holds the result of another job \(patience, steps\); give another"):
+        train_from(written(tmp_path, steps=40, patience=2))
+
+
+def test_an_output_that_cannot_be_made_is_told_of(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be made a folder"):
+        train_from(written(tmp_path, output=str(tmp_path / "file" / "prm")))
