@@ -52,6 +52,11 @@ class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     judged_at: str = ""
     schema_version: int = 1
 
+    @property
+    def asked(self) -> str:
+        """What the judge was asked, by the versions of its words: other words are another question."""
+        return f"{self.rubric} {self.prompt}"
+
 
 def judgement_key(content_hash: str, turn: int, step: int, rubric: str, judge: str, prompt: str) -> str:
     """The identity of a judgement, known before it is asked for."""

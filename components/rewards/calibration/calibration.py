@@ -1,7 +1,7 @@
 """Calibration: the curves and verdicts that labels support, as a file, and what they do to a judgement. Pure Python.
 
-A score is changed by the curve of the narrowest pool that has one: its judge's for that line in that domain, else for that domain,
-else for all of the judge's; where none has, it stays as it is.
+A score is changed by the curve of the narrowest pool that has one: its judge's for that line of that rubric in that domain, else for
+the rubric, else for the domain, else for all of the judge's; where none has, it stays as it is.
 """
 
 from functools import cached_property
@@ -24,12 +24,13 @@ FILE = "calibration.json"
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a pool spans. `domain` None: all; `line` None: all lines of the rubric."""
+    """What a pool spans. `domain` None: all; `line` None: all lines of the rubric; `asked` None: whatever was asked."""
 
     layer: str
     judge: str
     domain: str | None = None
     line: str | None = None
+    asked: str | None = None
 
 
 class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,14 +95,13 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         return "none" if not curves and not distrusted else f"cal-{digest(curves, distrusted)[:12]}"
 
     @cached_property
-    def _curves(self) -> dict[tuple[str, str, str | None, str | None], AnyCurve]:
-        places = [(pool.place, pool.curve) for pool in self.pools if pool.curve is not None]
-        return {(each.layer, each.judge, each.domain, each.line): curve for each, curve in places}
+    def _curves(self) -> dict[Place, AnyCurve]:
+        return {pool.place: pool.curve for pool in self.pools if pool.curve is not None}
 
-    def curve(self, layer: str, judge: str, domain: str, line: str) -> AnyCurve | None:
-        """The curve that a line's scores go through; None where they stay as they are."""
-        for place in ((layer, judge, domain, line), (layer, judge, domain, None), (layer, judge, None, None)):
-            if (found := self._curves.get(place)) is not None:
+    def curve(self, layer: str, judge: str, domain: str, line: str, asked: str = "") -> AnyCurve | None:
+        """The curve that a line's scores go through; None where they stay as they are. `asked`: the judgement's."""
+        for spanned in ((domain, line, asked), (domain, None, asked), (domain, None, None), (None, None, None)):
+            if (found := self._curves.get(Place(layer, judge, *spanned))) is not None:
                 return found
         return None
 
@@ -109,10 +109,10 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         """The judgement with calibrated scores and overall; null stays null. To be done once to each."""
         if not self._curves:
             return judgement
-        layer, judge, domain = judgement.layer, judgement.judge, judgement.domain
+        layer, judge, domain, asked = judgement.layer, judgement.judge, judgement.domain, judgement.asked
 
         def calibrated(line: str, score: float | None) -> float | None:
-            curve = None if score is None else self.curve(layer, judge, domain, line)
+            curve = None if score is None else self.curve(layer, judge, domain, line, asked)
             return score if score is None or curve is None else curve(score)
 
         scores = {line: calibrated(line, score) for line, score in judgement.scores.items()}

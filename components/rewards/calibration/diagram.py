@@ -61,4 +61,6 @@ def _panel(axes: "Axes", pool: Pool) -> None:
 
 def named(place: Place) -> str:
     """A place in words: the judge without its hash, and what the pool spans."""
-    return " · ".join([place.judge.partition("@")[0], place.domain or "all domains", place.line or "all lines"])
+    asked = [" ".join(word.partition("@")[0] for word in place.asked.split())] if place.asked else []
+    spanned = [place.domain or "all domains", *asked, place.line or "all lines"]
+    return " · ".join([place.judge.partition("@")[0], *spanned])

@@ -29,7 +29,7 @@ EACH = 10
 def learn(pairs: Sequence[Pair], config: CalibrationConfig | None = None) -> Calibration:
     """The calibration of those pairs; the same in whatever order they come. Without enough labels it is empty."""
     config = config or CalibrationConfig()
-    learner = _Learner(sorted(pairs), config)
+    learner = _Learner(sorted(pairs, key=_narrowing), config)
     pools = tuple(learner.pools())
     return Calibration(pools, tuple(_verdicts(learner.pairs, learner.held_out, config)))
 
@@ -85,10 +85,19 @@ def _places(pairs: Sequence[Pair]) -> Iterator[tuple[Place, list[int]]]:
             part = list(members)
             if len(part) < len(whole):
                 yield Place(layer, judge, domain), [number for number, _ in part]
-            for line, found in groupby(part, key=lambda each: each[1].line):
-                one = [number for number, _ in found]
-                if len(one) < len(part):
-                    yield Place(layer, judge, domain, line), one
+            for asked, same in groupby(part, key=lambda each: each[1].asked):
+                own = list(same)
+                if len(own) < len(part):
+                    yield Place(layer, judge, domain, None, asked), [number for number, _ in own]
+                for line, found in groupby(own, key=lambda each: each[1].line):
+                    one = [number for number, _ in found]
+                    if len(one) < len(own):
+                        yield Place(layer, judge, domain, line, asked), one
+
+
+def _narrowing(pair: Pair) -> tuple[str, str, str, str, str, Pair]:
+    """The order in which a pool's pairs stand together, and each pool's within the wider one's."""
+    return (pair.layer, pair.judge, pair.domain, pair.asked, pair.line, pair)
 
 
 def _verdicts(pairs: Sequence[Pair], held_out: "Floats", config: CalibrationConfig) -> Iterator[Verdict]:

@@ -13,7 +13,10 @@ from components.rewards.label import OVERALL, Label
 
 
 class Pair(NamedTuple):
-    """One score of a judge (a line of a rubric, or its overall) and the mean of the labels of that line, both in [0, 1]."""
+    """One score of a judge (a line of a rubric, or its overall) and the mean of the labels of that line, both in [0, 1].
+
+    `asked`: the rubric and the prompt, each with its version: other words are another question.
+    """
 
     layer: str
     judge: str
@@ -22,6 +25,7 @@ class Pair(NamedTuple):
     episode_id: str
     score: float
     label: float
+    asked: str = ""
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -72,9 +76,8 @@ def match(judgements: Iterable[Judgement], labels: Iterable[Label]) -> Matched:
                 continue
             met.add(place)
             mean = sum(each.value for each in fitting) / len(fitting)
-            pairs.append(
-                Pair(judgement.layer, judgement.judge, judgement.domain, line, judgement.episode_id, score, mean)
-            )
+            who = (judgement.layer, judgement.judge, judgement.domain)
+            pairs.append(Pair(*who, line, judgement.episode_id, score, mean, judgement.asked))
     unmet = sum(len(each) for place, each in by_place.items() if place not in met)
     changed = sum(len(by_place[place]) for place in moved - met)
     return Matched(sorted(pairs), scores, len(known), unmet, changed)

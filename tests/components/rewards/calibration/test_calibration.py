@@ -121,6 +121,17 @@ class TestPools:
         assert lenient is not None and strict is not None
         assert lenient(0.75) == pytest.approx(0.5, abs=0.1) and strict(0.25) == pytest.approx(0.5, abs=0.1)
 
+    def test_other_words_are_another_question_with_a_curve_of_its_own(self, planted, judges):
+        before = [pair._replace(asked="coding@1 step@1") for pair in planted.pairs(judges["lenient"])]
+        after = [pair._replace(asked="coding@2 step@1") for pair in planted.pairs(judges["honest"], seed=4)]
+        calibration = learn([*after, *before])
+        old = planted.judgement("ep", 0, 0.75, rubric="coding@1", prompt="step@1")
+        new, newer = (msgspec.structs.replace(old, rubric=f"coding@{version}") for version in (2, 3))
+        assert calibration.apply(old).overall == pytest.approx(0.5, abs=0.15)
+        assert calibration.apply(new).overall == pytest.approx(0.75, abs=0.1)
+        wider = calibration.curve("judge", "judge@1", "coding", "overall", "never asked")
+        assert calibration.apply(newer).overall == (0.75 if wider is None else wider(0.75))
+
     def test_two_judges_are_corrected_apart(self, planted, judges):
         calibration = learn([
             *planted.pairs(judges["lenient"], judge="kind@1"), *planted.pairs(judges["honest"], judge="fair@1", seed=4)
