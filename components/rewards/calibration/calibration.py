@@ -1,7 +1,7 @@
 """Calibration: the curves and verdicts that labels support, as a file, and what they do to a judgement. Pure Python.
 
-A score is changed by the curve of the narrowest pool that has one: its judge's for that line of that rubric in that domain, else for
-the rubric, else for the domain, else for all of the judge's; where none has, it stays as it is.
+A score is changed by the curve of the narrowest pool that has one: its judge's for that line of that rubric in that domain, else
+for the rubric, else for the domain, else for all of the judge's; where none has, it stays as it is.
 """
 
 from functools import cached_property
