@@ -88,6 +88,7 @@ def test_an_empty_answer_earns_nothing_though_most_tests_pass(env, made):
     assert step.info["patch"] == ""
 
 
+@pytest.mark.slow
 def test_a_wrong_fix_earns_its_share_and_a_broken_old_test_takes_it_all(local, made):
     local.reset(task=made.task())
     act(local, "edit_file", **BUG, new="0 * x")
@@ -416,6 +417,7 @@ def test_attributes_of_the_answer_change_nothing_of_it(local, made):
     assert submit(local)[0]["success"] is True
 
 
+@pytest.mark.slow
 def test_without_lists_the_whole_run_decides(local, made):
     criteria = {"test_patch": made.test_patch}
     for edit, wanted in (("2 * x", True), ("4 * x", False), ("__import__('os')._exit(0)", False)):

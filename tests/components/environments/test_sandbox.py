@@ -229,6 +229,7 @@ def test_reset_leaves_nothing_of_the_episode_before(env):
     assert act(env, "bash", command="ls . $TMPDIR | grep -v :").observation == "helper.py\nmain.py\n\n"
 
 
+@pytest.mark.slow
 def test_the_agent_never_sees_the_tests(env):
     assert "hidden_cases" not in act(env, "bash", command="find / -name hidden_cases.py 2>/dev/null").observation
 
@@ -291,6 +292,7 @@ def test_leaving_early_and_printing_guesses_earn_nothing(trick):
     assert (graded.success, graded.score, graded.tests_passed) == (False, 0.0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [

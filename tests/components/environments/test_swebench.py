@@ -183,6 +183,7 @@ def smith_row(made):
     return {key: value for key, value in row.items() if key not in ("base_commit", "test_patch")}
 
 
+@pytest.mark.slow
 def test_imported_rows_hold_and_a_gold_patch_solves_them(tmp_path):
     made = MadeRepository(tmp_path / "repos" / "made__numbers")
     settings = Settings(str(tmp_path / "repos"), test_command=COMMAND)

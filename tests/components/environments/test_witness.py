@@ -87,6 +87,7 @@ def test_python_that_nobody_vouches_for_is_no_pass():
     assert grade(spec, {"main.py": RIGHT.encode()}, local).reason == "no_report"
 
 
+@pytest.mark.slow
 def test_a_crash_is_a_crash_and_a_time_out_a_time_out():
     spec = task(*FORMS["unittest"][:2])
     crash = b"import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"

@@ -65,6 +65,7 @@ def test_it_is_ready_when_started_and_gone_with_its_children_when_left(tmp_path)
     server.stop()
 
 
+@pytest.mark.slow
 def test_checkpoints_are_swapped_at_one_address_and_none_keeps_anothers_name(tmp_path):
     first, second = checkpoint(tmp_path / "a", b"1" * 8), checkpoint(tmp_path / "b", b"2" * 8)
     with serve(tmp_path, first) as server:
@@ -92,6 +93,7 @@ def test_a_server_that_dies_says_its_root_cause_in_one_line(tmp_path):
     assert "root cause above" not in line
 
 
+@pytest.mark.slow
 def test_a_server_that_is_never_ready_is_ended(tmp_path):
     server = serve(tmp_path, "hangs", start_seconds=1)
     with pytest.raises(ModelUnavailable, match=r"not ready within 1 s: "):
@@ -104,6 +106,7 @@ def test_a_model_that_cannot_chat_is_found_out_at_start(tmp_path):
         serve(tmp_path, "mute").start()
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_later_is_noticed(tmp_path):
     with serve(tmp_path, "ends") as server, pytest.raises(ModelUnavailable, match="died"):
         server.wait()
@@ -134,6 +137,7 @@ def test_without_a_named_environment_vllm_is_not_guessed(monkeypatch):
     assert vllm_environment().state == "missing"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_its_owner_is_killed(tmp_path):
     script = f"""
 import time

@@ -196,6 +196,7 @@ def test_a_policy_that_never_answers_is_given_up(make_plan, tmp_path, monkeypatc
     for_ever.set()
 
 
+@pytest.mark.slow
 def test_an_environment_that_never_closes_costs_no_episode(make_plan, tmp_path, monkeypatch):
     for_ever = threading.Event()
     monkeypatch.setattr(Tiny, "close", lambda self: for_ever.wait(60))
@@ -204,6 +205,7 @@ def test_an_environment_that_never_closes_costs_no_episode(make_plan, tmp_path, 
     for_ever.set()
 
 
+@pytest.mark.slow
 def test_a_world_that_is_away_for_a_while_is_waited_for_without_using_up_tries(make_plan, tmp_path):
     back = time.monotonic() + 1.5
 
@@ -221,6 +223,7 @@ def test_a_world_that_is_away_for_a_while_is_waited_for_without_using_up_tries(m
     assert len(Tiny.resets) < 70, "it probed, and did not play everything again and again"
 
 
+@pytest.mark.slow
 def test_a_world_that_stays_away_ends_the_collection_when_its_patience_is_over(make_plan, tmp_path):
     played = threading.Semaphore(10)
 

@@ -67,6 +67,7 @@ def test_every_kind_is_planted_somewhere(played):
     assert {each.injection.kind for each in played.injected} == set(KINDS) and len(KINDS) >= 12
 
 
+@pytest.mark.slow
 def test_before_the_error_all_is_the_parents_and_the_error_is_where_it_was_planned(played):
     for each in played.injected:
         injection, trajectory = each.injection, each.trajectory
@@ -86,6 +87,7 @@ def test_the_tasks_are_lost_because_of_the_error_and_the_parents_won(played):
     assert {each.injection.kind for each in lost} >= set(KINDS) - {"wrong_value"}
 
 
+@pytest.mark.slow
 def test_what_each_kind_did_stands_in_the_record(played):
     shown = {each.injection.kind: each.trajectory.turns[each.injection.turn] for each in played.of("repair")}
     assert shown["unreadable_call"].calls[0].parse_error and shown["unreadable_call"].results[0].error

@@ -110,6 +110,7 @@ PLAYED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("played", PLAYED)
 def test_an_episode_that_goes_the_same_way_has_no_divergence(folder, played):
     turns, limits = PLAYED[played]
