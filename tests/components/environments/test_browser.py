@@ -402,16 +402,16 @@ def test_a_request_that_was_refused_is_said(at) -> None:
 
 def test_what_the_launch_says_of_the_sandbox_is_so() -> None:
     launch = shared().launch
-    running = [
-        each
-        for each in psutil.Process().children(recursive=True)
-        if "chromium" in each.name() and each.status() != psutil.STATUS_ZOMBIE
-    ]
+    running = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a tab of a test before may be ending
+            if "chromium" in each.name() and each.status() != psutil.STATUS_ZOMBIE:
+                running.append((each, each.cmdline(), each.uids().effective))
     assert running
-    for process in running:
-        assert ("--no-sandbox" in process.cmdline()) <= (not launch.sandbox)
-        assert (process.uids().effective == 65534) >= ("setpriv" in launch.words)
-    browser = next(each for each in running if "--type=" not in " ".join(each.cmdline()))
+    for _, words, user in running:
+        assert ("--no-sandbox" in words) <= (not launch.sandbox)
+        assert (user == 65534) >= ("setpriv" in launch.words)
+    browser = next(each for each, words, _ in running if "--type=" not in " ".join(words))
     assert set(browser.environ()) & set(os.environ) <= {"PATH", "LANG", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}
     assert Path(browser.environ()["HOME"]) != Path.home()
     assert launch.network_namespace == (interfaces(browser.pid) == {"lo"})
