@@ -9,7 +9,7 @@ from episodes import make_episode, turn, write_night
 from model_stand_in import gives, says, stand_in
 
 from components.rewards.judge import read_judgements
-from ratchet import cli, judging
+from ratchet import cli
 
 LINES = ("goal_progress", "tool_selection", "param_correctness")
 GOOD = says(json.dumps({line: {"reason": "so", "score": 0.5} for line in LINES}))
@@ -23,9 +23,6 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys):
-    if not any(command.callback is judging.judge for command in cli.app.registered_commands):
-        judging.add(cli.app)
-
     def run(*words):
         code = cli.run([str(word) for word in words])
         captured = capsys.readouterr()

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 
 from components.endpoints.chat import decode
-from components.endpoints.client import Meter, ModelClient
+from components.endpoints.client import Meter
 from components.endpoints.errors import Malformed
 
 from .config import ModelConfig
 from .model import Question, Reply
-from .request import most_tokens
+from .served import Served
 
 VERSION = "2023-06-01"
 TOOL = "answer"
@@ -37,31 +37,15 @@ class _Message(msgspec.Struct, frozen=True):
     usage: _Usage = _Usage()
 
 
-class AnthropicModel:
+class AnthropicModel(Served):
     """A Model. Its answer is what it gave to the tool; else its text."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.config = config
-        self.identity = config.identity
-        self.workers = config.concurrency
-        self._client = ModelClient(config, _headers)
-
-    def most_tokens(self, question: Question) -> tuple[int, int]:
-        """See `request.most_tokens`."""
-        return most_tokens(question, self.config)
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """By the configured price."""
-        price = self.config.price
-        return None if price is None else price.of(prompt_tokens, completion_tokens)
+        super().__init__(config, _headers)
 
     def ask(self, question: Question, meter: Meter) -> Reply:
         """POST to `/v1/messages`."""
         return self._reply(self._client.post(f"{self.config.root}/v1/messages", self._body(question), _check, meter))
-
-    def close(self) -> None:
-        """End what is under way."""
-        self._client.close()
 
     def _body(self, question: Question) -> dict[str, Any]:
         tool = {"name": TOOL, "description": "Give the answer.", "input_schema": question.schema}

@@ -3,39 +3,19 @@
 from typing import Any
 
 from components.endpoints.chat import Completion, check
-from components.endpoints.client import Meter, ModelClient
+from components.endpoints.client import Meter
 
-from .config import ModelConfig
 from .model import Question, Reply
-from .request import most_tokens
+from .served import Served
 
 
-class OpenAIModel:
+class OpenAIModel(Served):
     """A Model. Its answer is the text of the first choice."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        self.config = config
-        self.identity = config.identity
-        self.workers = config.concurrency
-        self._client = ModelClient(config)
-
-    def most_tokens(self, question: Question) -> tuple[int, int]:
-        """See `request.most_tokens`."""
-        return most_tokens(question, self.config)
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """By the configured price."""
-        price = self.config.price
-        return None if price is None else price.of(prompt_tokens, completion_tokens)
 
     def ask(self, question: Question, meter: Meter) -> Reply:
         """POST to `/chat/completions`."""
         answer = self._client.post(f"{self.config.base_url}/chat/completions", self._body(question), check, meter)
         return self._reply(answer)
-
-    def close(self) -> None:
-        """End what is under way."""
-        self._client.close()
 
     def _body(self, question: Question) -> dict[str, Any]:
         body: dict[str, Any] = {
