@@ -9,7 +9,6 @@ from episodes import make_episode, turn, write_night
 from model_stand_in import gives, says, stand_in
 
 from components.rewards.judge import read_judgements
-from ratchet import cli
 
 LINES = ("goal_progress", "tool_selection", "param_correctness")
 GOOD = says(json.dumps({line: {"reason": "so", "score": 0.5} for line in LINES}))
@@ -19,16 +18,6 @@ GOOD = says(json.dumps({line: {"reason": "so", "score": 0.5} for line in LINES})
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*words):
-        code = cli.run([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def write(path, *records):

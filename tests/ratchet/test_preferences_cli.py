@@ -10,23 +10,12 @@ from msgspec.structs import replace
 from components.rewards.judgement import Judgement, judgement_key
 from components.trajectories.messages import chat
 from components.trajectories.record import Parent, sealed
-from ratchet import cli
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*words):
-        code = cli.run([str(word) for word in words])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def write(path, *records):
