@@ -10,6 +10,7 @@ showed nothing new can lower the process, and never raise it. Pure: the same rec
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from components.protocol import DomainProfile, ToolCall, ToolResult, load_domain
@@ -75,16 +76,35 @@ def score(
     )
 
 
+Lines = tuple[dict[str, float | None], float | None]
+"""The scores of a step by rule, and their mean by a rubric."""
+
+
+@lru_cache(maxsize=64)
+def _known_lines(rubric: tuple[tuple[str, float], ...]) -> dict[StepScores, Lines]:
+    """Of the scores without fault, which all episodes share, their lines under a rubric."""
+    return {}
+
+
+_UNSEEN = StepScores()  # of a call that the rules do not follow
+
+
 class _Scoring:
     """The steps of one episode while they are scored."""
+
+    __slots__ = (
+        "_alone", "_by_rules", "_config", "_engine", "_examined", "_heard", "_known", "_rubric", "_share", "_steps",
+        "explanations", "steps",
+    )  # fmt: skip
 
     def __init__(self, profile: DomainProfile, config: RewardConfig, heard: Heard, examined: Examined) -> None:
         self._config, self._heard, self._examined = config, heard, examined
         self._engine = RuleEngine(profile)
         self._rubric = config.rubric_for(profile)
         self._share = config.layers.rules
+        self._alone = heard is NOTHING and self._share > 0  # a step is worth what rules say
         self._steps: float | None = None
-        self._known: dict[StepScores, tuple[dict[str, float | None], float | None]] = {}
+        self._known = _known_lines(tuple(self._rubric.items()))
         self._by_rules: list[float | None] = []
         self.steps: list[StepScore] = []
         self.explanations: list[Explanation] = []
@@ -107,20 +127,23 @@ class _Scoring:
     def _play_by_rules(self, trajectory: Trajectory) -> None:
         """The short way, for an episode of which neither models nor guards said anything: nearly every one."""
         step, known, counted = self._engine.step, self._known, self._share > 0
+        steps, by_rules = self.steps, self._by_rules
         for turn in trajectory.turns:
             index = turn.index
             for place, (call, result) in enumerate(calls_with_results(turn)):
                 found = step(call, result)
-                scores, total = known.get(found) or self._learn(found)
-                self._by_rules.append(total)
-                self.steps.append(StepScore(index, place, total if counted else None, scores.copy()))
+                scores, total = known.get(found) or self._lines(found)
+                by_rules.append(total)
+                steps.append(StepScore(index, place, total if counted else None, scores))
                 if found.reasons:
                     self._explain(index, place, found.reasons, scores)
 
-    def _learn(self, found: StepScores) -> tuple[dict[str, float | None], float | None]:
-        """The lines and the total of scores that were not met before: most steps share theirs with others."""
-        known = self._known[found] = (found.lines, found.total(self._rubric))
-        return known
+    def _lines(self, found: StepScores) -> Lines:
+        """The lines and the total of a step's scores. Those without fault are few, and kept."""
+        lines = (found.lines, found.total(self._rubric))
+        if not found.reasons:
+            self._known[found] = lines
+        return lines
 
     def _explain(self, turn: int, place: int, reasons: dict[str, str], scores: dict[str, float | None]) -> None:
         for name, why in reasons.items():
@@ -129,8 +152,8 @@ class _Scoring:
     def _call(self, turn: int, place: int, call: ToolCall, result: ToolResult | None) -> None:
         where = (turn, place)
         still = where in self._examined.still  # rules do not follow it: nothing changed
-        found = StepScores() if still else self._engine.step(call, result)
-        lines, by_rules = self._known.get(found) or self._learn(found)
+        found = _UNSEEN if still else self._engine.step(call, result)
+        lines, by_rules = self._known.get(found) or self._lines(found)
         scores = lines.copy()
         opinions = self._heard.of_step(turn, place) if self._heard is not NOTHING else []
         if where in self._examined.idle:
@@ -171,7 +194,8 @@ class _Scoring:
     def process(self) -> float | None:
         """The aggregated steps, joined with what models said of the whole; the steps weigh as much as the fullest of them."""
         if self._steps is None:
-            self._steps = aggregate(self._config.aggregation, [step.total for step in self.steps])
+            scores = self._by_rules if self._alone else [step.total for step in self.steps]
+            self._steps = aggregate(self._config.aggregation, scores)
         steps = self._steps
         if not self._heard.whole:
             return steps
@@ -182,8 +206,7 @@ class _Scoring:
     def layers(self) -> dict[LayerName, LayerScore]:
         """Each layer by itself."""
         scored = len(self._by_rules) - self._by_rules.count(None)
-        only = self._heard is NOTHING and self._share > 0
-        alone = self.process() if only else aggregate(self._config.aggregation, self._by_rules)
+        alone = self.process() if self._alone else aggregate(self._config.aggregation, self._by_rules)
         rules = LayerScore(alone, scored, self._config.layers.rules > 0 and scored > 0)
         return {"rules": rules, **self._heard.layers}
 
@@ -200,11 +223,11 @@ def _unscored(trajectory: Trajectory) -> list[StepScore]:
     ]
 
 
-def calls_with_results(turn: Turn) -> list[tuple[ToolCall, ToolResult | None]]:
+def calls_with_results(turn: Turn) -> Sequence[tuple[ToolCall, ToolResult | None]]:
     """Each call of a turn with its result; None where the episode ended before there was one."""
     calls, answers = turn.calls, turn.results
     if len(calls) == 1 == len(answers) and calls[0].call_id == answers[0].call_id:
-        return [(calls[0], answers[0])]
+        return ((calls[0], answers[0]),)
     results = {result.call_id: result for result in answers}
     return [(call, results.get(call.call_id)) for call in calls]
 

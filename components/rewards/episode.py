@@ -80,13 +80,16 @@ def total_score(
     outcome: float | None, process: float | None, efficiency: float | None, success: bool | None, weights: Weights
 ) -> float | None:
     """The weighted mean of the parts that are not None, held below every success for a failure (see the module)."""
-    parts = ((weights.outcome, outcome), (weights.process, process), (weights.efficiency, efficiency))
-    known = [(weight, score) for weight, score in parts if score is not None and weight > 0]
-    weight = sum(each for each, _ in known)
-    if not known or weight <= 0:
+    by_outcome, by_process, by_efficiency = weights.outcome, weights.process, weights.efficiency
+    weight, parts = 0.0, []
+    for each, score in ((by_outcome, outcome), (by_process, process), (by_efficiency, efficiency)):
+        if score is not None and each > 0:
+            weight += each
+            parts.append(each * score)
+    if not parts:
         return None
-    total = clip(math.fsum(each * score for each, score in known) / weight)
-    floor = weights.outcome / (weights.outcome + weights.process + weights.efficiency)
+    total = clip(math.fsum(parts) / weight)
+    floor = by_outcome / (by_outcome + by_process + by_efficiency)
     if floor == 0 or success is None:
         return total
     return max(total, floor) if success else min(total * floor, floor * _BELOW)

@@ -16,7 +16,8 @@ LayerName = Literal["rules", "judge", "learned", "guards"]
 class StepScore(msgspec.Struct, frozen=True, gc=False):
     """One call: its turn, its place within the turn, the weighted mean of its lines, and each line. None: nothing to say.
 
-    Lines of rules bear their own names; those of models are `judge.<line>` and `learned.<line>`.
+    Lines of rules bear their own names; those of models are `judge.<line>` and `learned.<line>`. Steps of equal scores may
+    share them: they are read, never changed.
     """
 
     turn: int

@@ -20,7 +20,7 @@ from components.protocol import Category, DomainProfile, ToolCall, ToolResult
 
 from .calls import Key, Step, Tool, fingerprint, make_step, resolve, subcommand
 from .errors import Errors, Met, same_text
-from .files import Edit, read_edits
+from .files import Edit, read_edits, replacement
 from .information import WAITING, Information, listed, texts_in
 from .scores import StepScores, faultless
 from .world import World
@@ -37,6 +37,8 @@ class RuleEngine:
 
     The mean cost of a call does not grow with the number of calls before it.
     """
+
+    __slots__ = ("_done", "_errors", "_information", "_profile", "_several", "_tools", "_world")
 
     def __init__(self, profile: DomainProfile) -> None:
         self._profile = profile
@@ -86,8 +88,15 @@ class RuleEngine:
 
     def _judge(self, step: Step) -> StepScores:
         category, world = step.tool.category, self._world
-        if (category is _READ or category is _SEARCH) and step.key not in self._done and self._errors.none_by(step):
-            return self._first_look(step)
+        if self._errors.none_by(step):
+            if category is _READ or category is _SEARCH:
+                if step.key not in self._done:
+                    return self._first_look(step)
+            elif category is _WRITE:
+                if (edit := replacement(step)) is not None:
+                    return self._replace(step, edit)
+            elif category is _EXECUTE and step.key not in self._done and world.only_looks(step):
+                return self._first_run(step)
         edits = read_edits(step.arguments) if category is _WRITE else _NO_EDITS
         again = self._again(step, edits)
         acting = category is _WRITE or category is _EXECUTE
@@ -110,10 +119,32 @@ class RuleEngine:
     def _first_look(self, step: Step) -> StepScores:
         """A look at something new that shows it: half of all steps, and nothing to find fault with."""
         self._done[step.key] = (self._world.clock, step.output)
-        if step.target is not None:
+        if step.target is not None and step.result is not None:
             self._information.wrote(step.target)
-            self._world.follow(step, _NO_EDITS, False)
+            if step.whole:
+                self._world.look(step.target, step.output, step.result.truncated)
         return _FOUND
+
+    def _replace(self, step: Step, edit: Edit) -> StepScores:
+        """A text of one file is replaced by another: nearly every edit."""
+        world, information, texts, target = self._world, self._information, texts_in(step.arguments), step.target or ""
+        used = information.used_by(texts)
+        undone = world.write(step, target, (edit,))
+        self._done[step.key] = (world.clock, step.output)
+        information.wrote(target)
+        information.waiting.append(edit.new)
+        if undone or used == 0.0:
+            return _faulty(step, None, None, undone, StepScores(1.0, None, None, used), texts)
+        return _REPLACED if used else _REPLACED_UNNAMED
+
+    def _first_run(self, step: Step) -> StepScores:
+        """A command that changes nothing is run for the first time, a test most of all; it may name what nobody has shown yet."""
+        information, texts = self._information, texts_in(step.arguments)
+        used = information.used_by(texts)
+        self._done[step.key] = (self._world.clock, step.output)
+        for text in texts:
+            information.wrote(text)
+        return _LOOKED if used else _FOUND
 
     def _again(self, step: Step, edits: list[Edit]) -> str | None:
         """Why the call is redundant: it was made before, nothing that it depends on has changed since, and it shows nothing new."""
@@ -150,6 +181,9 @@ class RuleEngine:
 
 
 _FOUND = faultless(non_redundancy=1.0, validity=1.0)
+_LOOKED = faultless(non_redundancy=1.0, information_use=1.0, validity=1.0)
+_REPLACED_UNNAMED = faultless(non_redundancy=1.0, non_regression=1.0, validity=1.0)
+_REPLACED = faultless(non_redundancy=1.0, non_regression=1.0, information_use=1.0, validity=1.0)
 _NO_EDITS: list[Edit] = []
 _NO_TEXTS: list[str] = []
 

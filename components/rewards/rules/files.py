@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from .calls import Step
+
 _OLD = ("old", "old_str", "old_string", "old_text", "search")
 _NEW = ("new", "new_str", "new_string", "new_text", "insert_text", "replace")
 _CONTENT = ("content", "file_text", "contents", "text")
@@ -36,13 +38,17 @@ def _simple(names: tuple[str, ...]) -> tuple[str, str] | None:
     return (old[0], new[0]) if len(old) == len(new) == 1 and not _UNUSUAL.intersection(names) else None
 
 
+def replacement(step: Step) -> Edit | None:
+    """The edit of a call that replaces one text of a file by another one, and does nothing else; None for any other call."""
+    names = _simple(tuple(step.arguments))
+    if names is None or step.target is None or step.tool.deletes or step.tool.undoes:
+        return None
+    old, new = step.arguments[names[0]], step.arguments[names[1]]
+    return Edit(old, new) if isinstance(old, str) and isinstance(new, str) and old != new else None
+
+
 def read_edits(arguments: dict[str, Any]) -> list[Edit]:
     """The edits that the arguments of a writing tool describe, in order; empty where they describe none that is known."""
-    simple = _simple(tuple(arguments))
-    if simple is not None:
-        old, new = arguments[simple[0]], arguments[simple[1]]
-        if isinstance(old, str) and isinstance(new, str):
-            return [Edit(old, new)]
     several = arguments.get("edits")
     if isinstance(several, list):
         found = [_read(each) for each in several if isinstance(each, dict)]
@@ -143,8 +149,9 @@ class FileHistory:
         if old == new:
             return False
         fresh = self._current is _ABSENT or not (self._seen or self._edits)
-        swapped = (new, old) in self._edits
-        self._edits.add((old, new))
+        edits = self._edits
+        swapped = bool(edits) and (new, old) in edits
+        edits.add((old, new))
         content = self._content
         if not old and fresh and not edit.placed:
             self._now(new)

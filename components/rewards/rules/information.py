@@ -32,7 +32,7 @@ _NAME = re.compile(r"\b[A-Za-z_]\w{2,}", re.ASCII)
 _WORDS = bytes(byte if chr(byte).isalnum() or byte == ord("_") else ord(" ") for byte in range(128)) + b" " * 128
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=16_384)
 def _short_names(text: str) -> tuple[str, ...]:
     return tuple([name for name in _NAME.findall(text) if name not in _NOISE])
 
@@ -65,19 +65,23 @@ def texts_in(arguments: dict[str, Any]) -> list[str]:
 class Information:
     """The names seen so far."""
 
-    __slots__ = ("_seen", "waiting")
+    __slots__ = ("_seen", "_written", "waiting")
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
+        self._written: set[str] = set()  # short texts whose names were taken in, and that hold some
         self.waiting: deque[str] = deque()
         """Texts that were shown and not read yet: append one to show it."""
 
     def wrote(self, text: str) -> None:
         """Take in a path, a command or a text that the agent wrote itself, once it stands in the world."""
-        if len(text) <= _KEPT:
-            self._seen.update(_short_names(text))
-        else:
+        if text in self._written:
+            return
+        if len(text) > _KEPT:
             self.waiting.append(text)
+        elif names := _short_names(text):
+            self._seen.update(names)
+            self._written.add(text)
 
     def catch_up(self) -> None:
         """Read what has waited longest, as far as too many wait."""
@@ -88,6 +92,8 @@ class Information:
         """1 when a name in the texts was seen before, 0 when none was, None when they hold no names of this world."""
         own: list[str] = []
         for text in texts:
+            if text in self._written:
+                return 1.0
             found = _names(text)
             if not self._seen.isdisjoint(found):
                 return 1.0

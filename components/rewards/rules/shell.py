@@ -49,9 +49,9 @@ def effects(command: str) -> Effects:
     return OPAQUE if len(command) > _READ else _effects(command)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16_384)
 def _effects(command: str) -> Effects:
-    if _PLAIN.match(command) and not _FOLLOWED.intersection(words := _words(command)):
+    if _PLAIN.match(command) and _FOLLOWED.isdisjoint(words := _words(command)):
         return OPAQUE if words and not _only_reads(words) else NO_EFFECTS
     changes, stash, folder = False, 0, ""
     removed: list[str] = []
@@ -97,7 +97,9 @@ def _bare(command: str) -> str:
 
 def _words(segment: str) -> list[str]:
     """The words of a simple command without assignments, prefixes like `timeout 10`, and quotes."""
-    words = [word.strip("'\"") for word in segment.split()]
+    words = segment.split()
+    if "'" in segment or '"' in segment:
+        words = [word.strip("'\"") for word in words]
     while words and (words[0] in _PREFIXES or _ASSIGNMENT.match(words[0]) or words[0].isdigit()):
         words = words[1:]
     return words

@@ -16,11 +16,17 @@ _READ, _WRITE, _EXECUTE, _NAVIGATE = Category.READ, Category.WRITE, Category.EXE
 class World:
     """Which files were changed, and when. `clock` is the number of the call that is judged; the first is 1."""
 
+    __slots__ = (
+        "_changed_at", "_copies", "_edited", "_files", "_opaque_at", "_removed", "_shown", "_stashed", "_written", "clock",
+        "touched_at",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.clock = 0
         self.touched_at = 0
         """The last call that may have changed anything. A call that failed as it had failed before is none."""
         self._files: dict[str, FileHistory] = {}
+        self._written: list[str] = []  # paths that were edited, and stand not yet in
         self._edited: defaultdict[str, set[str]] = defaultdict(set)  # paths by the name of their file
         self._stashed: list[str] = []
         self._removed: set[str] = set()
@@ -44,14 +50,14 @@ class World:
         category, target = step.tool.category, step.target
         if category is _READ:
             if target is not None and step.whole and not step.failed and step.result is not None:
-                self._look(target, step.output, step.result.truncated)
+                self.look(target, step.output, step.result.truncated)
         elif category is _EXECUTE:
             return self._execute(step, inert)
         elif category is _WRITE:
             if step.failed or step.result is None:
                 return None
             if target is not None:
-                return self._write(step, target, edits)
+                return self.write(step, target, edits)
             if step.tool.keyed:
                 self._change_anything(inert)  # a patch, say: which files it is about stands in its text
         elif category is _NAVIGATE or category is None:
@@ -64,7 +70,7 @@ class World:
         command = step.command
         return command is not None and not effects(command).changes
 
-    def _look(self, target: str, content: str, truncated: bool) -> None:
+    def look(self, target: str, content: str, truncated: bool) -> None:
         """A whole file was read. Most are never written: those are only noted."""
         if truncated:
             return
@@ -73,7 +79,8 @@ class World:
         else:
             self._shown[target] = (content, self.clock)
 
-    def _write(self, step: Step, target: str, edits: Sequence[Edit]) -> str | None:
+    def write(self, step: Step, target: str, edits: Sequence[Edit]) -> str | None:
+        """`follow` for a call that wrote to a file."""
         self._changed_at = self.touched_at = self.clock
         file = self._file(target)
         if step.tool.deletes:
@@ -81,8 +88,9 @@ class World:
             file.delete(self.clock)
             file.changed_at = self.clock
             return NOTHING
-        self._edited[target.rpartition("/")[2]].add(target)
-        self._removed.discard(target)
+        self._written.append(target)
+        if self._removed:
+            self._removed.discard(target)
         if step.tool.undoes:
             return f"takes back the last edit of {target}" if file.take_back(self.clock) else NOTHING
         if not edits:
@@ -108,6 +116,9 @@ class World:
 
     def _restored(self, paths: Iterable[str], stash: int) -> set[str]:
         """The edited files, and the deleted ones that are named, that git puts back."""
+        for path in self._written:
+            self._edited[path.rpartition("/")[2]].add(path)
+        self._written.clear()
         lost: set[str] = set()
         for path in map(normal_path, paths):
             lost |= self._all() if path == EVERYTHING else self._named(path) | ({path} & self._removed)
