@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +14,7 @@ import msgspec
 
 from components.environments.tasksets import load
 from components.protocol import InfrastructureError
+from components.trajectories.parallel import end_with
 
 from .crew import GIVE_UP_SECONDS, LOOK
 from .interruption import Interrupted
@@ -118,7 +118,7 @@ def _begin(plan: CollectPlan, parent: int) -> None:
     global _player
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ask)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     _player = Player(plan, _look)
 
 
@@ -134,9 +134,3 @@ def _ask(number: int, frame: FrameType | None) -> None:
 def _look() -> None:
     if _asked.is_set():
         raise Interrupted("the worker was asked to end")
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

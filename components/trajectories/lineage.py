@@ -60,12 +60,18 @@ def with_ancestors(read: Callable[[], Iterable[Trajectory]]) -> Iterator[Traject
             yield trajectory
         else:
             branches.setdefault(trajectory.episode_id, trajectory)
-    named = {branch.parent.episode_id for branch in branches.values() if branch.parent} - branches.keys()
+    named = roots_of(branches)
     roots = {each.episode_id: each for each in read() if each.episode_id in named} if named else {}
-    yield from _resolved(branches, roots)
+    yield from resolved(branches, roots)
 
 
-def _resolved(branches: Mapping[str, Trajectory], roots: Mapping[str, Trajectory]) -> Iterator[Trajectory]:
+def roots_of(branches: Mapping[str, Trajectory]) -> set[str]:
+    """The parents of branches, by `episode_id`, that are no branches themselves."""
+    return {branch.parent.episode_id for branch in branches.values() if branch.parent} - branches.keys()
+
+
+def resolved(branches: Mapping[str, Trajectory], roots: Mapping[str, Trajectory]) -> Iterator[Trajectory]:
+    """Branches, in their order, completed by their parents as far as these are among them or the roots; both by `episode_id`."""
     whole = dict(roots)
     for branch in branches.values():
         chain: dict[str, Trajectory] = {}

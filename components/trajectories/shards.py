@@ -5,7 +5,8 @@ A folder holds `shard-00000.jsonl`, beside it `tokens-00000.parquet` where the p
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 
 from .files import write_atomically
+from .integrity import LINE_LIMIT, check_entries, check_link, check_listed, differences, named, too_long
 from .migrate import migrated
 from .record import SCHEMA_VERSION, Trajectory
 
@@ -72,29 +74,37 @@ def read_manifest(folder: Path) -> list[ShardEntry]:
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             entries.append(msgspec.json.decode(line, type=ShardEntry))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: {error}; restore the file from its night") from error
+    check_entries(path, entries)
     return entries
 
 
 def read_jsonl(path: Path) -> Iterator[Trajectory]:
     """The trajectories of one file, streaming; those of an older schema are migrated. Raises DataError that names the line."""
-    decoder = msgspec.json.Decoder(Trajectory)
     try:
         file = path.open("rb")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; check the path") from error
     with file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                trajectory = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                trajectory = _older(path, number, line, error)
-            if trajectory.schema_version > SCHEMA_VERSION:
-                raise DataError(_newer(path, number, trajectory.schema_version))
-            yield trajectory
+        yield from read_lines(path, iter(partial(file.readline, LINE_LIMIT + 1), b""))
+
+
+def read_lines(path: Path, lines: Iterable[bytes], first: int = 1) -> Iterator[Trajectory]:
+    """The trajectories of lines of a file, of which the first has that number. Raises DataError that names the line."""
+    decoder = msgspec.json.Decoder(Trajectory)
+    for number, line in enumerate(lines, start=first):
+        if not line.strip():
+            continue
+        if len(line) > LINE_LIMIT:
+            raise DataError(too_long(path, number))
+        try:
+            trajectory = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            trajectory = _older(path, number, line, error)
+        if trajectory.schema_version > SCHEMA_VERSION:
+            raise DataError(_newer(path, number, trajectory.schema_version))
+        yield trajectory
 
 
 def _older(path: Path, number: int, line: bytes, error: Exception) -> Trajectory:
@@ -129,24 +139,50 @@ def _newer(path: Path, number: int, version: int) -> str:
     return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
 
 
-def read_folder(folder: Path, *, verify: bool = True) -> Iterator[Trajectory]:
-    """Every trajectory of a folder in the manifest's order; with `verify` each shard's hash is checked first."""
+def finished_shards(folder: Path) -> list[ShardEntry]:
+    """The finished shards of a folder, in order. Raises DataError where there is none, or one is absent."""
     entries = read_manifest(folder)
     if not entries:
         raise DataError(f"{folder} has no {MANIFEST} or an empty one: there are no finished shards to read")
     for entry in entries:
+        if not (folder / entry.shard).is_file():
+            raise DataError(f"{folder / entry.shard} stands in the manifest and is absent; restore it from its night")
+        check_link(folder / entry.shard)
+    return entries
+
+
+def read_folder(folder: Path, *, verify: bool = True) -> Iterator[Trajectory]:
+    """Every trajectory of a folder in the manifest's order; with `verify` each shard's hash is checked first."""
+    for entry in finished_shards(folder):
         path = folder / entry.shard
-        if not path.is_file():
-            raise DataError(f"{path} stands in the manifest and is absent; restore it from its night")
-        if verify and hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
-            yield from _damaged(path)
-        else:
+        if not verify:
             yield from read_jsonl(path)
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+            yield from read_jsonl(path)
+            raise damaged(path, entry.episode_ids)
+        else:
+            found: list[str] = []
+            for trajectory in read_jsonl(path):
+                found.append(trajectory.episode_id)
+                yield trajectory
+            check_listed(path, found, entry.episode_ids)
 
 
-def _damaged(path: Path) -> Iterator[Trajectory]:
-    yield from read_jsonl(path)
-    raise DataError(f"{path} differs from the hash in its manifest; restore it from its night")
+def damaged(path: Path, listed: Sequence[str]) -> DataError:
+    """What is said of a shard whose bytes are others than those that were written: which of its records differ.
+
+    Raises DataError of a line that cannot be read, which says more.
+    """
+    with path.open("rb") as file:
+        said = differences(_numbered(path, file), listed)
+    where = named(said) or "in what no record's content_hash covers"
+    return DataError(f"{path} differs from the hash in its manifest: {where}; restore it from its night")
+
+
+def _numbered(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, Trajectory]]:
+    for number, line in enumerate(lines, start=1):
+        for trajectory in read_lines(path, [line], number):
+            yield number, trajectory
 
 
 def seal(spool: Path, target: Path) -> None:
