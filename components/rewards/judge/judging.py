@@ -26,6 +26,8 @@ AHEAD = 2
 """Judgements that are asked for ahead of the one that is waited for, for each worker."""
 REFUSALS = 5
 """After so many refusals, and nothing but refusals, a run gives up: the next would be refused, too."""
+NONSENSE = 20
+"""After so many judgements in vain, and no other, a run gives up: the model does not understand what it is asked."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ def judge_all(
     of scores; one whose request was refused is not kept. Episodes without a step, or ended by the infrastructure, have none.
 
     Raises ModelUnavailable (with everything that was finished kept), ConfigurationError, RequestRefused where nothing but refusals
-    comes back. The models are closed then.
+    or answers that cannot be used come back. The models are closed then.
     """
     total = len(keys(trajectories, judges)) if isinstance(trajectories, Sequence) else None
     run = _Run(cache, budget or Budget(), on_progress, total)
@@ -194,9 +196,19 @@ class _Run:
             self._note(left=1)
             return
         self._note(made=1, failed=int(judgement.error is not None))
-        if _is_refused(judgement) and self._progress.made == self._progress.failed >= REFUSALS:
-            raise RequestRefused(str(judgement.error).removeprefix(REFUSED))
+        if self._progress.made == self._progress.failed:
+            self._give_up(judgement)
         yield judgement
+
+    def _give_up(self, last: Judgement) -> None:
+        """Stop a run that has made nothing yet, after so many tries."""
+        if _is_refused(last) and self._progress.failed >= REFUSALS:
+            raise RequestRefused(str(last.error).removeprefix(REFUSED))
+        if self._progress.failed >= NONSENSE:
+            raise RequestRefused(
+                f"{last.judge}: none of its first {self._progress.failed} answers can be used ({last.error}); "
+                "look at its replies, its chat template and `structured`, and judge again"
+            )
 
     def _note(self, **more: int) -> None:
         values = {name: getattr(self._progress, name) + count for name, count in more.items()}

@@ -39,7 +39,19 @@ SCORE = "Score it by this rubric ({about}):"
 CHOOSE = "Answer one question about it:"
 AGAIN = "\n\nYour last answer could not be used: {why}. Answer again, exactly as described above."
 
-TEXTS = (SYSTEM, ANSWER_SCORES, ANSWER_CHOICE, ANSWER_NEEDS, NEEDS, NEEDED, ABOUT_STEP, ABOUT_EPISODE, SCORE, CHOOSE)
+TEXTS = (
+    SYSTEM,
+    ANSWER_SCORES,
+    ANSWER_CHOICE,
+    ANSWER_NEEDS,
+    NEEDS,
+    NEEDED,
+    ABOUT_STEP,
+    ABOUT_EPISODE,
+    SCORE,
+    CHOOSE,
+    AGAIN,
+)
 SHOWS = 1
 """Raised when `view` or `fence` shows something else."""
 LONGEST_NEEDS = 4000

@@ -20,10 +20,12 @@ from components.rewards.judge import (
     judge_all,
     load_rubric,
     pending,
+    prompts,
     read_judgements,
     scripted_judge,
 )
 from components.rewards.judge.model import Reply
+from components.rewards.judge.prompts import prompt_version
 from components.rewards.judgement import WHOLE
 from components.trajectories.record import content_hash, digest, sealed
 
@@ -239,6 +241,27 @@ def test_a_refused_request_is_told_and_not_kept(play, tmp_path):
 def test_where_everything_is_refused_the_run_says_so(play):
     with pytest.raises(RequestRefused, match="no credit"):
         run(solvers(play, 3), [judge(lambda question: RequestRefused("no credit"))])
+
+
+def test_a_judge_that_only_talks_nonsense_does_not_spend_the_whole_budget(play, tmp_path):
+    cache, one = JudgementCache(tmp_path), judge(lambda question: "a fine day")
+    with pytest.raises(RequestRefused, match="none of its first 20 answers can be used"):
+        run(solvers(play, 40), [one], cache, budget=Budget(Limits(calls=240)))
+    assert 40 <= len(one.model.asked) < 120  # what is under way when it gives up is paid for, too
+
+
+def test_one_answer_that_can_be_used_is_reason_to_go_on(play):
+    def answer(question):
+        return scores_of(0.5)(question) if question.subject.turn == 2 else "a fine day"
+
+    found = run(solvers(play, 40), [judge(answer)])
+    assert len(found) == 120 and any(each.error is None for each in found[:20])
+
+
+def test_the_words_of_asking_again_are_part_of_the_prompts_version(monkeypatch):
+    before = prompt_version(config())
+    monkeypatch.setattr(prompts, "TEXTS", tuple(each for each in prompts.TEXTS if each != prompts.AGAIN))
+    assert prompt_version(config()) != before
 
 
 def test_a_prompt_too_long_for_the_model_is_made_shorter(play):
