@@ -2,16 +2,18 @@
 
     gdi = sum of w_i * t_i / sum of w_i, over the terms that are known
 
-A term that is not known (NaN here, null in tables) counts neither for nor against: its weight leaves the sum. Each array
-has one value per episode; group statistics are over the arrays that are given.
+A term that is not known (NaN here, null in tables) counts neither for nor against: its weight leaves the sum. An episode
+without a reward has no rank. Nothing is read but what is given: looking at a rank never changes one.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from .params import GdiWeights
+from . import terms as formulas
+from .params import GdiWeights, RankParams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,54 +21,101 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Codes = NDArray[np.int64]
 
-TERMS = ("reward", "process", "learnability", "uniqueness", "recency", "use")
+TERMS = (
+    "reward", "process", "judge", "agreement", "feedback", "uniqueness", "diversity", "difficulty", "learnability", "lim",
+    "recency", "use",
+)  # fmt: skip
+"""In the order of the columns. Each is explained in `docs/ranking.md`."""
+ORIGINAL = GdiWeights(**dict.fromkeys(TERMS, 0.0) | {"reward": 0.35, "use": 0.30, "feedback": 0.20, "recency": 0.15})
+"""The weights of the original system."""
+ORIGINAL_FEEDBACK = 0.5
+"""What the original takes for an episode of which nobody has said anything."""
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the episodes, a value each. NaN where it is not known; all codes count from 0.
+
+    `success` and `outcome` in [0, 1]; `models` (n, judges) are the scores that models gave the whole episode; `people` the mean
+    of what people said of it; `times` how often it was trained on; `unlike` how unlike its family it is (see `sketch`).
+    """
+
+    reward: "Floats"
+    process: "Floats"
+    outcome: "Floats"
+    success: "Floats"
+    models: "Floats"
+    people: "Floats"
+    times: "Floats"
+    age_days: "Floats"
+    unlike: "Floats"
+    group: "Codes"
+    task: "Codes"
+    version: "Codes"
+    cluster: "Codes"
+    own: "NDArray[np.bool_]"
+    """False for demonstrations."""
 
 
 class Gdi(msgspec.Struct, frozen=True):
-    """`total` (n,), and what each term contributed to it: the contributions (n, terms) sum to the total. NaN: not known."""
+    """`total` (n,), the `terms` (n,) by name, and what each contributed to the total: contributions (n, TERMS) sum to it."""
 
     total: "Floats"
+    terms: Mapping[str, "Floats"]
     contributions: "Floats"
+    pass_rate: "Floats"
 
 
-def pass_rate(success: "Floats", group: "Codes") -> "Floats":
-    """Share of successes among a group's episodes of known end (1.0, 0.0 or NaN a row); NaN for a group without any."""
-    known = ~np.isnan(success)
-    size = int(group.max(initial=-1)) + 1
-    played = np.bincount(group[known], minlength=size)
-    won = np.bincount(group[known], weights=success[known], minlength=size)
-    rate: Floats = np.divide(won, played, out=np.full(size, np.nan), where=played > 0)
-    return rate[group]
+def explained(known: Known, params: RankParams) -> Gdi:
+    """The rank of every episode by the parameters' preset, term by term."""
+    rate = formulas.pass_rate(known.success, known.group)
+    learner = formulas.learner_rate(rate, known.task, known.own)
+    own = np.where(known.own, rate, np.nan)
+    terms = {
+        "reward": known.reward,
+        "process": known.process,
+        "judge": formulas.mean_known(known.models),
+        "agreement": formulas.agreement(known.models, known.people, known.outcome),
+        "feedback": known.people,
+        "uniqueness": formulas.uniqueness(known.cluster),
+        "diversity": known.unlike,
+        "difficulty": formulas.difficulty(learner),
+        "learnability": formulas.learnability(learner),
+        "lim": formulas.lim(own, known.task, known.version),
+        "recency": formulas.recency(known.age_days, params.half_life_days),
+        "use": formulas.use(known.times),
+    }
+    weights = params.weights
+    if params.preset == "original":
+        terms |= original_terms(known)
+        weights = ORIGINAL
+    total, contributions = weighted(np.stack([terms[name] for name in TERMS], axis=1), weights)
+    unscored = np.isnan(known.reward)
+    contributions[unscored] = np.nan
+    return Gdi(np.where(unscored, np.nan, total), terms, contributions, rate)
 
 
-def learnability(rate: "Floats") -> "Floats":
-    """4 p (1 - p): 1 where half of the attempts succeed, 0 where all or none do. The variance of the outcome, scaled."""
-    return 4.0 * rate * (1.0 - rate)
+def original_terms(known: Known) -> dict[str, "Floats"]:
+    """The terms that the original knows otherwise:
+
+        gdi = 0.35 reward + 0.30 min(1, ln(1 + exports) / ln 101) + 0.20 feedback + 0.15 / (1 + 0.05 age in days)
+
+    Where nothing was exported the exports are 0, and where nobody has said anything the feedback is 0.5.
+    """
+    return {
+        "feedback": np.where(np.isnan(known.people), ORIGINAL_FEEDBACK, known.people),
+        "use": formulas.use(np.where(np.isnan(known.times), 0.0, known.times)),
+        "recency": formulas.hyperbolic_recency(known.age_days),
+    }
 
 
-def uniqueness(content: "Codes") -> "Floats":
-    """One over the number of episodes that went the very same way (equal codes)."""
-    counts = np.bincount(content, minlength=int(content.max(initial=-1)) + 1)
-    return 1.0 / counts[content]
-
-
-def recency(age_days: "Floats", half_life_days: float) -> "Floats":
-    """0.5 ** (age / half-life); an episode from after `as_of` is not newer than new."""
-    return np.asarray(0.5 ** (np.maximum(age_days, 0.0) / half_life_days), dtype=np.float64)
-
-
-def use(exports: "Floats") -> "Floats":
-    """How often the episode was trained on, on a logarithmic scale that is full at 100."""
-    return np.asarray(np.minimum(1.0, np.log1p(exports) / np.log(101.0)), dtype=np.float64)
-
-
-def weighted(terms: "Floats", weights: GdiWeights) -> Gdi:
-    """Terms (n, 6) in the order of TERMS, to the sum and its parts. A row without a known, weighted term is NaN."""
+def weighted(terms: "Floats", weights: GdiWeights) -> tuple["Floats", "Floats"]:
+    """Terms (n, TERMS) to the sum (n,) and its parts (n, TERMS). A row without a known, weighted term is NaN."""
     weight = np.array([getattr(weights, name) for name in TERMS])
     counted = ~np.isnan(terms) & (weight > 0)
     present = np.where(counted, weight, 0.0)
     whole = present.sum(axis=1, keepdims=True)
-    share = np.divide(present, whole, out=np.zeros_like(present), where=whole > 0)
-    contributions = share * np.where(counted, terms, 0.0)
+    contributions = np.where(counted, terms, 0.0)
+    contributions *= present
+    np.divide(contributions, whole, out=contributions, where=whole > 0)
     total = np.where(whole[:, 0] > 0, contributions.sum(axis=1), np.nan)
-    return Gdi(total, contributions)
+    return total, contributions
