@@ -1,7 +1,7 @@
 """The sections of `params.yaml` that belong to quality, and how a stage reads its section."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -20,40 +20,66 @@ class QualityParams(Configuration):
 
     Episodes of a policy named in `demonstrators` are demonstrations; all others are on-policy.
     Above `max_quarantined` the warnings together stop the build: a quarantine is for the odd row, not for the data set.
+    `context` is in tokens: of the `tokenizer` (a folder), or a quarter of the conversation's bytes. `chat_template` renders each.
+    `max_psi` and `max_drift` (Kolmogorov-Smirnov D) bound how far figures may be from those of the last accepted build.
     """
 
     demonstrators: tuple[str, ...] = ("teacher",)
     max_infrastructure_rate: Share = 0.1
     max_truncation_rate: Share = 0.5
     max_parse_errors: Weight = 1.0
+    max_repeats: Share = 0.5
     min_group_size: Count = 2
     max_turns: Count = 100
     max_steps: Count = 200
     max_observation: Count = 200_000
+    max_bytes: Count = 4_000_000
+    context: Count | None = 32_768
+    tokenizer: Path | None = None
+    chat_template: Path | None = None
+    min_script_share: Share = 0.7
+    scripts: tuple[str, ...] = ()
+    max_days_ahead: Count = 7
+    max_psi: Weight = 0.25
+    max_drift: Share = 0.6
     max_quarantined: Share = 0.2
 
 
 class GdiWeights(Configuration):
     """How much each term of the rank counts; they need not sum to 1. A term of weight 0 is shown and not counted."""
 
-    reward: Weight = 0.35
-    process: Weight = 0.15
-    learnability: Weight = 0.25
-    uniqueness: Weight = 0.15
-    recency: Weight = 0.10
+    reward: Weight = 0.30
+    process: Weight = 0.10
+    judge: Weight = 0.05
+    agreement: Weight = 0.05
+    feedback: Weight = 0.10
+    uniqueness: Weight = 0.10
+    diversity: Weight = 0.05
+    difficulty: Weight = 0.0
+    learnability: Weight = 0.15
+    lim: Weight = 0.05
+    recency: Weight = 0.05
     use: Weight = 0.0
 
 
 class RankParams(Configuration):
-    """How episodes are ranked and which are accepted: successes, the `best_of` best of each task, at least `min_gdi`.
+    """How episodes are ranked and which are accepted. `preset` original: the original system's formula, and `weights` are not read.
 
-    `min_weight` is the least weight in training of an on-policy episode, whatever its task's pass rate.
+    Accepted are successes: of equal runs (`same_run`) at a task one; the `best_of` best of a task; of these the top fraction by
+    gdi; of each family at most `max_per_family`; within `max_tokens` altogether. None is no limit. Where a limit cuts, `order`
+    says who comes first. `min_weight` is the least weight in training of an on-policy episode, whatever its task's pass rate.
     """
 
+    preset: Literal["own", "original"] = "own"
     weights: GdiWeights = GdiWeights()
     half_life_days: Annotated[float, Field(gt=0)] = 30.0
-    best_of: Count = 2
     min_gdi: Share = 0.0
+    same_run: Literal["exact", "normalised", "cluster"] = "exact"
+    best_of: Count | None = 2
+    top_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_per_family: Count | None = None
+    max_tokens: Count | None = None
+    order: Literal["gdi", "diverse"] = "gdi"
     min_weight: Share = 0.25
 
 
@@ -65,7 +91,7 @@ def read_section(path: Path, name: str, model: type[Section]) -> Section:
         values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}; check the path") from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict) or name not in values:
         raise ConfigurationError(f"{path} has no section '{name}'; add it, or restore the file")
