@@ -3,24 +3,94 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median
+from typing import NamedTuple
 
-from components.protocol import load_domain
+from components.protocol import DomainProfile, load_domain
 from components.trajectories.record import Trajectory
 
-from .episode import is_infrastructure_failure, is_success, outcome_score
+from .config import RewardConfig
+from .episode import efficiency_score, is_infrastructure_failure, is_success, outcome_score, total_score
+from .episode_score import EpisodeScore
 from .guards import find_hacks
 
-References = dict[tuple[str, str], float]
+TaskKey = tuple[str, str]
+References = dict[TaskKey, float]
 """How many calls a task needs, by (task_id, task_hash)."""
 
 
 def reference_steps(trajectories: Iterable[Trajectory]) -> References:
     """For each task that was solved: the median number of calls of its successful episodes. A hack solves nothing."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(list)
+    counts: dict[TaskKey, list[int]] = defaultdict(list)
     for trajectory in trajectories:
-        steps = sum(len(turn.calls) for turn in trajectory.turns)
+        steps = calls_of(trajectory)
         profile = load_domain(trajectory.task.domain)
-        solved = is_success(trajectory.outcome, outcome_score(trajectory, profile))
-        if steps and solved and not is_infrastructure_failure(trajectory) and not find_hacks(trajectory, profile):
-            counts[trajectory.task.task_id, trajectory.task.task_hash].append(steps)
+        if steps and _is_solved(trajectory, profile) and not find_hacks(trajectory, profile):
+            counts[task_of(trajectory)].append(steps)
+    return _medians(counts)
+
+
+def _is_solved(trajectory: Trajectory, profile: DomainProfile) -> bool:
+    solved = is_success(trajectory.outcome, outcome_score(trajectory, profile))
+    return bool(solved) and not is_infrastructure_failure(trajectory)
+
+
+def _medians(counts: dict[TaskKey, list[int]]) -> References:
     return {task: float(median(each)) for task, each in counts.items()}
+
+
+def calls_of(trajectory: Trajectory) -> int:
+    """How many calls an episode made."""
+    return sum(len(turn.calls) for turn in trajectory.turns)
+
+
+def task_of(trajectory: Trajectory) -> TaskKey:
+    """By what a task's reference is found."""
+    return trajectory.task.task_id, trajectory.task.task_hash
+
+
+class Awaiting(NamedTuple):
+    """An episode that was scored without a reference: what its efficiency and total follow from, once its task has one.
+
+    `solved`: it counts for the reference of its task. `caught`: guards found a hack, and it earns nothing.
+    """
+
+    task: TaskKey
+    calls: int
+    solved: bool
+    success: bool | None
+    outcome: float | None
+    process: float | None
+    caught: bool
+    failed: bool
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, profile: DomainProfile, own: DomainProfile, scored: EpisodeScore) -> "Awaiting":
+        """The episode with its scores by a `profile`, without a reference; `own` is the profile of its task's domain."""
+        guards = scored.layers.get("guards")
+        hacked = guards is not None and guards.score == 0
+        calls = calls_of(trajectory)
+        solved = calls > 0 and _is_solved(trajectory, own)
+        if solved:  # guards by another profile, or none, say nothing of the domain's own
+            looked = guards is not None and profile is own
+            solved = not (hacked if looked else find_hacks(trajectory, own))
+        success = is_success(trajectory.outcome, scored.outcome)
+        failed = is_infrastructure_failure(trajectory)
+        return cls(task_of(trajectory), calls, solved, success, scored.outcome, scored.process, hacked, failed)
+
+    def completed(self, references: References, config: RewardConfig) -> tuple[float | None, float | None]:
+        """The efficiency and the total, as `engine.score` gives them."""
+        if self.failed:
+            return None, None
+        efficiency = efficiency_score(config.reference_steps or references.get(self.task), self.calls)
+        if self.caught:
+            return (None if efficiency is None else 0.0), 0.0
+        return efficiency, total_score(self.outcome, self.process, efficiency, self.success, config.weights)
+
+
+def references_of(episodes: Iterable[Awaiting]) -> References:
+    """The same as `reference_steps`, of episodes that were scored already."""
+    counts: dict[TaskKey, list[int]] = defaultdict(list)
+    for each in episodes:
+        if each.solved:
+            counts[each.task].append(each.calls)
+    return _medians(counts)

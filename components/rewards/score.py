@@ -3,24 +3,48 @@
     python -m components.rewards.score --rollouts data/rollouts/N --domain-from-task --out data/scores/N.parquet \
         [--judgements data/judgements/N/judgements.jsonl] [--calibration data/calibration.json] \
         [--params params.yaml [--section score]]
+
+Shards are scored by as many processes as there are cores, each episode once: first without what its task needs (see
+`references`), which is known when every shard is done; then efficiencies and totals are filled in.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from components.protocol import RatchetError
-from components.trajectories.shards import read_folder
+from components.protocol import DataError, RatchetError, load_domain
+from components.trajectories.parallel import ShardPlace, map_records, reporting
+from components.trajectories.pieces import plain_trajectories_of
+from components.trajectories.record import Trajectory, content_hash
 
 from .calibration import Calibration
+from .columns import EFFICIENCY, TOTAL, Columns, Gathering, joined
 from .config import RewardConfig
-from .engine import by_content, score_all
+from .engine import by_content, score
 from .jsonl import read_records
 from .judgement import Judgement
 from .params import load_section
-from .references import reference_steps
-from .table import ScoreTable
+from .references import Awaiting, references_of
+from .table import write_columns
+
+
+class Scoring(NamedTuple):
+    """How every episode of a night is scored. `domain` None: each by that of its task; `judgements` by content."""
+
+    config: RewardConfig
+    domain: str | None
+    judgements: Mapping[str, Sequence[Judgement]]
+    calibration: Calibration | None
+
+
+class ScoredShard(NamedTuple):
+    """The scores of a shard, in which efficiencies and totals are not final, and what these follow from."""
+
+    columns: Columns
+    awaiting: list[Awaiting]
 
 
 def score_night(
@@ -30,16 +54,58 @@ def score_night(
     domain: str | None = None,
     judgements: Sequence[Path] = (),
     calibration: Path | None = None,
-) -> ScoreTable:
+    workers: int | None = None,
+) -> Columns:
     """Score a sealed folder and write the table. `domain` None: each episode by the domain of its task. Raises DataError."""
     known = by_content(each for path in judgements for each in read_records(path, Judgement))
-    corrected = Calibration.load(calibration) if calibration else None
-    references = reference_steps(read_folder(rollouts))
-    table = ScoreTable()
-    for found in score_all(read_folder(rollouts, verify=False), references, config, domain, known, corrected):
-        table.add(found)
-    table.write(out)
-    return table
+    scoring = Scoring(config, domain, known, Calibration.load(calibration) if calibration else None)
+    work, told = partial(score_shard, scoring), reporting(f"{rollouts.name}: scored shards")
+    shards = map_records([rollouts], plain_trajectories_of, work, workers=workers, on_progress=told)
+    columns = completed(list(shards), config)
+    write_columns(out, columns)
+    return columns
+
+
+def score_shard(scoring: Scoring, trajectories: list[Trajectory], place: ShardPlace) -> ScoredShard:
+    """The scores of some episodes, each without what its task needs. Raises DataError."""
+    gathering, awaiting = Gathering(), []
+    for trajectory in trajectories:
+        try:
+            awaiting.append(_score(scoring, trajectory, gathering))
+        except (OverflowError, RecursionError) as error:
+            who = f"{place.folder / place.shard}: episode {trajectory.episode_id}"
+            raise DataError(f"{who} cannot be scored: {error}; leave it out of its night") from error
+    return ScoredShard(gathering.columns(), awaiting)
+
+
+def _score(scoring: Scoring, trajectory: Trajectory, gathering: Gathering) -> Awaiting:
+    own = load_domain(trajectory.task.domain)
+    profile = load_domain(scoring.domain) if scoring.domain else own
+    scored = score(trajectory, profile, scoring.config, None, _judgements(scoring, trajectory), scoring.calibration)
+    gathering.add(scored)
+    return Awaiting.of(trajectory, profile, own, scored)
+
+
+def _judgements(scoring: Scoring, trajectory: Trajectory) -> Sequence[Judgement]:
+    if not scoring.judgements:
+        return ()
+    return scoring.judgements.get(trajectory.content_hash or content_hash(trajectory), ())
+
+
+def completed(shards: Sequence[ScoredShard], config: RewardConfig) -> Columns:
+    """The scores of all shards, with efficiencies and totals. Raises DataError for an episode that occurs twice."""
+    columns = joined([shard.columns for shard in shards])
+    seen: set[str] = set()
+    for episode in columns.episodes:
+        if episode in seen:
+            raise DataError(f"episode {episode} occurs twice in one night; restore the night's folder")
+        seen.add(episode)
+    awaiting = [each for shard in shards for each in shard.awaiting]
+    references = references_of(awaiting)
+    found = [each.completed(references, config) for each in awaiting]
+    for scorer, values in ((EFFICIENCY, [each for each, _ in found]), (TOTAL, [each for _, each in found])):
+        columns.score[columns.of_episodes(scorer)] = values
+    return columns
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     except RatchetError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"{flags.out}: {table.episodes} episodes, {table.rows} scores")
+    print(f"{flags.out}: {len(table.episodes)} episodes, {len(table.score)} scores")
     return 0
 
 

@@ -6,16 +6,23 @@ episode: `outcome`, `process`, `efficiency`, `total`, and each layer by itself a
 """
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from components.protocol import DataError
-from components.trajectories.files import write_atomically
+from components.trajectories.files import whole_file, write_atomically
 
-from .episode_score import WHOLE, EpisodeScore
+from .columns import TOTAL, Columns
+from .episode_score import WHOLE
 
-EPISODE_SCORERS = ("outcome", "process", "efficiency", "total")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP = 1 << 20
+_WRITER: dict[str, Any] = {"compression": "zstd", "version": "2.6", "data_page_version": "1.0"}
 
 
 class ScoreRow(NamedTuple):
@@ -29,48 +36,14 @@ class ScoreRow(NamedTuple):
     score: float | None
 
 
-def rows_of(scored: EpisodeScore) -> Iterator[ScoreRow]:
-    """The rows of one episode: its four, its layers, then those of its steps, nulls included."""
-    version = scored.version
-    for scorer in EPISODE_SCORERS:
-        yield ScoreRow(scored.episode_id, WHOLE, WHOLE, scorer, version, getattr(scored, scorer))
-    for name, layer in scored.layers.items():
-        yield ScoreRow(scored.episode_id, WHOLE, WHOLE, f"layer.{name}", version, layer.score)
-    for step in scored.steps:
-        for scorer, score in (("process", step.total), *step.scores.items()):
-            yield ScoreRow(scored.episode_id, step.turn, step.step, scorer, version, score)
-
-
-class ScoreTable:
-    """The scores of one night while they are made."""
-
-    def __init__(self) -> None:
-        self._rows: list[ScoreRow] = []
-        self._seen: set[str] = set()
-
-    @property
-    def episodes(self) -> int:
-        """How many episodes stand in the table."""
-        return len(self._seen)
-
-    @property
-    def rows(self) -> int:
-        """How many scores stand in the table."""
-        return len(self._rows)
-
-    def add(self, scored: EpisodeScore) -> None:
-        """Add an episode. Raises DataError for one that stands in the table already."""
-        if scored.episode_id in self._seen:
-            raise DataError(f"episode {scored.episode_id} occurs twice in one night; restore the night's folder")
-        self._seen.add(scored.episode_id)
-        self._rows.extend(rows_of(scored))
-
-    def write(self, path: Path) -> None:
-        """Write the table whole, sorted by key."""
-        write_parquet(path, ScoreRow, sorted(self._rows, key=lambda row: row[:5]))
-
-
 _COLUMN_TYPES = {str: "string", int: "int32", float: "float64", float | None: "float64"}
+
+
+def _schema(row_type: type) -> "pa.Schema":
+    import pyarrow as pa
+
+    fields = row_type.__annotations__
+    return pa.schema([pa.field(name, pa.type_for_alias(_COLUMN_TYPES[kind])) for name, kind in fields.items()])
 
 
 def write_parquet(path: Path, row_type: type, rows: Iterable[tuple[object, ...]]) -> None:
@@ -78,15 +51,48 @@ def write_parquet(path: Path, row_type: type, rows: Iterable[tuple[object, ...]]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    fields = row_type.__annotations__
-    schema = pa.schema([pa.field(name, pa.type_for_alias(_COLUMN_TYPES[kind])) for name, kind in fields.items()])
-    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    schema = _schema(row_type)
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
     buffer = io.BytesIO()
     table = pa.Table.from_arrays(arrays, schema=schema)
-    pq.write_table(table, buffer, compression="zstd", version="2.6", data_page_version="1.0", row_group_size=1 << 20)
+    pq.write_table(table, buffer, row_group_size=ROW_GROUP, **_WRITER)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
+
+
+def write_columns(path: Path, columns: Columns) -> None:
+    """A table of scores, whole or not at all, sorted by key: the bytes that `write_parquet` writes of the same rows."""
+    import pyarrow.parquet as pq
+
+    order = sorted(range(len(columns.episodes)), key=columns.episodes.__getitem__)
+    sizes, begins = columns.rows[order], (np.cumsum(columns.rows) - columns.rows)[order]
+    ends = np.cumsum(sizes)
+    count = len(columns.score)
+    with whole_file(path) as file, pq.ParquetWriter(file, _schema(ScoreRow), **_WRITER) as writer:
+        for begin in range(0, max(count, 1), ROW_GROUP):
+            numbers = np.arange(begin, min(begin + ROW_GROUP, count))
+            place = np.searchsorted(ends, numbers, side="right")
+            rows = begins[place] + numbers - (ends - sizes)[place]
+            writer.write_table(_rows(columns, rows, np.asarray(order, dtype=np.int64)[place]), row_group_size=ROW_GROUP)
+
+
+def _rows(columns: Columns, rows: "np.ndarray[Any, Any]", episodes: "np.ndarray[Any, Any]") -> "pa.Table":
+    """Some rows as they are written; `episodes` is the place of each row's episode."""
+    import pyarrow as pa
+
+    score = columns.score[rows]
+    names = (pa.array(each, type=pa.string()) for each in (columns.episodes, columns.scorers, columns.versions))
+    of_episode, scorer, version = names
+    arrays = [
+        of_episode.take(pa.array(episodes)),
+        pa.array(columns.turn[rows]),
+        pa.array(columns.step[rows]),
+        scorer.take(pa.array(columns.scorer[rows])),
+        version.take(pa.array(episodes)),
+        pa.array(score, mask=np.isnan(score)),
+    ]
+    return pa.Table.from_arrays(arrays, schema=_schema(ScoreRow))
 
 
 def read_totals(path: Path) -> dict[str, tuple[float | None, str]]:
@@ -94,9 +100,12 @@ def read_totals(path: Path) -> dict[str, tuple[float | None, str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = ["episode_id", "version", "score"]
+    columns, text = ["episode_id", "version", "score"], ["episode_id", "version", "scorer"]
     try:
-        table = pq.read_table(path, columns=columns, filters=[("scorer", "=", "total"), ("turn", "=", WHOLE)])
+        table = pq.read_table(
+            path, columns=columns, filters=[("scorer", "=", TOTAL), ("turn", "=", WHOLE)], read_dictionary=text
+        )
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as a table of scores: {' '.join(str(error).split())}") from error
-    return {row["episode_id"]: (row["score"], row["version"]) for row in table.to_pylist()}
+    names, versions, scores = (table[name].to_pylist() for name in columns)
+    return dict(zip(names, zip(scores, versions, strict=True), strict=True))

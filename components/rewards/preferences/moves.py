@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from components.protocol import ToolCall
+from components.protocol import Message, ToolCall
 from components.trajectories.messages import turn_messages
 from components.trajectories.record import Turn, digest
 
 _UNIT = re.compile(r"(?<=[.!?])[ \t]+|(?<=[。！？])|\n")
 _SENTENCE_ENDS = (".", "!", "?", "。", "！", "？")
 _BLANKS = re.compile(r"[ \t]+")
+_MAY_BE_PADDED = re.compile(r"[\n\t。！？]|[.!? ] |\s\Z")
 
 
 class Move(NamedTuple):
@@ -35,7 +36,7 @@ class Move(NamedTuple):
 
 def move(turn: Turn) -> Move:
     """A turn without the ids of its calls, its thought, usage and timing."""
-    message, *replies = turn_messages(_by_position(turn))
+    message, *replies = _by_position(turn, turn_messages(turn))
     calls = [call for call in turn.calls if call.parse_error is None]
     unreadable = "".join(call.raw for call in turn.calls if call.parse_error is not None)
     does = [[_done(call) for call in calls], plain(unreadable) if calls else plain(turn.text + unreadable)]
@@ -44,14 +45,14 @@ def move(turn: Turn) -> Move:
     return Move(digest(message), digest(does), digest(replies), tools, words, length)
 
 
-def _by_position(turn: Turn) -> Turn:
-    """The turn with its calls numbered by their place: ids are drawn at random by many servers."""
+def _by_position(turn: Turn, messages: list[Message]) -> list[Message]:
+    """The messages of a turn with its calls numbered by their place: ids are drawn at random by many servers."""
     number = {call.call_id: str(place) for place, call in enumerate(turn.calls)}
-    calls = tuple(msgspec.structs.replace(call, call_id=number[call.call_id]) for call in turn.calls)
-    results = tuple(
-        msgspec.structs.replace(each, call_id=number.get(each.call_id, each.call_id)) for each in turn.results
-    )
-    return msgspec.structs.replace(turn, calls=calls, results=results)
+    for each in messages[0].get("tool_calls", ()):
+        each["id"] = number[each["id"]]
+    for each in messages[1:]:
+        each["tool_call_id"] = number.get(each["tool_call_id"], each["tool_call_id"])
+    return messages
 
 
 def _done(call: ToolCall) -> tuple[str, Any]:
@@ -79,6 +80,8 @@ def plain(text: str) -> str:
 
     Indentation stays, and so does a line of code that occurs twice: only what ends like a sentence is said but once.
     """
+    if _MAY_BE_PADDED.search(text) is None:  # most arguments
+        return text
     kept: dict[str, None] = {}
     units: list[str] = []
     for unit in _UNIT.split(text):

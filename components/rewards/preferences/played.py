@@ -1,6 +1,9 @@
 """Played: an episode reduced to what pairing needs of it."""
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+import msgspec
 
 from components.trajectories.messages import opening
 from components.trajectories.record import Trajectory, digest
@@ -15,6 +18,31 @@ class Left(NamedTuple):
     turn: int
 
 
+class Packed(Sequence[Move]):
+    """Moves as bytes, read where one is looked at: those of a hundred thousand episodes fit into memory, and cross processes."""
+
+    __slots__ = ("_count", "_data")
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        self._count, self._data = len(moves), msgspec.msgpack.encode(moves)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Move: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Move, ...]: ...
+    def __getitem__(self, place: int | slice) -> Move | tuple[Move, ...]:
+        return _decoder.decode(self._data)[place]
+
+    def __iter__(self) -> Iterator[Move]:
+        return iter(_decoder.decode(self._data))
+
+
+_decoder = msgspec.msgpack.Decoder(tuple[Move, ...])
+
+
 class Played(NamedTuple):
     """One episode. `start` is the hash of its task and opening messages, `opening` of these messages alone.
 
@@ -27,7 +55,7 @@ class Played(NamedTuple):
     policy: str
     start: str
     opening: str
-    moves: tuple[Move, ...]
+    moves: Sequence[Move]
     worth: float
     may_be_chosen: bool
     parent: Left | None = None

@@ -10,21 +10,17 @@ failure, say) is in no pair. The pairs name episodes: their messages are rendere
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from components.protocol import DataError, RatchetError, Role, load_domain
-from components.trajectories.lineage import is_whole, with_ancestors
-from components.trajectories.record import Trajectory
-from components.trajectories.shards import read_folder
+from components.protocol import DataError, RatchetError
 
-from ..episode import is_success, outcome_score
 from ..params import load_section
 from ..table import read_totals, write_parquet
 from .make import Made, PairConfig, PairReport, make_pairs
 from .pairing import Preference
-from .played import Played, played
+from .reading import Judged, read_played
 
 
 class PairRow(NamedTuple):
@@ -47,72 +43,25 @@ class PairRow(NamedTuple):
         return cls(pair.task_id, pair.level, pair.turn, *sides, pair.margin, chosen.said.length, rejected.said.length)
 
 
-def read_played(
-    folders: Sequence[Path],
-    totals: Mapping[str, tuple[float | None, str]],
-    accepted: set[str],
-    left_out: Counter[str],
-) -> list[Played]:
-    """The train episodes that have a total; one that stands in several nights counts once.
-
-    Raises DataError for an episode without scores, and for one task whose episodes were scored by two versions.
-    """
-    episodes: dict[str, Played] = {}
-    versions: dict[str, str] = {}
-    for trajectory in with_ancestors(lambda: _train_episodes(folders)):
-        if trajectory.episode_id in episodes:
-            continue
-        total, version = _total(trajectory, totals)
-        task_id = trajectory.task.task_id
-        if versions.setdefault(task_id, version) != version:
-            raise DataError(f"task {task_id} is scored by {versions[task_id]} and {version}; score its nights anew")
-        if total is None:
-            left_out["no_worth"] += 1
-        elif not is_whole(trajectory):
-            left_out["no_parent"] += 1
-        else:
-            chosen = trajectory.episode_id in accepted and not is_failure(trajectory)
-            episodes[trajectory.episode_id] = played(trajectory, total, chosen)
-    return list(episodes.values())
-
-
-def _train_episodes(folders: Iterable[Path]) -> Iterator[Trajectory]:
-    for folder in folders:
-        for trajectory in read_folder(folder):
-            if trajectory.task.role == Role.TRAIN:
-                yield trajectory
-
-
-def _total(trajectory: Trajectory, totals: Mapping[str, tuple[float | None, str]]) -> tuple[float | None, str]:
-    found = totals.get(trajectory.episode_id)
-    if found is None:
-        raise DataError(f"episode {trajectory.episode_id} has no scores; score this night first")
-    return found
-
-
-def is_failure(trajectory: Trajectory) -> bool:
-    """True for a known failure, which is never chosen: where nobody knows, the total decides."""
-    outcome = outcome_score(trajectory, load_domain(trajectory.task.domain))
-    return is_success(trajectory.outcome, outcome) is False
-
-
-def read_accepted(path: Path) -> set[str]:
+def read_accepted(path: Path) -> frozenset[str]:
     """The episodes that the ranked table accepts. Raises DataError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(path, columns=["episode_id", "accepted"])
+        accepted = table.filter(table["accepted"])["episode_id"]
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as the ranked table: {' '.join(str(error).split())}") from error
-    return {row["episode_id"] for row in table.to_pylist() if row["accepted"]}
+    return frozenset(accepted.to_pylist())
 
 
 def build(rollouts: Sequence[Path], scores: Sequence[Path], ranked: Path, out: Path, config: PairConfig) -> Made:
     """Read the tables and the rollouts, and write the pairs. Raises DataError."""
     totals = {episode: total for path in scores for episode, total in read_totals(path).items()}
     left_out: Counter[str] = Counter()
-    made = make_pairs(read_played(rollouts, totals, read_accepted(ranked), left_out), config, left_out)
+    judged = Judged(totals, read_accepted(ranked))
+    made = make_pairs(read_played(rollouts, judged, left_out), config, left_out)
     write_parquet(out, PairRow, [PairRow.of(pair) for pair in made.preferences])
     return made
 
