@@ -1,15 +1,19 @@
 """Building: sealed nights become datasets by the data build; what the training jobs read is set aside for the night."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from components import versioning
 from components.evaluation.promotion import Decision
 from components.protocol import DataError
 from components.trajectories.files import write_atomically
+from components.versioning.lineage.check import sha256_of
+from components.versioning.lineage.history import head
 from tasks.registry import Model
-from tasks.versions import publish_night, run_build
+from tasks.versions import keep_build, publish_night, run_build
 
 from .state import nights
 from .tonight import ROLLOUTS, Tonight
@@ -21,13 +25,18 @@ EXPORT = Path("data/datasets/sft")
 class TrainingData(msgspec.Struct, frozen=True):
     """The rows of some nights, set aside: a training job that goes on later reads the same bytes.
 
-    `build` is the hash of the lock of the build that exported them; `rows` counts training rows.
+    `build` is the hash of the lock of the build that exported them; `rows` counts training rows. `data` is the SHA-256 of each
+    file, by split, and `manifest` that of the export's; `code` is the commit of the code. An older night did not record these.
     """
 
     folder: str
     nights: tuple[str, ...]
     build: str
     rows: int
+    dataset: str = EXPORT.name
+    data: dict[str, str] = {}
+    manifest: str | None = None
+    code: str | None = None
 
     @property
     def train(self) -> Path:
@@ -50,6 +59,7 @@ def build_first(tonight: Tonight, demonstrations: str) -> TrainingData:
     """The datasets of the demonstrations alone."""
     names = (demonstrations,)
     lock = _build(tonight, "build demonstrations", names)
+    tonight.night.once("keep build", keep_build)
     return tonight.night.once(
         "set aside demonstrations", lambda: set_aside(tonight, "cold-start", names, lock), TrainingData
     )
@@ -60,7 +70,8 @@ def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData
     before = [night.id for night in nights() if night.finished]
     wanted = tuple(dict.fromkeys([*champion.nights, *before, tonight.id]))
     names = tuple(tonight.night.once("choose nights", lambda: [name for name in wanted if _is_here(name)]))
-    lock = _build(tonight, "build", names, champion.build)
+    baseline = tonight.night.once("choose baseline", versioning.last_accepted, str | None)
+    lock = _build(tonight, "build", names, baseline)
     data = tonight.night.once("set aside data", lambda: set_aside(tonight, "challenger", names, lock), TrainingData)
     old = tonight.night.once(
         "set aside old data", lambda: set_aside(tonight, "control", champion.nights, lock), TrainingData
@@ -78,19 +89,35 @@ def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], lock: str) ->
     """Copy the export's rows of those nights into the night's folder, in their order. Raises DataError where there is none."""
     place = tonight.night.folder / "data" / name
     place.mkdir(parents=True, exist_ok=True)
-    decoder, wanted, counts = msgspec.json.Decoder(Row), set(names), {}
+    decoder, wanted, counts, hashes = msgspec.json.Decoder(Row), set(names), {}, {}
     for part in ("train.jsonl", "validation.jsonl"):
         lines = EXPORT.joinpath(part).read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if decoder.decode(line).night in wanted]
-        write_atomically(place / part, b"".join(kept))
+        content = b"".join(kept)
+        write_atomically(place / part, content)
         counts[part] = len(kept)
+        hashes[part.removesuffix(".jsonl")] = hashlib.sha256(content).hexdigest()
     if not counts["train.jsonl"]:
         raise DataError(f"{EXPORT} has no training row of {', '.join(names)}; see data/quality_report.json for why")
-    return TrainingData(str(place), tuple(names), lock, counts["train.jsonl"])
+    return TrainingData(
+        str(place),
+        tuple(names),
+        lock,
+        counts["train.jsonl"],
+        data=hashes,
+        manifest=sha256_of(EXPORT / "manifest.json"),
+        code=head(),
+    )
 
 
 def _is_here(night: str) -> bool:
     return (ROLLOUTS / night).is_dir() or ROLLOUTS.joinpath(f"{night}.dvc").is_file()
+
+
+def _manifests() -> dict[str, str]:
+    """What each exported dataset is, for the run: the hash of its manifest."""
+    files = sorted(EXPORT.parent.glob("*/manifest.json"))
+    return {f"ratchet.manifest.{path.parent.name}": str(sha256_of(path)) for path in files}
 
 
 def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | None = None) -> str:
@@ -104,6 +131,7 @@ def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | 
     report: dict[str, Any] = tonight.night.once(step, lambda: run_build(list(names), **how))
     with tonight.run.child(step, {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}) as run:
         run.params({"nights": " ".join(names)})
+        run.tags({"ratchet.code": head() or "no commit", **_manifests()})
         run.metrics({f"data/{name}": value for name, value in report["metrics"].items()})
         run.metrics({"cost/build_seconds": report["seconds"]})
     lock: str = report["lock_hash"]
