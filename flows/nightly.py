@@ -23,6 +23,7 @@ from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import Tonight, announce
 from flows.train import train_first, train_pair
+from flows.uses import record_uses
 from tasks.display import display
 from tasks.registry import Model, find_champion, promote
 
@@ -53,6 +54,7 @@ def play(tonight: Tonight) -> dict[str, Any]:
     data, old = build(tonight, champion)
     show_episodes(tonight)
     challenger, control = train_pair(tonight, champion, data, old)
+    record_uses(tonight)
     decision = evaluate(tonight, {"champion": champion, "challenger": challenger, "control": control})
     promote_or_keep(tonight, decision, challenger)
     publish(tonight, decision)

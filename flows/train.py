@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from components.tracking.runs import Run
+from components.versioning.lineage.models import data_tags
 from tasks.registry import Model, register, trained
 from tasks.train import metrics_history, train
 
@@ -45,10 +46,23 @@ def _registered(tonight: Tonight, name: str, data: TrainingData, report: dict[st
     def work() -> Model:
         with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
             _log(run, tonight.training(name), report)
+            _log_data(run, data)
             model = trained(Path(report["checkpoint"]), data.nights, data.build)
-            return register(name, model, night=tonight.id, run_id=run.run_id)
+            return register(name, model, night=tonight.id, run_id=run.run_id, lineage=_lineage(data))
 
     return tonight.night.once(f"register {name}", work, Model)
+
+
+def _lineage(data: TrainingData) -> dict[str, str]:
+    """What the registry keeps of a model's data, beside its nights and its build."""
+    return data_tags(data.dataset, data.manifest, data.data) | ({"code": data.code} if data.code else {})
+
+
+def _log_data(run: Run, data: TrainingData) -> None:
+    """The same on the run of the training, and the dataset as its input."""
+    tags = {"nights": ",".join(data.nights), "dvc_lock": data.build} | _lineage(data)
+    run.tags({f"ratchet.{name}": value for name, value in tags.items()})
+    run.dataset(data.dataset, data.data.get("train", data.build), data.folder)
 
 
 def _log(run: Run, output: Path, report: dict[str, Any]) -> None:

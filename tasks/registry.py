@@ -1,5 +1,6 @@
 """Champion and challengers in MLflow's registry. A promotion that nobody can read has not happened: none of this is spooled."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -53,12 +54,27 @@ def local(found: "models.ModelRef") -> Model:  # type: ignore[name-defined]  # n
 
 @task(name="register", task_run_name="register: {title}", cache_policy=NO_CACHE, **AGAIN)
 def register(
-    title: str, model: Model, *, night: str, run_id: str | None = None, metrics: dict[str, float] | None = None
+    title: str,
+    model: Model,
+    *,
+    night: str,
+    run_id: str | None = None,
+    metrics: dict[str, float] | None = None,
+    lineage: Mapping[str, str] | None = None,
 ) -> Model:
-    """Give a checkpoint a version in the registry; the same checkpoint registered again keeps the one that it has."""
+    """Give a checkpoint a version in the registry; the same checkpoint registered again keeps the one that it has.
+
+    `lineage`: what else its tags say of its data.
+    """
     from components.tracking import models
 
-    tags = {"night": night, "role": title, "nights": ",".join(model.nights), "build": model.build or ""}
+    tags = {
+        "night": night,
+        "role": title,
+        "nights": ",".join(model.nights),
+        "build": model.build or "",
+        **(lineage or {}),
+    }
     found = models.register(
         Path(model.checkpoint), policy_version=model.policy_version, run_id=run_id, tags=tags, metrics=metrics
     )

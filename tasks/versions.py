@@ -10,6 +10,9 @@ from prefect.cache_policies import NO_CACHE
 from components import versioning
 from components.evaluation.promotion import read_decision
 from components.evaluation.report import summary_sentence
+from components.versioning import uses
+from components.versioning.lineage import history
+from components.versioning.uses import Training
 
 from .display import display
 from .retries import AGAIN
@@ -44,6 +47,21 @@ def rows(metrics: dict[str, float]) -> str:
         (name.removesuffix("_train_rows"), value) for name, value in metrics.items() if name.endswith("_train_rows")
     ]
     return ", ".join(f"{value:.0f} {name}" for name, value in counted) or "nothing exported"
+
+
+@task(name="keep build", cache_policy=NO_CACHE, **AGAIN)
+def keep_build() -> str:
+    """Keep the lock of the build that stands, which no night's tag will hold; its hash."""
+    return history.keep_build()
+
+
+@task(name="seal uses", task_run_name="uses {night}", cache_policy=NO_CACHE, **AGAIN)
+def seal_uses(night: str, trainings: list[Training]) -> str:
+    """Seal what a night's models were trained on, and give it to the data's versions; the hash of the folder."""
+    with display().step(f"uses {night}") as step:
+        found = uses.seal_uses(night, trainings)
+        step.update(remark=f"what trained {len(trainings)} models")
+    return found
 
 
 @task(name="publish", task_run_name="publish {night}", cache_policy=NO_CACHE, **AGAIN)

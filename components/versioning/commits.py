@@ -13,9 +13,12 @@ import msgspec
 from components.protocol import ConfigurationError, DataError
 from components.trajectories.files import write_atomically
 
+from .baselines import accept, baseline_path
 from .build_file import BUILD, NAME, read_build
 from .git import commit_of, git
-from .sealed import SEALED, pointer_of
+from .project import with_git
+from .sealed import EVERY, LOCKS, USES, pointer_of, with_uses
+from .uses import builds_of
 
 TAG = "night/"
 DECISIONS = Path("data/decisions")
@@ -47,15 +50,20 @@ def commit_night(night: str, decision: dict[str, Any], message: str, *, root: Pa
 
 def _files(night: str, root: Path) -> dict[Path, bytes]:
     """What a night's commit holds, its decision apart. Raises DataError where a file is missing."""
-    nights = read_build(root).nights
-    wanted = [pointer_of(each, kind) for each in nights for kind in SEALED]
+    build = read_build(root)
+    nights = build.nights
+    wanted = [pointer_of(each, kind) for each in nights for kind in EVERY]
     if night not in nights:
-        wanted += [each for kind in SEALED if (root / (each := pointer_of(night, kind))).is_file()]
+        wanted += [each for kind in EVERY if (root / (each := pointer_of(night, kind))).is_file()]
+    wanted += [pointer_of(each, USES) for each in with_uses(sorted({*nights, night}), root)]
+    kept = [root / LOCKS / lock for lock in builds_of(night, root)]
+    wanted += [path.relative_to(root) for folder in kept for path in sorted(folder.glob("[!.]*"))]
+    wanted += [baseline_path(each) for each in (build.asked().baseline, accept(root)) if each is not None]
     wanted += [Path("dvc.yaml"), Path("dvc.lock"), Path("params.yaml"), BUILD]
     for each in wanted:
         if not (root / each).is_file():
             raise DataError(f"{each} is absent: build before the night is committed (`ratchet build`)")
-    return {each: (root / each).read_bytes() for each in wanted}
+    return {each: (root / each).read_bytes() for each in wanted} | with_git(root)
 
 
 def _tree(files: dict[Path, bytes], head: str | None, root: Path) -> str:

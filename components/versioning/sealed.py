@@ -1,7 +1,8 @@
 """Sealed nights: each folder in `data/rollouts` has its own pointer beside it, and never changes again.
 
 So have `data/judgements` and `data/labels`: what models said of the night's episodes, and what people said during the night.
-A night without any has an empty file there, so that every build reads the same for every night.
+A night without any has an empty file there, so that every build reads the same for every night. `data/uses`, what the
+night's models were trained on, is sealed after the training: nights that trained nothing, or before there was a ledger, have none.
 """
 
 import os
@@ -14,15 +15,20 @@ from components.trajectories.files import write_atomically
 from components.trajectories.shards import read_manifest
 
 from . import dvc
-from .build_file import BUILD, BUILD_KEYS, Inputs, keys_of, read_build, write_values
+from .build_file import BUILD, BUILD_KEYS, Hashes, Inputs, complete, keys_of, write_values
 from .hashes import md5_of, pointed
 
 ROLLOUTS = Path("data/rollouts")
 JUDGEMENTS = Path("data/judgements")
 LABELS = Path("data/labels")
-BESIDE = {JUDGEMENTS: "judgements.jsonl", LABELS: "labels.jsonl"}
+USES = Path("data/uses")
+BESIDE = {JUDGEMENTS: "judgements.jsonl", LABELS: "labels.jsonl", USES: "uses.jsonl"}
 """What is sealed beside the rollouts of a night, and the one file that its folder holds."""
-SEALED = (ROLLOUTS, *BESIDE)
+LOCKS = Path("data/locks")
+"""Locks of builds that a night trained on and that were not its last: see `lineage.history.keep_build`."""
+EVERY = (ROLLOUTS, JUDGEMENTS, LABELS)
+"""What every night has."""
+SEALED = (*EVERY, USES)
 
 
 def pointer_of(night: str, kind: Path = ROLLOUTS) -> Path:
@@ -31,7 +37,7 @@ def pointer_of(night: str, kind: Path = ROLLOUTS) -> Path:
 
 
 def seal_beside(kind: Path, night: str, content: bytes, *, root: Path = Path()) -> Path:
-    """Write a night's judgements or labels, once and whole; the file. Raises ConfigurationError where they are sealed already."""
+    """Write a night's judgements, labels or uses, once and whole; the file. Raises ConfigurationError where they stand already."""
     folder = root / kind / night
     if folder.exists() or (root / pointer_of(night, kind)).is_file():
         raise ConfigurationError(f"{kind / night} is sealed already; a night is sealed once")
@@ -56,7 +62,7 @@ def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dic
     new = [night for night in nights if not (root / pointer_of(night, kind)).is_file()]
     for night in new:
         folder = root / kind / night
-        if kind in BESIDE and not folder.exists():
+        if kind in EVERY and kind in BESIDE and not folder.exists():
             seal_beside(kind, night, b"", root=root)
         if not (folder / BESIDE[kind]).is_file() if kind in BESIDE else not read_manifest(folder):
             raise DataError(f"{folder} holds no sealed night; collect it first")
@@ -64,6 +70,11 @@ def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dic
         ensure_build_file(root)
         dvc.run(["add", "--quiet", *(str(kind / night) for night in new)], root)
     return {night: check_night(night, kind, root=root) for night in nights}
+
+
+def with_uses(nights: Sequence[str], root: Path = Path()) -> list[str]:
+    """Those nights whose models' training data is known: the others trained nothing, or not yet, or before there was a ledger."""
+    return [night for night in nights if (root / pointer_of(night, USES)).is_file()]
 
 
 def check_night(night: str, kind: Path = ROLLOUTS, *, root: Path = Path()) -> str:
@@ -96,7 +107,6 @@ def ensure_build_file(root: Path) -> None:
     if not (root / "dvc.yaml").is_file():
         raise ConfigurationError(f"{root.absolute()} has no dvc.yaml: run the command in the root of the repository")
     if not (root / BUILD).is_file():
-        write_values(Inputs((), as_of="1970-01-01", scale="none", seed=0), {}, root)
+        write_values(Inputs((), as_of="1970-01-01", scale="none", seed=0), Hashes(), root)
     elif not keys_of(root) >= BUILD_KEYS:
-        old = read_build(root)
-        write_values(old.asked(), old.inputs, root, old.judgements, old.labels)
+        complete(root)

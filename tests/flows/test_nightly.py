@@ -1,5 +1,6 @@
 """The flow over a world of fakes: every effect is recorded, and any of them may be the moment at which the process dies."""
 
+import hashlib
 import json
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from components.protocol import DataError
 from components.rollouts.plan import plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
 from components.trajectories.shards import write_shard
-from flows import build, collect, evaluate, judge, nightly, train
+from flows import build, collect, evaluate, judge, nightly, train, uses
 from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import ROLLOUTS, Tonight
@@ -53,7 +54,7 @@ class World:
 
     def __init__(self, better=True):
         self.effects, self.plans, self.jobs, self.registry = [], {}, {}, []
-        self.champion, self.die_at, self.better = None, None, better
+        self.champion, self.die_at, self.better, self.uses, self.lineage = None, None, better, [], {}
 
     def happens(self, effect):
         if self.die_at is not None and len(self.effects) == self.die_at:
@@ -124,11 +125,24 @@ class World:
         self.happens(f"build {' '.join(nights)}")
         build.EXPORT.mkdir(parents=True, exist_ok=True)
         rows = b"".join(
-            json.dumps({"night": night, "row": row}).encode() + b"\n" for night in nights for row in range(3)
+            json.dumps({"night": night, "row": row, "episode_id": f"{night}-{row}"}).encode() + b"\n"
+            for night in nights
+            for row in range(3)
         )
         for part in ("train.jsonl", "validation.jsonl"):
             (build.EXPORT / part).write_bytes(rows)
         return {"metrics": {"sft_rows": 3 * len(nights)}, "lock_hash": "-".join(nights), "seconds": 1.0}
+
+    def keep_build(self):
+        if "keep build" not in self.effects:
+            self.happens("keep build")
+        return "lock"
+
+    def seal_uses(self, night, trainings):
+        if f"uses {night}" not in self.effects:
+            self.happens(f"uses {night}")
+        self.uses = [use for training in trainings for use in training.uses()]
+        return "hash"
 
     def train(self, title, config):
         name = {"cold-start": "first"}.get(config.output.name, config.output.name)
@@ -144,7 +158,8 @@ class World:
     def trained(self, checkpoint, nights, build):
         return Model(f"{checkpoint.name}-v", str(checkpoint), nights, build)
 
-    def register(self, title, model, **_):
+    def register(self, title, model, *, lineage, **_):
+        self.lineage[title] = lineage
         if model not in self.registry:
             self.happens(f"register {title}")
             self.registry.append(model)
@@ -177,6 +192,8 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(judge, "read_said", lambda *args: iter(()))
     monkeypatch.setattr(build, "run_build", made.run_build)
     monkeypatch.setattr(build, "publish_night", made.publish)
+    monkeypatch.setattr(build, "keep_build", made.keep_build)
+    monkeypatch.setattr(uses, "seal_uses", made.seal_uses)
     for name in ("trained", "register"):
         monkeypatch.setattr(train, name, getattr(made, name))
     monkeypatch.setattr(train, "train", _task(made.train))
@@ -225,6 +242,7 @@ def test_the_first_night_makes_its_champion_from_demonstrations_and_promotes_wha
         "seal demonstrations-s1",
         "add demonstrations-s1",
         "build demonstrations-s1",
+        "keep build",
         "train cold start",
         "register cold-start",
         "promote 1",
@@ -238,6 +256,7 @@ def test_the_first_night_makes_its_champion_from_demonstrations_and_promotes_wha
         "train control",
         "register challenger",
         "register control",
+        f"uses {night.id}",
         *(f"evaluate {who}" for who in ("champion", "challenger", "control")),
         "promote 2",
         f"publish {night.id}",
@@ -262,6 +281,30 @@ def test_the_control_is_the_champion_trained_alike_on_its_old_data_alone(world):
         {json.loads(line)["night"] for line in job.train.read_text().splitlines()} for job in (challenger, control)
     ]
     assert nights == [{"demonstrations-s1", night.id}, {"demonstrations-s1"}]
+
+
+def test_what_each_model_was_trained_on_is_sealed_with_the_night(world):
+    night, _ = run()
+    found = {}
+    for use in world.uses:
+        found.setdefault((use.model, use.build), {})[use.episode_id] = use.rows
+    old = {f"demonstrations-s1-{row}": 1 for row in range(3)}
+    both = f"demonstrations-s1-{night.id}"
+    assert found == {
+        ("first-v", "demonstrations-s1"): old,
+        ("control-v", both): old,
+        ("challenger-v", both): old | {f"{night.id}-{row}": 1 for row in range(3)},
+    }
+
+
+def test_the_registry_is_told_what_a_model_was_trained_on(world):
+    run()
+    wanted = {"dataset", "data_sha256.train", "data_sha256.validation"}
+    assert {title: set(tags) for title, tags in world.lineage.items()} == dict.fromkeys(
+        ("cold-start", "challenger", "control"), wanted
+    )
+    read = world.jobs["train challenger"].train.read_bytes()
+    assert world.lineage["challenger"]["data_sha256.train"] == hashlib.sha256(read).hexdigest()
 
 
 def test_the_agents_meet_on_the_same_tasks_with_the_same_seeds(world):
@@ -317,7 +360,7 @@ def test_a_night_that_promoted_goes_on_with_the_champion_that_it_began_with(worl
     first = world.champion
     world.effects.clear()
     world.jobs.clear()
-    world.better, world.die_at = True, 14
+    world.better, world.die_at = True, 15
     with pytest.raises(Killed, match="publish"):
         run(seed=None)
     assert world.champion != first

@@ -1,0 +1,145 @@
+"""Lineage of a dataset: which rows it has, which episodes each came from, and why it is in. Reads, never repairs.
+
+`rows.parquet` says it; a dataset of an older Ratchet has none, and its rows name their episodes themselves: their reasons are
+not known then.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.protocol import DataError
+from components.quality.tables import read_columns
+
+ROWS = "rows.parquet"
+MANIFEST = "manifest.json"
+SPLITS = ("train", "validation", "test")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """One row: `row` counts from 0 within its split; `sha256` is of the JSON line. `reason` is None where it was not recorded."""
+
+    split: str
+    row: int
+    sha256: str
+    task_id: str
+    episode_ids: tuple[str, ...]
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How a row is named within its dataset."""
+        return f"{self.split}/{self.row}"
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What lineage reads of a dataset's manifest. `shards`: the SHA-256 of every shard, by night and name."""
+
+    dataset: str = ""
+    files: dict[str, dict[str, Any]] = {}
+    nights: list[str] = []
+    shards: dict[str, dict[str, str]] = {}
+
+
+class _Line(msgspec.Struct):
+    """What a row says of where it comes from."""
+
+    task_id: str = ""
+    episode_id: str | None = None
+    episode_ids: tuple[str, ...] = ()
+    night: str | None = None
+
+
+def read_dataset_manifest(path: Path) -> Manifest:
+    """The manifest. Raises DataError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as a manifest ({error}); bring the dataset back") from error
+
+
+def origins(files: Mapping[str, Path]) -> list[Origin]:
+    """Every row of a dataset, given its files by name, in the order of splits and rows. Raises DataError."""
+    if ROWS in files:
+        return _recorded(files[ROWS])
+    return [each for split, path in splits_of(files).items() for each in _told(split, path)]
+
+
+def splits_of(files: Mapping[str, Path]) -> dict[str, Path]:
+    """The JSON lines of each split, in the usual order."""
+    return {split: files[f"{split}.jsonl"] for split in SPLITS if f"{split}.jsonl" in files}
+
+
+def line_hashes(path: Path) -> list[str]:
+    """The SHA-256 of every line of a file, its newline apart."""
+    with path.open("rb") as file:
+        return [hashlib.sha256(line.rstrip(b"\n")).hexdigest() for line in file]
+
+
+def of_nights(path: Path, split: str, nights: Collection[str]) -> tuple[set[int], str]:
+    """Which rows of a split say that they come from those nights, and the SHA-256 of these lines: what a training job was given.
+
+    Raises DataError that names the line.
+    """
+    decoder, digest, kept = msgspec.json.Decoder(_Line), hashlib.sha256(), set()
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            try:
+                said = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise DataError(f"{path}, line {number + 1}: {error}; bring the dataset back ({split})") from error
+            if said.night in nights:
+                kept.add(number)
+                digest.update(line)
+    return kept, digest.hexdigest()
+
+
+def nights_of(files: Mapping[str, Path], rows: Collection[Origin]) -> dict[str, str | None]:
+    """The night that each of those rows says it comes from, by the row's name; None where it says none."""
+    decoder = msgspec.json.Decoder(_Line)
+    found: dict[str, str | None] = {}
+    for split, path in splits_of(files).items():
+        wanted = {row.row for row in rows if row.split == split}
+        if wanted:
+            with path.open("rb") as file:
+                lines = ((number, line) for number, line in enumerate(file) if number in wanted)
+                found |= {f"{split}/{number}": decoder.decode(line).night for number, line in lines}
+    return found
+
+
+def rows_with(rows: Collection[Origin], episodes: Collection[str]) -> list[Origin]:
+    """The rows that one of those episodes is in."""
+    wanted = frozenset(episodes)
+    return [row for row in rows if not wanted.isdisjoint(row.episode_ids)]
+
+
+def find_row(rows: Collection[Origin], name: str) -> Origin:
+    """The row `split/number`, or of that hash (8 characters of it will do). Raises DataError."""
+    hashed = [row for row in rows if len(name) >= 8 and row.sha256.startswith(name)]
+    found = [row for row in rows if row.name == name] or hashed
+    if not found:
+        raise DataError(f"the dataset has no row '{name}'; name one as SPLIT/NUMBER, counted from 0, or by its SHA-256")
+    return found[0]
+
+
+def _recorded(path: Path) -> list[Origin]:
+    names = list(Origin.__struct_fields__)
+    columns = read_columns(path, names)
+    columns["episode_ids"] = [tuple(each) for each in columns["episode_ids"]]
+    return [Origin(*values) for values in zip(*(columns[name] for name in names), strict=True)]
+
+
+def _told(split: str, path: Path) -> Iterator[Origin]:
+    decoder = msgspec.json.Decoder(_Line)
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            try:
+                said = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise DataError(f"{path}, line {number + 1}: {error}; bring the dataset back") from error
+            episodes = said.episode_ids or ((said.episode_id,) if said.episode_id else ())
+            sha256 = hashlib.sha256(line.rstrip(b"\n")).hexdigest()
+            yield Origin(split, number, sha256, said.task_id, episodes)

@@ -1,0 +1,63 @@
+"""What lineage knows of a model, as the registry's tags and the ledgers say it. The registry itself is in `components.tracking`."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+DATASET = "sft"
+"""What a model was trained on where its tags do not say: older ones on nothing else."""
+
+
+class TracedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a registered model. `build` is the SHA-256 of the lock of the build that its data came from; `data`
+    of the files that its training read, by split; `manifest` of the dataset's manifest. None and empty: not recorded."""
+
+    name: str
+    version: int
+    policy_version: str
+    aliases: tuple[str, ...] = ()
+    night: str | None = None
+    role: str | None = None
+    base: str | None = None
+    nights: tuple[str, ...] = ()
+    build: str | None = None
+    dataset: str = DATASET
+    manifest: str | None = None
+    data: dict[str, str] = {}
+    checkpoint: str | None = None
+    pruned: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name by which people know it."""
+        names = "".join(f" @{alias}" for alias in self.aliases)
+        return f"{self.name} version {self.version} ({self.policy_version}){names}"
+
+
+def data_tags(dataset: str, manifest: str | None, data: Mapping[str, str]) -> dict[str, str]:
+    """What a model's registration says of its data, beside its nights and its build."""
+    found = {"dataset": dataset} | {f"data_sha256.{split}": sha256 for split, sha256 in sorted(data.items())}
+    return found | ({"dataset_manifest": manifest} if manifest else {})
+
+
+def traced(
+    name: str, version: int, policy_version: str, checkpoint: str, tags: Mapping[str, str], aliases: tuple[str, ...]
+) -> TracedModel:
+    """What the tags of a registered version say."""
+    prefix = "data_sha256."
+    return TracedModel(
+        name=name,
+        version=version,
+        policy_version=policy_version,
+        aliases=aliases,
+        night=tags.get("night") or None,
+        role=tags.get("role") or None,
+        base=tags.get("base") or None,
+        nights=tuple(night for night in tags.get("nights", "").split(",") if night),
+        build=tags.get("build") or None,
+        dataset=tags.get("dataset") or DATASET,
+        manifest=tags.get("dataset_manifest") or None,
+        data={key.removeprefix(prefix): value for key, value in tags.items() if key.startswith(prefix)},
+        checkpoint=checkpoint or None,
+        pruned=tags.get("pruned") == "true",
+    )

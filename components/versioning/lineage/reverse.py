@@ -1,0 +1,233 @@
+"""Reverse: from an episode forward to every dataset and model that it touched; the impact of deleting it.
+
+Found in three ways, none of which needs the rollout itself: in the rows of every dataset of every known build, in the ledgers
+of uses, and through both in the registry. An episode that branches from it holds its turns, and is followed too.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from components.datasets.lineage import Origin, nights_of, origins, rows_with
+from components.protocol import DataError
+from components.trajectories.shards import read_manifest
+from components.versioning.sealed import BESIDE, ROLLOUTS, USES
+from components.versioning.uses import Use, read_uses, sealed_uses
+
+from .history import Known, known_builds, pointers
+from .models import TracedModel
+from .objects import Objects
+from .state import DATASETS, State
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """A dataset that holds rows of the episode. `builds` are all that exported these very bytes, by lock and where it is known."""
+
+    dataset: str
+    builds: dict[str, str]
+    rows: list[Origin]
+
+
+class Affected(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that the episode touched. `rows` trained it, `measured` only measured its loss; `how`: `ledger`, `dataset` or both.
+
+    `model` is None where the registry does not know the policy version, or was not asked.
+    """
+
+    policy_version: str
+    dataset: str
+    build: str
+    rows: int
+    measured: int
+    how: list[str]
+    model: TracedModel | None = None
+
+
+class Reverse(msgspec.Struct, frozen=True, kw_only=True):
+    """What an episode touched. `places` are the nights in whose rollouts it still stands; `branches` the episodes that hold its
+    turns; `unknown` says of what nothing could be learnt."""
+
+    episode_id: str
+    places: list[str]
+    branches: list[str]
+    datasets: list[Touched]
+    models: list[Affected]
+    unknown: list[str]
+
+
+def reverse(episode_id: str, models: Sequence[TracedModel] | None, root: Path = Path()) -> Reverse:
+    """Everything that an episode touched. `models` are the registry's; None where it does not answer.
+
+    Raises DataError for an episode of which nothing here has ever heard.
+    """
+    builds, objects = known_builds(root), Objects(root)
+    places = places_of(episode_id, root)
+    branches = sorted({branch for folder in _nights(root) for branch in _branches(folder, episode_id)})
+    episodes = {episode_id, *branches}
+    unknown: list[str] = []
+    touched = _touched(builds, episodes, objects, root, unknown)
+    ledgers = list(_uses(builds, objects, root, unknown))
+    uses = [use for use in ledgers if use.episode_id in episodes]
+    affected = _affected(touched, uses, models or [], builds, objects, root)
+    if models is None:
+        unknown.append("versions and aliases: the registry does not answer")
+    unknown += _unknown(models or [], {use.model for use in ledgers}, {known.lock_hash for known in builds})
+    if not places and not branches and not touched and not affected:
+        raise DataError(f"{episode_id} stands in no rollout, dataset or ledger that is known here; check the id")
+    return Reverse(
+        episode_id=episode_id,
+        places=places,
+        branches=branches,
+        datasets=touched,
+        models=affected,
+        unknown=unknown,
+    )
+
+
+def _unknown(models: Sequence[TracedModel], told: set[str], builds: set[str]) -> list[str]:
+    """The models of which neither a ledger (it tells of those) nor a build says what they were trained on."""
+    return [
+        f"{model.label}: its build {(model.build or 'was not recorded')[:12]} is not known here"
+        for model in models
+        if model.build not in builds and model.policy_version not in told
+    ]
+
+
+def places_of(episode_id: str, root: Path = Path()) -> list[str]:
+    """The nights whose rollouts hold an episode."""
+    return [folder.name for folder in _nights(root) if episode_id in _episodes(folder)]
+
+
+def _nights(root: Path) -> list[Path]:
+    return sorted(folder for folder in (root / ROLLOUTS).glob("[!.]*") if folder.is_dir())
+
+
+def _episodes(folder: Path) -> set[str]:
+    return {episode for entry in read_manifest(folder) for episode in entry.episode_ids}
+
+
+def _branches(folder: Path, episode_id: str) -> Iterator[str]:
+    """The episodes of a night that leave that one, and those that leave them."""
+    from components.trajectories.record import Parent
+
+    class Line(msgspec.Struct):
+        episode_id: str
+        parent: Parent | None = None
+
+    decoder, parents = msgspec.json.Decoder(Line), {}
+    for shard in sorted(folder.glob("shard-*.jsonl")):
+        content = shard.read_bytes()
+        if b'"parent":{' not in content:
+            continue
+        for line in content.splitlines():
+            if b'"parent":{' in line:
+                try:
+                    said = decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    continue
+                if said.parent is not None:
+                    parents[said.episode_id] = said.parent.episode_id
+    for branch in parents:
+        above, seen = parents.get(branch), {branch}
+        while above is not None and above not in seen:
+            if above == episode_id:
+                yield branch
+                break
+            seen.add(above)
+            above = parents.get(above)
+
+
+def _touched(
+    builds: Sequence[Known], episodes: set[str], objects: Objects, root: Path, unknown: list[str]
+) -> list[Touched]:
+    """Every dataset of every build that has rows of those episodes; the same bytes are read once."""
+    owners: dict[tuple[str, str], list[Known]] = {}
+    for known in builds:
+        for path, hash_ in known.outputs.items():
+            if path.startswith(f"{DATASETS}/"):
+                owners.setdefault((path, hash_), []).append(known)
+    found = []
+    for (path, _), own in owners.items():
+        files = State(own[0].name, root, own[0], objects).files(path)
+        name = path.removeprefix(f"{DATASETS}/")
+        if files is None:
+            unknown.append(f"rows of {name} of {own[0].name}: the dataset is not here any more")
+            continue
+        if rows := rows_with(origins(files), episodes):
+            found.append(Touched(name, {known.lock_hash: known.name for known in own}, rows))
+    return found
+
+
+def _uses(builds: Sequence[Known], objects: Objects, root: Path, unknown: list[str]) -> Iterator[Use]:
+    """The uses of every ledger: of those in the work tree, and of those that only a tag's pointers still name."""
+    ledgers: dict[str, Path] = sealed_uses(root)
+    for known in builds:
+        for path, hash_ in pointers(known, root).items():
+            night = Path(path).name
+            if Path(path).parent != USES or night in ledgers:
+                continue
+            listing = objects.listing(hash_) or {}
+            file = objects.find(listing.get(BESIDE[USES], ""))
+            if file is None:
+                unknown.append(f"what the models of {night} were trained on: {path} is not here any more")
+            else:
+                ledgers[night] = file
+    for ledger in ledgers.values():
+        yield from read_uses(ledger)
+
+
+def _affected(
+    touched: Sequence[Touched],
+    uses: Iterable[Use],
+    models: Sequence[TracedModel],
+    builds: Sequence[Known],
+    objects: Objects,
+    root: Path,
+) -> list[Affected]:
+    found: dict[tuple[str, str, str], Affected] = {}
+    registered = {model.policy_version: model for model in models}
+    for use in uses:
+        key = (use.model, use.dataset, use.build)
+        before = found.get(key)
+        rows, measured = (
+            use.rows + (before.rows if before else 0),
+            int(not use.rows) + (before.measured if before else 0),
+        )
+        found[key] = _told(key, rows, measured, ["ledger"], registered)
+    for model in models:
+        for each in touched:
+            if model.build in each.builds and model.dataset == each.dataset:
+                own = _own_rows(model, each, builds, objects, root)
+                key = (model.policy_version, model.dataset, model.build)
+                rows = sum(row.split == "train" for row in own)
+                if own and key in found:
+                    found[key] = msgspec.structs.replace(found[key], how=["ledger", "dataset"])
+                elif own:
+                    found[key] = _told(key, rows, len(own) - rows, ["dataset"], registered)
+    return sorted(found.values(), key=lambda each: (each.model.version if each.model else 0, each.policy_version))
+
+
+def _told(
+    key: tuple[str, str, str], rows: int, measured: int, how: list[str], registered: dict[str, TracedModel]
+) -> Affected:
+    version, dataset, build = key
+    return Affected(
+        policy_version=version,
+        dataset=dataset,
+        build=build,
+        rows=rows,
+        measured=measured,
+        how=how,
+        model=registered.get(version),
+    )
+
+
+def _own_rows(
+    model: TracedModel, touched: Touched, builds: Sequence[Known], objects: Objects, root: Path
+) -> list[Origin]:
+    """Of the rows that were touched those of the model's nights."""
+    known = next(each for each in builds if each.lock_hash == model.build)
+    files = State(known.name, root, known, objects).files(f"{DATASETS}/{touched.dataset}") or {}
+    nights = nights_of(files, touched.rows)
+    return [row for row in touched.rows if nights.get(row.name) in model.nights]
