@@ -23,7 +23,8 @@ from components.versioning import Inputs, commit_night
 from components.versioning.build_file import Hashes, write_values
 from components.versioning.hashes import md5_of
 from components.versioning.lineage.models import TracedModel, data_tags, traced
-from components.versioning.sealed import EVERY, USES, seal_beside, with_uses
+from components.versioning.sealed import EVERY, LOCKS, USES, seal_beside, with_uses
+from components.versioning.uses import Training
 
 TOTALS = {True: 0.9, False: 0.2, None: None}
 
@@ -202,11 +203,33 @@ class History:
             (place / f"{split}.jsonl").write_bytes(b"".join(lines_of(source, nights)[0]))
         return place / "train.jsonl", place / "validation.jsonl"
 
+    def seal_uses(self, night: str, trainings: Sequence[Training]) -> None:
+        """What a night's models were trained on, sealed as the flow does it, and the pointer that `dvc add` makes."""
+        uses = [use for training in trainings for use in training.uses()]
+        seal_beside(USES, night, msgspec.json.Encoder().encode_lines(uses), root=self.root)
+        self.point(USES / night)
+
+    def kept(self) -> list[str]:
+        """The locks that were kept."""
+        return sorted(folder.name for folder in (self.root / LOCKS).iterdir())
+
+    def lock_of(self, night: str) -> str:
+        """The hash of the lock that a night's tag holds."""
+        return hashlib.sha256(git(self.root, "show", f"night/{night}:dvc.lock").encode()).hexdigest()
+
     def forget(self, *paths: str) -> None:
         """Delete from the work tree."""
         for path in paths:
             place = self.root / path
             shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+def copy_of(history: History, place: Path) -> History:
+    """A copy that may be damaged."""
+    shutil.copytree(history.root, place)
+    copy = History.__new__(History)
+    copy.root = place
+    return copy
 
 
 def lines_of(path: Path, nights: Sequence[str]) -> tuple[list[bytes], str]:

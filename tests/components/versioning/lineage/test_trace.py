@@ -1,13 +1,15 @@
 """Trace: from a model, a dataset or a row back to every rollout, each hash recomputed; whatever was changed is found."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from episodes import make_episode, night_of
-from history import History
+from history import History, copy_of
 
 from components.protocol import ConfigurationError, DataError
 from components.trajectories.record import Provenance
+from components.versioning.lineage.history import head
 from components.versioning.lineage.state import find_state
 from components.versioning.lineage.trace import trace_dataset
 
@@ -31,13 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 @pytest.fixture
 def history(made: History, tmp_path: Path) -> History:
-    """A copy that may be damaged."""
-    import shutil
-
-    shutil.copytree(made.root, tmp_path / "copy")
-    copy = History.__new__(History)
-    copy.root = tmp_path / "copy"
-    return copy
+    return copy_of(made, tmp_path / "copy")
 
 
 def tasks(taskset: str) -> dict[str, str]:
@@ -87,13 +83,7 @@ def test_a_model_is_traced_through_the_rows_of_its_own_nights_alone(made: Histor
 def test_the_data_of_an_earlier_night_is_found_in_the_cache(made: History) -> None:
     found = traced(made, FIRST)
     assert found.whole and found.known_from == f"night/{FIRST}" and found.nights == [FIRST]
-    assert found.code == made_head(made)
-
-
-def made_head(history: History) -> str:
-    from components.versioning.lineage.history import head
-
-    return str(head(history.root))
+    assert found.code == head(made.root)
 
 
 @pytest.mark.parametrize("name", ["train/1", "sha256"])
@@ -121,10 +111,6 @@ def test_an_older_dataset_without_recorded_reasons_is_traced_all_the_same(histor
     ]
 
 
-def lose(history: History, md5: str) -> None:
-    history.forget(f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}")
-
-
 DAMAGES = {
     "rollouts": ("data/rollouts/n1/shard-00001.jsonl", b"repair", b"Repair"),
     "row": ("data/datasets/sft/train.jsonl", b"return good", b"return bad"),
@@ -135,8 +121,6 @@ DAMAGES = {
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_what_was_changed_since_is_found_and_named(history: History, kind: str) -> None:
     path, old, new = DAMAGES[kind]
-    import shutil
-
     content = (history.root / path).read_bytes()
     assert old in content
     (history.root / path).write_bytes(content.replace(old, new, 1))
@@ -170,8 +154,6 @@ def test_a_damaged_object_of_the_cache_is_no_proof(history: History) -> None:
 
 
 def test_a_deleted_rollout_is_missed_by_name(history: History) -> None:
-    import shutil
-
     history.forget("data/rollouts/n1")
     shutil.rmtree(history.root / ".dvc/cache")
     found = traced(history)
