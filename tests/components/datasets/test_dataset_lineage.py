@@ -1,0 +1,58 @@
+"""Which rows a dataset has and where they come from, as it was recorded or, of older ones, as the rows say."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from components.datasets.lineage import Origin, find_row, line_hashes, nights_of, of_nights, origins, rows_with
+from components.protocol import DataError
+
+LINES = [
+    {"task_id": "t1", "episode_id": "e1", "night": "n1"},
+    {"task_id": "t2", "episode_ids": ["e2", "e3"], "night": "n2"},
+]
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    texts = [json.dumps(each) for each in LINES]
+    (tmp_path / "train.jsonl").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "validation.jsonl").write_text("")
+    return {path.name: path for path in tmp_path.iterdir()}
+
+
+def test_rows_of_an_older_dataset_name_their_episodes_themselves(files: dict[str, Path]) -> None:
+    texts = [json.dumps(each) for each in LINES]
+    assert origins(files) == [
+        Origin("train", 0, sha(texts[0]), "t1", ("e1",)),
+        Origin("train", 1, sha(texts[1]), "t2", ("e2", "e3")),
+    ]
+    assert line_hashes(files["train.jsonl"]) == [sha(text) for text in texts]
+
+
+def test_what_a_training_job_of_some_nights_was_given_has_a_hash(files: dict[str, Path]) -> None:
+    line = json.dumps(LINES[0]) + "\n"
+    assert of_nights(files["train.jsonl"], "train", {"n1"}) == ({0}, sha(line))
+    assert of_nights(files["train.jsonl"], "train", {"n9"}) == (set(), sha(""))
+
+
+def test_rows_are_found_by_episode_place_and_hash(files: dict[str, Path]) -> None:
+    rows = origins(files)
+    assert rows_with(rows, {"e3", "e9"}) == rows[1:] and nights_of(files, rows) == {"train/0": "n1", "train/1": "n2"}
+    assert find_row(rows, "train/1") == find_row(rows, rows[1].sha256[:8]) == rows[1]
+    for name in ("train/2", rows[1].sha256[:7], ""):
+        with pytest.raises(DataError, match="no row"):
+            find_row(rows, name)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]\n", b'{"episode_id": 7}\n', b"\xff\xfe\n", b'{"night": [1]}\n'])
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "train.jsonl").write_bytes(b'{"episode_id":"e1"}\n' + content)
+    with pytest.raises(DataError, match=r"train.jsonl, line 2"):
+        origins({"train.jsonl": tmp_path / "train.jsonl"})
