@@ -1,0 +1,161 @@
+"""Made data: as many trajectories as one likes, of the size and shape of the workload that the original's figures are of.
+
+Each is a repair of 20 steps: read, search, edit, test, in turn, with outputs of 300 characters (about 9.5 kB). Eight attempts at
+each task, 250 tasks for 2,000 trajectories: the attempts go the same way for one to five steps, and then their own. Half of them
+are of a first night, half of a second, by another version of the policy. The same count gives the same bytes.
+"""
+
+import hashlib
+import random
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from components.protocol import ToolCall, ToolResult
+from components.trajectories.files import write_atomically
+from components.trajectories.parallel import map_ordered, reporting
+from components.trajectories.record import (
+    Agent,
+    Message,
+    Outcome,
+    Provenance,
+    TaskRef,
+    Trajectory,
+    Turn,
+    episode_id,
+    group_id,
+    sealed,
+)
+from components.trajectories.shards import MANIFEST, ShardEntry
+
+STEPS, OUTPUT, ATTEMPTS, SHARD, NIGHTS = 20, 300, 8, 250, 2
+_VOCABULARY = (
+    "def return import value price total count order error line test passed failed assert module package file path name "
+    "index result config handler request response update branch commit merge diff added removed changed while for if else"
+)
+WORDS = _VOCABULARY.split()
+KINDS = ("wrong_constant", "wrong_operator", "wrong_order", "missing_case", "wrong_name")
+TOOL = {"type": "function", "function": {"name": "bash", "description": "Run.", "parameters": {"type": "object"}}}
+
+
+class Step(NamedTuple):
+    """One call and what it printed."""
+
+    tool: str
+    arguments: dict[str, Any]
+    output: str
+
+
+class Lines(NamedTuple):
+    """What outputs are made of: lines as grep prints them, and an identifier of each."""
+
+    lines: list[str]
+    names: list[str]
+
+
+@lru_cache(maxsize=1)
+def lines(count: int = 40_000) -> Lines:
+    """The same ones always."""
+    found, names, random_ = [], [], random.Random(7)
+    for _ in range(count):
+        one, other, third = random_.choices(WORDS, k=3)
+        names.append(f"{other}_{third}_{random_.randrange(1000)}")
+        found.append(f"src/{one}_{random_.randrange(50)}.py:{random_.randrange(400)}: {names[-1]} {one}")
+    return Lines(found, names)
+
+
+def steps_of(task: int, attempt: int, count: int = STEPS) -> list[Step]:
+    """The steps of one attempt. Each acts on names that the outputs before it have shown."""
+    shared = random.Random(f"shared {task}")
+    own = random.Random(f"own {task} {attempt}")
+    leaves = own.randrange(1, 6)
+    names, steps = ["total_price"], []
+    for number in range(count):
+        random_ = shared if number < leaves else own
+        steps.append(_step(number, names, random_))
+    return steps
+
+
+def _step(number: int, names: list[str], random_: random.Random) -> Step:
+    pool = lines()
+    path = f"src/module_{random_.randrange(50)}.py"
+    one, other = random_.choices(names[-40:], k=2)
+    tool, arguments = (
+        ("read_file", {"path": path}),
+        ("grep", {"pattern": one, "path": "src"}),
+        ("edit_file", {"path": path, "old": f"return {one} + {number}", "new": f"return {other} - {number}"}),
+        ("bash", {"command": f"python -m pytest tests/test_{random_.randrange(50)}.py -k {one}"}),
+    )[number % 4]
+    places = random_.choices(range(len(pool.lines)), k=10)
+    names += [pool.names[place] for place in places[:6]]
+    return Step(tool, arguments, "\n".join([pool.lines[place] for place in places])[:OUTPUT])
+
+
+def description(task: int) -> str:
+    """What is asked: some words that no other task is told in."""
+    words = random.Random(f"task {task}").choices(WORDS, k=24)
+    return f"Repair number {task}: the {' '.join(words[:12])} of module_{task % 50} gives {' '.join(words[12:])}."
+
+
+def made(task: int, attempt: int) -> Trajectory:
+    """One attempt as a record of ours."""
+    name, version = f"made/train-{task:06d}", f"weights-{1 + attempt * NIGHTS // ATTEMPTS}"
+    task_hash = hashlib.sha256(name.encode()).hexdigest()[:16]
+    random_ = random.Random(f"outcome {task} {attempt}")
+    won = random_.random() < (1 + task % 7) / 8
+    passed = 4 if won else random_.randrange(4)
+    turns = tuple(_turn(index, step) for index, step in enumerate(steps_of(task, attempt)))
+    kind, asked = KINDS[task % len(KINDS)], description(task)
+    return sealed(
+        Trajectory(
+            episode_id(name, task_hash, version, attempt, attempt),
+            group_id(name, task_hash, version),
+            attempt,
+            attempt,
+            TaskRef(name, task_hash, "made", f"family-{task // 2:06d}", kind, "train", "coding", asked),
+            Agent("agent", "transformers", version),
+            (Message("system", "You repair programs."), Message("user", asked)),
+            turns,
+            Outcome(won, None, passed, 4, terminated=True, reason="submitted"),
+            provenance=Provenance(collected_at=f"2026-11-{19 + attempt * NIGHTS // ATTEMPTS}T03:00:00Z"),
+            source_extra={"tools": [TOOL]},
+        )
+    )
+
+
+def _turn(index: int, step: Step) -> Turn:
+    call = ToolCall(f"{index}-0", step.tool, step.arguments)
+    result = ToolResult(call.call_id, step.output, 0 if step.tool == "bash" else None)
+    said = f"I go on with step {index}."
+    return Turn(index, "agent", said, calls=(call,), results=(result,))
+
+
+def make_nights(folder: Path, count: int) -> list[Path]:
+    """`count` trajectories as sealed nights `made-1` and `made-2` under a folder. Raises OSError."""
+    tasks = max(1, count // ATTEMPTS)
+    attempts = ATTEMPTS // NIGHTS
+    nights = []
+    for number in range(NIGHTS):
+        night = folder / f"made-{number + 1}"
+        night.mkdir(parents=True)
+        each = SHARD // attempts
+        begins = range(0, tasks, each)
+        work = partial(_write_shard, night, number * attempts, tasks, each)
+        entries = list(map_ordered(begins, work, on_progress=reporting("made shards")))
+        write_atomically(night / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
+        nights.append(night)
+    return nights
+
+
+def _write_shard(night: Path, first: int, tasks: int, each: int, begin: int) -> ShardEntry:
+    found = [
+        made(task, first + attempt)
+        for task in range(begin, min(begin + each, tasks))
+        for attempt in range(ATTEMPTS // NIGHTS)
+    ]
+    name, data = f"shard-{begin // each:05d}.jsonl", msgspec.json.Encoder().encode_lines(found)
+    (night / name).write_bytes(data)
+    ids = tuple(trajectory.episode_id for trajectory in found)
+    return ShardEntry(name, len(found), hashlib.sha256(data).hexdigest(), ids)
