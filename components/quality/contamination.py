@@ -71,7 +71,7 @@ def watch(held_out: Iterable[TaskSpec], train: Iterable[TaskSpec]) -> Watch:
         ):
             parts.append(Part(task.task_id, what))
             texts.append(plain(text))
-    known = np.unique(gram_sets([contents(task) for task in train]).values)
+    known = np.sort(gram_sets([contents(task) for task in train]).values)
     return _indexed(parts, gram_sets(texts), known)
 
 
@@ -81,7 +81,7 @@ def _references(task: TaskSpec) -> list[str]:
 
 def _indexed(parts: Sequence[Part], sets: Sets, known: Hashes) -> Watch:
     owners = np.repeat(np.arange(len(parts), dtype=np.int64), sets.sizes)
-    own = ~np.isin(sets.values, known)
+    own = ~np.isin(sets.values, known, kind="sort")
     counts = np.bincount(owners[own], minlength=len(parts))
     terse = (counts > 0) & (counts < LEAST)
     kept = own | terse[owners]

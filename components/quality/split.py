@@ -75,7 +75,7 @@ def _placed(
     if task.unit in units:
         homes.setdefault(units[task.unit], f"of {task.unit} ({units[task.unit]})")
     if len(homes) > 1:
-        one, another = sorted(homes.values())[:2]
+        one, another = (homes[split] for split in sorted(homes)[:2])
         return Placed(None, task.task_id, f"it joins two splits: it is {one} and {another}")
     cluster = next((its.cluster for _, its in near if its.split is not None), task.task_id)
     return Placed(next(iter(homes), None) or choose(task.unit, stratum, shares), cluster)

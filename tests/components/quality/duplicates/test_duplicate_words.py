@@ -1,0 +1,83 @@
+"""Words and n-grams: what counts as the same text, compared with a plain Python way to cut it."""
+
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.quality.duplicates import words
+from components.quality.duplicates.words import GRAM, gram_sets, jaccard, plain, shared, words_of
+
+TEXTS = st.text(st.sampled_from("abXY_09 .,\n\té日本é🙂-"), max_size=80)
+
+
+def cut(text: bytes) -> list[str]:
+    """The words of a text as a person would cut it."""
+    return re.findall(r"[A-Za-z0-9_]+|[^\x00-\x7f]", text.decode())
+
+
+def grams(text: bytes) -> set[tuple[str, ...]]:
+    found = cut(text)
+    return {tuple(found[i : i + GRAM]) for i in range(len(found) - GRAM + 1)}
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_words_are_equal_exactly_where_they_read_the_same(texts: list[str]) -> None:
+    encoded = [plain(text) for text in texts]
+    found = words_of(encoded)
+    expected = [(word, number) for number, text in enumerate(encoded) for word in cut(text)]
+    assert found.texts.tolist() == [number for _, number in expected]
+    names: dict[int, set[str]] = {}
+    for hashed, (word, _) in zip(found.hashes.tolist(), expected, strict=True):
+        names.setdefault(hashed, set()).add(word)
+    assert all(len(own) == 1 for own in names.values())
+    assert len(names) == len({word for word, _ in expected})
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=5))
+def test_similarity_is_that_of_the_sets_of_n_grams(texts: list[str]) -> None:
+    encoded = [plain(text) for text in texts]
+    sets = gram_sets(encoded)
+    assert len(sets) == len(encoded)
+    for i, j in pairwise(range(len(encoded))):
+        one, other = grams(encoded[i]), grams(encoded[j])
+        assert len(sets.of(i)) == len(one)
+        assert shared(sets.of(i), sets.of(j)) == len(one & other)
+        assert jaccard(sets.of(i), sets.of(j)) == len(one & other) / max(1, len(one | other))
+
+
+def test_an_n_gram_never_reaches_into_the_next_text() -> None:
+    halves = gram_sets([b"one two three", b"four five six"])
+    assert halves.sizes.tolist() == [0, 0]
+
+
+def test_case_spaces_punctuation_and_unicode_forms_do_not_count() -> None:
+    one = plain("Caf\u00e9: return  the SUM of\n(x, y)")  # composed
+    other = plain("cafe\u0301 return the sum of x y")  # decomposed
+    assert gram_sets([one]).values.tolist() == gram_sets([other]).values.tolist() != []
+
+
+def test_languages_without_spaces_have_words() -> None:
+    one, other = plain("请修复这个函数的错误"), plain("请修复这个函数的问题")
+    sets = gram_sets([one, other])
+    assert 0.4 < jaccard(sets.of(0), sets.of(1)) < 1
+
+
+def test_a_text_of_many_pieces_has_the_words_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = plain("naïve 日本 words of a long text ") * 50
+    whole = words_of([text, b"x"])
+    monkeypatch.setattr(words, "PIECE", 64)
+    assert np.array_equal(words_of([text, b"x"]).hashes, whole.hashes)
+    assert np.array_equal(words_of([text, b"x"]).texts, whole.texts)
+
+
+def test_a_text_without_a_space_is_cut_within_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "PIECE", 64)
+    assert len(words_of(["日".encode() * 500]).hashes) == 500
+
+
+def test_the_numbers_are_the_same_in_every_process() -> None:
+    assert gram_sets([b"a b c d e f"]).values.tolist() == [2584864108, 4092512223]

@@ -1,0 +1,107 @@
+"""What training must not meet of the tasks that decide: every leak is found, and what tasks share by their form is none."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from components.protocol import Role, TaskSpec
+from components.quality.contamination import Watch, contents, leaks_in, watch
+from components.quality.duplicates.words import gram_sets, plain
+from components.quality.tasksets import read_tasks
+
+FRAME = (
+    "You answer customers of the shop. Look things up, act with the tools, and never tell of an order to anybody else. "
+)
+
+
+def task(number: int, role: str, description: str | None = None, reference: str | None = None) -> TaskSpec:
+    solution = f"def solve_{number}(left, right):\n    return left * {number} + right - {number * 7}\n"
+    return TaskSpec(
+        task_id=f"made/{role}-{number}",
+        taskset="made",
+        family=f"f{number}",
+        kind="k",
+        role=Role(role),
+        domain="coding",
+        description=FRAME
+        + (description or f"Customer {number} of street {number * 3} wants item {number * 5} replaced."),
+        reference={"main.py": reference or solution},
+    )
+
+
+HELD = [task(number, "promote") for number in range(3)]
+TRAIN = [task(number, "train") for number in range(10, 30)]
+
+
+@pytest.fixture(scope="module")
+def watched() -> Watch:
+    return watch(HELD, TRAIN)
+
+
+def found(watched: Watch, *texts: str, share: float = 0.6) -> list[tuple[int, str, str]]:
+    leaks = leaks_in(watched, gram_sets([plain(text) for text in texts]), share)
+    return [(leak.episode, *watched.parts[leak.part]) for leak in leaks]
+
+
+def disguises(text: str) -> Iterator[str]:
+    yield text
+    yield text.upper()
+    yield "Before it. " * 50 + text + " After it." * 50
+    yield text.replace(" ", "\n\t ").replace(".", " ;")
+    yield "".join(f"{each}" for each in text).replace("s", "\uff53")  # full-width letters
+    yield text.rsplit(" ", 2)[0]  # two words are missing
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_description_is_found_however_it_is_disguised(watched: Watch, number: int) -> None:
+    for held in HELD:
+        text = list(disguises(held.description))[number]
+        assert (1, held.task_id, "its description") in found(watched, "nothing at all of that kind", text)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_solution_is_found_however_it_is_disguised(watched: Watch, number: int) -> None:
+    for held in HELD:
+        text = list(disguises(held.reference["main.py"]))[number]
+        assert (0, held.task_id, "its solution") in found(watched, text)
+
+
+def test_a_train_task_is_no_leak_of_the_tasks_that_share_its_form(watched: Watch) -> None:
+    texts = [contents(each).decode() for each in TRAIN]
+    assert found(watched, *texts, FRAME, share=0.3) == []
+
+
+def test_a_leak_must_hold_the_share_asked_for(watched: Watch) -> None:
+    words = HELD[0].description.split()
+    half = " ".join(words[: len(words) - 5])
+    assert found(watched, half, share=0.9) == []
+    assert found(watched, half, share=0.2) != []
+
+
+def test_a_text_with_little_of_its_own_is_found_whole_only() -> None:
+    held = task(1, "promote", description="the same words and one more", reference="x")
+    train = [task(number, "train", description="the same words and one") for number in range(10, 13)]
+    terse = watch([held], train)
+    assert terse.terse.tolist() == [True, False] and [part.what for part in terse.unwatched] == ["its solution"]
+    assert found(terse, FRAME + "the same words and one more, now") == [(0, held.task_id, "its description")]
+    assert found(terse, "words and one more", FRAME) == []
+
+
+def test_of_the_bundled_tasks_the_held_out_ones_are_found_and_the_train_ones_are_not() -> None:
+    tasks = read_tasks([Path("data/tasksets")])
+    watched = watch(tasks.held_out, tasks.train)
+    assert leaks_in(watched, gram_sets([contents(task) for task in tasks.train[::5]]), 0.01) == []
+    assert len(watched.unwatched) < 0.02 * len(watched.parts)
+    sets = gram_sets([contents(task) for task in tasks.held_out])
+    caught = {(watched.parts[leak.part], leak.episode) for leak in leaks_in(watched, sets, 0.6)}
+    for number, held in enumerate(tasks.held_out):
+        assert any(
+            (part, number) in caught or part in watched.unwatched
+            for part in watched.parts
+            if part.task_id == held.task_id
+        )
+
+
+def test_without_held_out_tasks_nothing_is_watched() -> None:
+    assert leaks_in(watch([], TRAIN), gram_sets([b"a b c d e f g"]), 0.5) == []
