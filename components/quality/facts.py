@@ -1,142 +1,152 @@
-"""Facts: one flat row per episode, what the suite judges and the rank reads. Messages are not in it."""
+"""Facts: one flat row per episode, what the suite judges and the rank reads. Messages are not in it.
+
+Here is what a record says by itself; `episodes` adds what its scores and the other episodes say of it.
+"""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from components.protocol import DataError
+from components.protocol import Message
 from components.trajectories.messages import chat
-from components.trajectories.record import FailureKind, Trajectory, content_hash
-from components.trajectories.shards import read_folder
+from components.trajectories.parallel import ShardPlace
+from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.rules import Severity, faults
 
-from .tables import Columns
+from .dialogue import alternates, chat_fault
+from .language import script_of
+from .template import Model
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EPISODE_SCORES = ("total", "outcome", "process", "efficiency")
-"""Scorers of a whole episode that become columns."""
-GUARDS = "layer.guards"
-"""The scorer that is 0 for an episode in which a hack was found."""
-
-FIELDS = {
+RECORD = {
     "episode_id": "string", "group_id": "string", "night": "string", "schema_version": "int32", "task_id": "string",
-    "taskset": "string", "family": "string", "kind": "string", "role": "string", "domain": "string",
-    "policy": "string", "policy_version": "string", "source": "string", "attempt": "int32", "content_hash": "string",
-    "messages_hash": "string", "hash_matches": "bool", "collected_on": "string", "turns": "int32", "steps": "int32",
-    "parse_errors": "int32",
-    "calls_answered": "bool", "longest_observation": "int64", "secrets_remaining": "int32",
-    "success": "bool", "outcome_known": "bool",
-    "outcome_consistent": "bool", "truncated": "bool", "infrastructure_failure": "bool", "played": "bool",
-    "total": "float64", "outcome": "float64", "process": "float64", "efficiency": "float64", "scored": "bool",
-    "scores_in_range": "bool", "failure_unscored": "bool", "caught": "bool", "group_size": "int32",
+    "task_hash": "string", "taskset": "string", "family": "string", "kind": "string", "role": "string",
+    "domain": "string", "policy": "string", "policy_version": "string", "source": "string", "attempt": "int32",
+    "content_hash": "string", "messages_hash": "string", "hash_matches": "bool", "identity_fault": "string",
+    "fault": "string", "collected_on": "string", "days_ahead": "int32", "turns": "int32", "steps": "int32",
+    "parse_errors": "int32", "calls_answered": "bool", "longest_observation": "int64", "bytes": "int64",
+    "tokens": "int64", "trainable": "int64", "trains": "bool", "numbers_sane": "bool", "prompted": "bool",
+    "chat_fault": "string", "alternates": "bool", "script": "string", "script_share": "float64", "scripts": "string",
+    "secrets_remaining": "int32", "success": "bool", "outcome_known": "bool", "outcome_consistent": "bool",
+    "truncated": "bool", "infrastructure_failure": "bool", "played": "bool",
 }  # fmt: skip
-"""Columns of the table and their Arrow types."""
-
-
-class Scores:
-    """The scores of one night: the episode's own by scorer, which episodes have any, which have one out of [0, 1]."""
-
-    def __init__(self, totals: Mapping[str, Mapping[str, float | None]], scored: set[str], out_of_range: set[str]):
-        self.totals = totals
-        self.scored = scored
-        self.out_of_range = out_of_range
-
-
-def read_scores(path: Path) -> Scores:
-    """The scores table of a night, reduced to what the facts need. Null scores stay None. Raises DataError."""
-    import pyarrow.compute as pc
-
-    from .tables import read_table
-
-    table = read_table(path, ["episode_id", "turn", "scorer", "score"])
-    whole = table.filter(
-        pc.and_(pc.equal(table["turn"], -1), pc.is_in(table["scorer"], _values((*EPISODE_SCORES, GUARDS))))
-    )
-    totals: dict[str, dict[str, float | None]] = {}
-    for row in whole.to_pylist():
-        known = totals.setdefault(row["episode_id"], {})
-        if row["scorer"] in known:
-            raise DataError(f"{path}: {row['episode_id']} has two scores '{row['scorer']}'; score the night again")
-        known[row["scorer"]] = row["score"]
-    present = table.filter(pc.is_valid(table["score"]))
-    inside = pc.and_(pc.greater_equal(present["score"], 0.0), pc.less_equal(present["score"], 1.0))
-    outside = present.filter(pc.invert(inside))  # NaN compares false: it is outside
-    return Scores(totals, set(present["episode_id"].to_pylist()), set(outside["episode_id"].to_pylist()))
-
-
-def messages_hash(trajectory: Trajectory) -> str:
-    """SHA-256 (first 16 hex digits) of the conversation as it would be exported: runs that read the same are one run.
-
-    It is coarser than `content_hash`, which tells apart two texts that say the same call.
-    """
-    encoded = msgspec.json.encode(chat(trajectory), order="sorted")
-    return hashlib.sha256(encoded).hexdigest()[:16]
-
-
-def _values(names: Iterable[str]) -> "pa.Array":
-    import pyarrow as pa
-
-    return pa.array(list(names))
-
+"""What a record says, as columns and their Arrow types."""
+FIELDS = RECORD | {
+    "total": "float64", "outcome": "float64", "process": "float64", "efficiency": "float64", "judge": "float64",
+    "learned": "float64", "scored": "bool",
+    "failure_unscored": "bool", "caught": "bool", "group_size": "int32", "repeated": "bool", "script_usual": "bool",
+}  # fmt: skip
+"""Columns of the table of episodes and their Arrow types."""
+CHARACTERS = 4
+"""Bytes of a conversation that count for one token where no tokenizer is named."""
+SANE = 1e6
+"""No reward and no score of an environment is as large."""
+_TOLD = 200
+"""Characters that are kept of what is wrong with a record."""
 
 Remaining = Callable[[Trajectory], Sequence[object]]
 """What is found in a record that must not be there."""
 
 
-def facts(
-    trajectory: Trajectory, night: str, scores: Scores, demonstrators: Iterable[str], remaining: Remaining
-) -> dict[str, Any]:
-    """The row of one episode, `group_size` apart. Nothing that is unknown is written as 0 or False, but `played` tells.
+class Reading(NamedTuple):
+    """What facts need beside the record. Of records above `max_bytes` secrets are not counted."""
 
-    A success in which the guards found a hack (`caught`) is none.
+    remaining: Remaining
+    demonstrators: frozenset[str] = frozenset()
+    as_of: date | None = None
+    model: Model = Model()
+    max_bytes: int = 4_000_000
+
+
+def schema(fields: Mapping[str, str] = FIELDS) -> "pa.Schema":
+    """The Arrow schema of the facts."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.type_for_alias(alias)) for name, alias in fields.items()])
+
+
+def shard_facts(trajectories: Sequence[Trajectory], place: ShardPlace, reading: Reading) -> "pa.Table":
+    """The rows of a shard's records, in their order."""
+    import pyarrow as pa
+
+    rows = [facts(trajectory, place.night, reading) for trajectory in trajectories]
+    return pa.table({name: [row[name] for row in rows] for name in RECORD}, schema=schema(RECORD))
+
+
+def facts(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, Any]:
+    """The row of one record. Nothing that is unknown is written as 0 or False.
+
+    An infrastructure failure is excused where only a policy's episode is to be whole. A record that no JSON writer takes has
+    a `fault`, and nothing else is known of it.
     """
-    outcome, failure, turns = trajectory.outcome, trajectory.failure, trajectory.turns
-    broken = failure is not None and failure.kind == FailureKind.INFRASTRUCTURE
-    own = scores.totals.get(trajectory.episode_id, {})
-    lengths = [len(result.content) for turn in turns for result in turn.results]
-    scored = trajectory.episode_id in scores.scored
-    caught = own.get(GUARDS) == 0
+    row: dict[str, Any] = dict.fromkeys(RECORD)
+    row |= _named(trajectory, night, reading)
+    try:
+        row |= _sealed(trajectory) | _played(trajectory) | _ended(trajectory)
+        row |= _said(trajectory, reading) | _held(trajectory, reading)
+    except (RecursionError, OverflowError, UnicodeError, TypeError, msgspec.MsgspecError) as error:
+        row["fault"] = _cut(f"cannot be encoded: {error}")
+    return row
+
+
+def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, Any]:
+    task, agent = trajectory.task, trajectory.agent
+    day = _day(trajectory.provenance.collected_at)
     return {
         "episode_id": trajectory.episode_id,
         "group_id": trajectory.group_id,
         "night": night,
         "schema_version": trajectory.schema_version,
-        "task_id": trajectory.task.task_id,
-        "taskset": trajectory.task.taskset,
-        "family": trajectory.task.family,
-        "kind": trajectory.task.kind,
-        "role": trajectory.task.role,
-        "domain": trajectory.task.domain,
-        "policy": trajectory.agent.policy,
-        "policy_version": trajectory.agent.policy_version,
-        "source": "demonstration" if trajectory.agent.policy in demonstrators else "on_policy",
-        "attempt": trajectory.attempt,
+        "task_id": task.task_id,
+        "task_hash": task.task_hash,
+        "taskset": task.taskset,
+        "family": task.family,
+        "kind": task.kind,
+        "role": task.role,
+        "domain": task.domain,
+        "policy": agent.policy,
+        "policy_version": agent.policy_version,
+        "source": "demonstration" if agent.policy in reading.demonstrators else "on_policy",
+        "attempt": trajectory.attempt if abs(trajectory.attempt) < 1 << 31 else None,
         "content_hash": trajectory.content_hash,
-        "messages_hash": messages_hash(trajectory),
-        "hash_matches": trajectory.content_hash == content_hash(trajectory),
-        "collected_on": (trajectory.provenance.collected_at or "")[:10] or None,
+        "collected_on": day.isoformat() if day else None,
+        "days_ahead": (day - reading.as_of).days if day and reading.as_of else None,
+        "infrastructure_failure": _is_broken(trajectory),
+    }
+
+
+def _sealed(trajectory: Trajectory) -> dict[str, Any]:
+    """What the format's own rules say: the seal, the identity, and the first of the other faults."""
+    found: dict[str, Any] = {"hash_matches": True, "identity_fault": None, "fault": None}
+    for fault in faults(trajectory):
+        if fault.severity is not Severity.ERROR:
+            continue
+        if fault.field == "content_hash":
+            found["hash_matches"] = False
+        else:
+            name = "identity_fault" if fault.field in ("group_id", "episode_id") else "fault"
+            found[name] = found[name] or _cut(f"{fault.field} {fault.message}")
+    return found
+
+
+def _played(trajectory: Trajectory) -> dict[str, Any]:
+    turns, broken = trajectory.turns, _is_broken(trajectory)
+    opening = max((len(message.content) for message in trajectory.messages), default=0)
+    rewards = [trajectory.outcome.score, *(turn.env_reward for turn in turns)]
+    return {
         "turns": len(turns),
         "steps": sum(len(turn.calls) for turn in turns),
         "parse_errors": sum(call.parse_error is not None for turn in turns for call in turn.calls),
         "calls_answered": broken or all(_answered(trajectory, index) for index in range(len(turns))),
-        "longest_observation": max([*lengths, *(len(message.content) for message in trajectory.messages)], default=0),
-        "secrets_remaining": len(remaining(trajectory)),
-        "success": outcome.success and not caught,
-        "outcome_known": broken or outcome.success is not None,
-        "outcome_consistent": _consistent(trajectory),
-        "truncated": outcome.truncated,
-        "infrastructure_failure": broken,
+        "longest_observation": max((len(result.content) for turn in turns for result in turn.results), default=opening),
+        "numbers_sane": all(each is None or abs(each) <= SANE for each in rewards),
+        "truncated": trajectory.outcome.truncated,
         "played": broken or bool(turns),
-        **{name: own.get(name) for name in EPISODE_SCORES},
-        "scored": broken or own.get("total") is not None,
-        "scores_in_range": trajectory.episode_id not in scores.out_of_range,
-        "failure_unscored": not (broken and scored),
-        "caught": caught,
     }
 
 
@@ -151,33 +161,77 @@ def _answered(trajectory: Trajectory, index: int) -> bool:
     return got == asked or (index == len(trajectory.turns) - 1 and got == asked[: len(got)])
 
 
-def _consistent(trajectory: Trajectory) -> bool:
-    """Success means that all tests passed; counts are never negative, and no more tests pass than there are."""
-    passed, total = trajectory.outcome.tests_passed, trajectory.outcome.tests_total
-    if passed is None or total is None:
-        return True
-    if not 0 <= passed <= total:
-        return False
-    return not trajectory.outcome.success or (total > 0 and passed == total)
+def _ended(trajectory: Trajectory) -> dict[str, Any]:
+    """How it ended: success means that all tests passed, and no more tests pass than there are."""
+    outcome = trajectory.outcome
+    passed, total = outcome.tests_passed, outcome.tests_total
+    consistent = True
+    if passed is not None and total is not None:
+        consistent = 0 <= passed <= total and (not outcome.success or 0 < total == passed)
+    return {
+        "success": outcome.success,
+        "outcome_known": _is_broken(trajectory) or outcome.success is not None,
+        "outcome_consistent": consistent,
+    }
 
 
-def table_of(nights: Mapping[str, tuple[Path, Path]], demonstrators: Iterable[str], remaining: Remaining) -> Columns:
-    """The facts of all nights (name to rollouts folder and scores file), sorted by `episode_id`. Raises DataError."""
-    rows: list[dict[str, Any]] = []
-    known = frozenset(demonstrators)
-    for night, (rollouts, scores_file) in nights.items():
-        scores = read_scores(scores_file)
-        rows.extend(facts(trajectory, night, scores, known, remaining) for trajectory in read_folder(rollouts))
-    rows.sort(key=lambda row: (row["episode_id"], row["night"]))
-    sizes = Counter(row["group_id"] for row in rows if not row["infrastructure_failure"])
-    for row in rows:
-        shown = row["source"] == "demonstration"  # its pass rate is nobody's measure
-        row["group_size"] = None if shown else sizes[row["group_id"]]
-    return {name: [row[name] for row in rows] for name in FIELDS}
+def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
+    """The conversation as it would be exported. `messages_hash` is coarser than `content_hash`: runs that read the same are one."""
+    broken, messages = _is_broken(trajectory), chat(trajectory)
+    encoded = msgspec.json.encode(messages, order="sorted")
+    fault, tokens = (None if broken else chat_fault(messages)), -(-len(encoded) // CHARACTERS)
+    if fault is None and not broken:
+        fault, tokens = _fitted(trajectory, messages, reading.model, tokens)
+    written = sum(len(turn.text.strip()) + sum(map(_length, turn.calls)) for turn in trajectory.turns)
+    texts = [text for turn in trajectory.turns for text in (turn.thought, turn.text) if text]
+    script = script_of([*(message.content for message in trajectory.messages), *texts])
+    return {
+        "messages_hash": hashlib.sha256(encoded).hexdigest()[:16],
+        "tokens": tokens,
+        "trainable": written,
+        "trains": broken or written > 0,
+        "prompted": broken or any(message.content.strip() for message in trajectory.messages),
+        "chat_fault": _cut(fault) if fault else None,
+        "alternates": alternates(messages),
+        "script": script.name,
+        "script_share": script.share,
+        "scripts": script.told or None,
+    }
 
 
-def schema() -> "pa.Schema":
-    """The Arrow schema of the facts."""
-    import pyarrow as pa
+def _length(call: Any) -> int:
+    return len(call.raw) or len(call.tool) + len(msgspec.json.encode(call.arguments))
 
-    return pa.schema([(name, pa.type_for_alias(alias)) for name, alias in FIELDS.items()])
+
+def _fitted(trajectory: Trajectory, messages: Sequence[Message], model: Model, guess: int) -> tuple[str | None, int]:
+    """What the model's template says of the conversation, and how many tokens it has there."""
+    if model.template is None and model.tokenizer is None:
+        return None, guess
+    tools = trajectory.source_extra.get("tools")
+    try:
+        text = model.text(messages, tools if isinstance(tools, list) else [])
+    except ValueError as error:
+        return f"is refused by the chat template: {error}", guess
+    tokens = model.tokens(text)
+    return None, guess if tokens is None else tokens
+
+
+def _held(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
+    size = len(msgspec.json.encode(trajectory))
+    small = size <= reading.max_bytes
+    return {"bytes": size, "secrets_remaining": len(reading.remaining(trajectory)) if small else None}
+
+
+def _is_broken(trajectory: Trajectory) -> bool:
+    return trajectory.failure is not None and trajectory.failure.kind == FailureKind.INFRASTRUCTURE
+
+
+def _day(moment: str | None) -> date | None:
+    try:
+        return datetime.fromisoformat(moment.replace("Z", "+00:00")).date() if moment else None
+    except ValueError:
+        return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TOLD else text[:_TOLD] + "…"

@@ -28,7 +28,7 @@ class QualityParams(Configuration):
     max_infrastructure_rate: Share = 0.1
     max_truncation_rate: Share = 0.5
     max_parse_errors: Weight = 1.0
-    max_repeats: Share = 0.5
+    max_repeats: Share = 0.9
     min_group_size: Count = 2
     max_turns: Count = 100
     max_steps: Count = 200

@@ -1,9 +1,12 @@
-"""Stage `validate`: rollouts and scores in; the table of episodes, the quarantine and the quality report out.
+"""Stage `validate`: rollouts and scores in; the table of episodes, the quarantine, the profile and the quality report out.
 
-python -m components.quality.validate --rollouts DIR... --scores FILE... --params params.yaml --out data
+    python -m components.quality.validate --rollouts DIR... --scores FILE... --as-of 2026-11-21 --params params.yaml \\
+        --out data [--baseline data/baselines/SHA256.json]
 """
 
 import argparse
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import msgspec
@@ -12,33 +15,56 @@ from components.protocol import ConfigurationError, DataError
 from components.trajectories.files import write_atomically
 from components.trajectories.sanitise import remaining
 
-from .facts import schema, table_of
+from .drift import Drift, drifts
+from .episodes import Tables, read_episodes
+from .facts import Reading, schema
 from .judge import judge
 from .params import QualityParams, read_section
+from .profile import FILE, Profile, profile_of, read_baseline, write_profile
 from .stage import run_stage
+from .suites.drift import drift
+from .suites.rollouts import rollouts
+from .suites.scores import scores
 from .tables import write_table
-from .verdict import Verdict, judge_findings, report
+from .template import Model
+from .verdict import Finding, Verdict, judge_findings, report
 
 QUARANTINE = ("episode_id", "expectation", "severity", "reason")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Raises DataError with one line where a critical expectation fails; the report is written all the same."""
+    """Raises DataError with one line where a critical expectation fails; the tables and the report are written all the same."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=Path, action="append", default=[], help="a sealed night (repeatable)")
     parser.add_argument("--scores", type=Path, action="append", default=[], help="its scores, in the same order")
+    parser.add_argument("--as-of", type=day_of, help="the day of the build, YYYY-MM-DD: later episodes are doubted")
+    parser.add_argument("--baseline", type=Path, help="the profile of the last accepted build, named by its SHA-256")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     parser.add_argument("--out", type=Path, default=Path("data"))
     given = parser.parse_args(arguments)
     params = read_section(given.params, "quality", QualityParams)
-    columns = table_of(nights_of(given.rollouts, given.scores), params.demonstrators, remaining)
-    verdict = judge_findings(judge(columns, params), len(columns["episode_id"]), params.max_quarantined)
-    write_table(given.out / "episodes.parquet", columns, schema())
+    nights = nights_of(given.rollouts, given.scores)
+    baseline = read_baseline(given.baseline) if given.baseline else None
+    reading = reading_of(params, given.as_of)
+    tables = read_episodes(nights, reading)
+    findings = judged(tables, params, baseline)
+    verdict = judge_findings(findings, tables.episodes.num_rows, params.max_quarantined)
+    write_table(given.out / "episodes.parquet", tables.episodes, schema())
     write_quarantine(given.out / "quarantine.parquet", verdict)
-    encoded = msgspec.json.format(msgspec.json.encode(report(verdict)), indent=2)
+    write_profile(given.out / FILE, profile_of(tables.episodes, nights))
+    told = report(verdict) | reading.model.hashes()
+    encoded = msgspec.json.format(msgspec.json.encode(told), indent=2)
     write_atomically(given.out / "quality_report.json", encoded + b"\n")
     if verdict.stop is not None:
         raise DataError(f"{verdict.stop} (report: {given.out / 'quality_report.json'})")
+
+
+def day_of(text: str) -> date:
+    """A day given as a flag. Raises ConfigurationError."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--as-of '{text}' is not a day; write YYYY-MM-DD") from error
 
 
 def nights_of(rollouts: list[Path], scores: list[Path]) -> dict[str, tuple[Path, Path]]:
@@ -47,7 +73,36 @@ def nights_of(rollouts: list[Path], scores: list[Path]) -> dict[str, tuple[Path,
         raise ConfigurationError("data/build.yaml lists no night: collect one first (`ratchet night`)")
     if [path.name for path in rollouts] != [path.stem for path in scores]:
         raise ConfigurationError("--rollouts and --scores must name the same nights in the same order")
-    return {folder.name: (folder, table) for folder, table in zip(rollouts, scores, strict=True)}
+    nights = {folder.name: (folder, table) for folder, table in zip(rollouts, scores, strict=True)}
+    if len(nights) < len(rollouts):
+        raise ConfigurationError("--rollouts names a night twice; name each once")
+    return nights
+
+
+def reading_of(params: QualityParams, as_of: date | None) -> Reading:
+    """How records are read. Raises ConfigurationError for a tokenizer or template that cannot be."""
+    model = Model(params.tokenizer, params.chat_template).read()
+    return Reading(remaining, frozenset(params.demonstrators), as_of, model, params.max_bytes)
+
+
+def judged(tables: Tables, params: QualityParams, baseline: Profile | None) -> list[Finding]:
+    """The findings of the three suites."""
+    findings = judge(tables.episodes, rollouts(params), most=params.max_quarantined)
+    findings += judge(tables.scores, scores())
+    moved = list(compared(tables, baseline)) if baseline else []
+    if moved:
+        columns = {name: [getattr(each, name) for each in moved] for name in Drift._fields}
+        findings += judge(columns, drift(params), key="figure")
+    return findings
+
+
+def compared(tables: Tables, baseline: Profile) -> Iterator[Drift]:
+    """How the nights that the baseline does not know differ from it, and how those that it knows have changed since."""
+    nights = set(tables.episodes["night"].unique().to_pylist())
+    known = set(baseline.nights)
+    for which, own in (("in new nights", nights - known), ("in nights built before", nights & known)):
+        if own:
+            yield from drifts(baseline, profile_of(tables.episodes, own), which)
 
 
 def write_quarantine(path: Path, verdict: Verdict) -> None:

@@ -1,41 +1,42 @@
 """The flat row of an episode says what happened and invents nothing."""
 
-from pathlib import Path
+from datetime import date
+from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from episodes import make_episode, turn, write_night
+from episodes import make_episode, turn
 
-from components.protocol import DataError
-from components.quality.facts import FIELDS, Scores, facts, read_scores, table_of
-from components.trajectories.record import Outcome, Trajectory, sealed
+from components.protocol import ToolCall
+from components.quality.facts import RECORD, Reading, facts
+from components.quality.params import QualityParams
+from components.quality.validate import reading_of
+from components.trajectories.record import Message, Outcome, Provenance, Trajectory, Turn, sealed
 from components.trajectories.sanitise import remaining, sanitise_trajectory
 
-NONE = Scores({}, set(), set())
+READING = Reading(lambda _: (), frozenset({"teacher"}), date(2026, 11, 21))
 
 
-def row(trajectory: Trajectory, scores: Scores = NONE) -> dict[str, object]:
-    return facts(trajectory, "n1", scores, {"teacher"}, lambda _: ())
+def row(trajectory: Trajectory, **changes: Any) -> dict[str, Any]:
+    return facts(trajectory, "n1", READING._replace(**changes))
 
 
-def write_scores(path: Path, *rows: tuple[str, int, str, float | None]) -> Path:
-    columns = zip(*[(episode, turn, -1, scorer, "v1", score) for episode, turn, scorer, score in rows], strict=True)
-    names = ("episode_id", "turn", "step", "scorer", "version", "score")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(dict(zip(names, map(list, columns), strict=True))), path)
-    return path
+def changed(trajectory: Trajectory, **fields: Any) -> Trajectory:
+    return sealed(msgspec.structs.replace(trajectory, **fields))
 
 
-def test_an_unscored_episode_has_no_total() -> None:
-    assert (row(make_episode())["total"], row(make_episode())["scored"]) == (None, False)
+def test_a_sound_record_has_every_column_and_no_fault() -> None:
+    found = row(make_episode(messages=(Message("user", "please repair this program"),)))
+    assert list(found) == list(RECORD)
+    assert [name for name, value in found.items() if value is None] == ["identity_fault", "fault", "chat_fault"]
+    assert [name for name, value in found.items() if value is False] == ["truncated", "infrastructure_failure"]
 
 
-def test_an_infrastructure_failure_needs_no_score_and_must_not_have_one() -> None:
-    broken = make_episode(broken=True)
-    assert (row(broken)["scored"], row(broken)["failure_unscored"], row(broken)["success"]) == (True, True, None)
-    assert row(broken, Scores({}, {broken.episode_id}, set()))["failure_unscored"] is False
+def test_an_infrastructure_failure_is_excused() -> None:
+    found = row(make_episode(broken=True))
+    excused = ("played", "trains", "outcome_known", "calls_answered", "prompted")
+    assert [found[name] for name in excused] == [True] * 5
+    assert (found["success"], found["infrastructure_failure"], found["chat_fault"]) == (None, True, None)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +53,14 @@ def test_an_infrastructure_failure_needs_no_score_and_must_not_have_one() -> Non
 def test_success_means_that_all_tests_passed(
     success: bool | None, passed: int | None, total: int | None, consistent: bool
 ) -> None:
-    episode = make_episode(outcome=Outcome(success, None, passed, total))
-    assert row(episode)["outcome_consistent"] is consistent
+    assert row(make_episode(outcome=Outcome(success, None, passed, total)))["outcome_consistent"] is consistent
 
 
 def test_every_call_needs_its_result() -> None:
     lost = msgspec.structs.replace(turn(0, "read_file"), results=())
     assert row(make_episode(turns=[lost, turn(1, "submit")]))["calls_answered"] is False
-    assert row(make_episode(turns=[turn(0, "read_file"), msgspec.structs.replace(turn(1, "submit"), results=())]))[
-        "calls_answered"
-    ]
+    last = msgspec.structs.replace(turn(1, "submit"), results=())
+    assert row(make_episode(turns=[turn(0, "read_file"), last]))["calls_answered"]
 
 
 def test_a_changed_record_does_not_match_its_hash() -> None:
@@ -70,9 +69,32 @@ def test_a_changed_record_does_not_match_its_hash() -> None:
     assert row(msgspec.structs.replace(episode, outcome=Outcome(False)))["hash_matches"] is False
 
 
-def test_a_success_and_a_failure_of_the_same_turns_are_two_contents() -> None:
-    failed = sealed(msgspec.structs.replace(make_episode(), outcome=Outcome(False, None, 1, 4)))
+def test_defect_30_a_success_and_a_failure_of_the_same_turns_are_two_contents() -> None:
+    failed = changed(make_episode(), outcome=Outcome(False, None, 1, 4))
     assert failed.content_hash != make_episode().content_hash
+
+
+def test_an_identity_that_its_content_does_not_give_is_told() -> None:
+    assert "episode_id is 'ep-0" in row(changed(make_episode(), episode_id="ep-" + "0" * 24))["identity_fault"]
+    other = make_episode(version="weights-2")
+    mixed = changed(make_episode(), group_id=other.group_id)  # two policy versions in one group
+    assert "group_id" in row(mixed)["identity_fault"]
+
+
+def test_a_rule_of_the_format_that_is_broken_is_told() -> None:
+    episode = make_episode()
+    turns = (msgspec.structs.replace(episode.turns[0], index=7), *episode.turns[1:])
+    assert row(changed(episode, turns=turns))["fault"] == "turns[0].index is 7 and must be 0"
+    long = row(changed(episode, provenance=Provenance(collected_at="x" * 5_000)))["fault"]
+    assert long.startswith("provenance.collected_at is 'xx") and len(long) < 300
+
+
+def test_a_moment_that_is_none_gives_no_day_and_one_after_the_build_is_counted() -> None:
+    assert row(changed(make_episode(), provenance=Provenance(collected_at="soon")))["collected_on"] is None
+    found = row(make_episode(day="2999-01-01"))
+    assert (found["collected_on"], found["days_ahead"]) == ("2999-01-01", 355_057)
+    assert row(make_episode(day="2026-11-20"))["days_ahead"] == -1
+    assert row(make_episode(), as_of=None)["days_ahead"] is None
 
 
 def test_two_texts_that_say_the_same_call_are_one_run_and_two_contents() -> None:
@@ -80,7 +102,7 @@ def test_two_texts_that_say_the_same_call_are_one_run_and_two_contents() -> None
     first = episode.turns[0]
     call = msgspec.structs.replace(first.calls[0], raw=first.calls[0].raw + " ")
     other = msgspec.structs.replace(first, calls=(call, *first.calls[1:]))
-    spaced = sealed(msgspec.structs.replace(episode, turns=(other, *episode.turns[1:])))
+    spaced = changed(episode, turns=(other, *episode.turns[1:]))
     assert row(spaced)["content_hash"] != row(episode)["content_hash"]
     assert row(spaced)["messages_hash"] == row(episode)["messages_hash"]
 
@@ -90,65 +112,59 @@ def test_the_teachers_episodes_are_demonstrations() -> None:
     assert row(make_episode())["source"] == "on_policy"
 
 
-def test_scores_out_of_range_are_found_wherever_they_stand(tmp_path: Path) -> None:
-    path = write_scores(
-        tmp_path / "s.parquet",
-        ("a", -1, "total", 0.5),
-        ("b", 0, "validity", 1.2),
-        ("c", 0, "validity", None),
-        ("d", 1, "x", float("nan")),
-    )
-    scores = read_scores(path)
-    assert scores.out_of_range == {"b", "d"}
-    assert scores.totals == {"a": {"total": 0.5}}
-    assert "c" not in scores.scored
+def test_defect_37_what_an_episode_can_train_on_has_a_length() -> None:
+    assert row(make_episode())["trainable"] > 50
+    silent = row(make_episode(turns=[Turn(0, "agent", "  "), Turn(1, "agent", "\n")]))
+    assert (silent["trainable"], silent["trains"], silent["played"]) == (0, False, True)
 
 
-def test_two_totals_of_one_episode_are_refused(tmp_path: Path) -> None:
-    path = write_scores(tmp_path / "s.parquet", ("a", -1, "total", 0.5), ("a", -1, "total", 0.6))
-    with pytest.raises(DataError, match="a has two scores 'total'"):
-        read_scores(path)
+def test_a_conversation_that_nobody_began_is_told() -> None:
+    assert row(make_episode(messages=(Message("user", " \n"),)))["prompted"] is False
+    assert row(make_episode(messages=()))["prompted"] is False
 
 
-def test_the_table_is_sorted_and_counts_groups_without_broken_episodes(tmp_path: Path) -> None:
-    made = [make_episode(attempt=0), make_episode(attempt=1), make_episode(attempt=2, broken=True)]
-    folder = write_night(tmp_path / "n1", made)
-    scores = write_scores(tmp_path / "n1.parquet", *((each.episode_id, -1, "total", 0.5) for each in made[:2]))
-    columns = table_of({"n1": (folder, scores)}, ["teacher"], lambda _: ())
-    assert list(columns) == list(FIELDS)
-    assert columns["episode_id"] == sorted(each.episode_id for each in made)
-    assert set(columns["group_size"]) == {2}
-    shown = table_of({"n1": (folder, scores)}, ["transformers"], lambda _: ())
-    assert set(shown["group_size"]) == {None}  # a demonstration's group measures nobody
+def test_a_role_that_no_template_knows_is_told() -> None:
+    assert row(make_episode(messages=(Message("robot", "do it"),)))["chat_fault"] == "message 1 has the role 'robot'"
 
 
-def test_what_must_not_be_there_is_counted() -> None:
+def test_rewards_out_of_all_bounds_are_told() -> None:
+    wild = msgspec.structs.replace(turn(0, "read_file"), env_reward=1e308)
+    assert row(make_episode(turns=[wild]))["numbers_sane"] is False
+    assert row(make_episode(outcome=Outcome(True, -1e9)))["numbers_sane"] is False
+
+
+def test_mixed_scripts_are_told() -> None:
+    mixed = row(make_episode(messages=(Message("user", "please mend the loop " + "请修复这个循环的错误" * 3),)))
+    assert mixed["scripts"] == "han 64 %, latin 36 %"
+    assert mixed["script_share"] == pytest.approx(30 / 47)
+
+
+def test_what_must_not_be_there_is_counted_and_a_giant_is_not_looked_through() -> None:
     episode = make_episode(edit="token = 'gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8'")
-    counted = facts(episode, "n1", NONE, (), remaining)["secrets_remaining"]
+    assert row(episode, remaining=remaining)["secrets_remaining"] > 0
     clean, _ = sanitise_trajectory(episode)
-    assert counted > 0
     assert clean is not None
-    assert facts(clean, "n1", NONE, (), remaining)["secrets_remaining"] == 0
+    assert row(clean, remaining=remaining)["secrets_remaining"] == 0
+    assert row(episode, remaining=remaining, max_bytes=100)["secrets_remaining"] is None
 
 
-def test_a_damaged_scores_file_is_one_clear_line(tmp_path: Path) -> None:
-    path = tmp_path / "s.parquet"
-    path.write_bytes(b"PAR1 not really")
-    with pytest.raises(DataError, match=r"s.parquet is not a Parquet table"):
-        read_scores(path)
+def test_a_record_that_no_writer_takes_is_a_row_with_a_fault() -> None:
+    deep: Any = []
+    for _ in range(5_000):
+        deep = [deep]
+    bottomless = Turn(0, "agent", "", calls=(ToolCall("0", "bash", {"n": deep}),))
+    episode = make_episode()
+    found = row(msgspec.structs.replace(episode, turns=(bottomless,)))
+    assert found["fault"].startswith("cannot be encoded: ")
+    assert (found["episode_id"], found["hash_matches"]) == (episode.episode_id, None)
 
 
-def test_a_success_in_which_a_hack_was_found_is_none() -> None:
-    won = make_episode()
-    caught, clean, unchecked = (
-        row(won, Scores({won.episode_id: {"total": 0.0, "layer.guards": guards}}, {won.episode_id}, set()))
-        for guards in (0.0, 1.0, None)
-    )
-    assert [(each["success"], each["caught"]) for each in (caught, clean, unchecked)] == [
-        (False, True), (True, False), (True, False)
-    ]  # fmt: skip
+def test_a_number_that_no_table_holds_is_left_out_and_its_identity_doubted() -> None:
+    found = row(changed(make_episode(), attempt=1 << 70))
+    assert found["attempt"] is None and "episode_id" in found["identity_fault"]
 
 
-def test_what_the_guards_said_is_read_from_the_table(tmp_path: Path) -> None:
-    path = write_scores(tmp_path / "n1.parquet", ("ep-1", -1, "layer.guards", 0.0), ("ep-1", -1, "total", 0.0))
-    assert read_scores(path).totals["ep-1"] == {"layer.guards": 0.0, "total": 0.0}
+def test_the_parameters_say_how_records_are_read() -> None:
+    reading = reading_of(QualityParams(demonstrators=("expert",), max_bytes=5), date(2026, 1, 1))
+    assert reading.demonstrators == {"expert"}
+    assert (reading.max_bytes, reading.as_of) == (5, date(2026, 1, 1))

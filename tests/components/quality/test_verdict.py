@@ -4,36 +4,40 @@ from typing import Any
 
 import msgspec
 
-from components.quality.verdict import Finding, judge_findings, report
+from components.quality.verdict import LISTED, Finding, judge_findings, report
 
 
-def finding(severity: str, *episodes: str, success: bool = False, **changes: Any) -> Finding:
-    name = changes.pop("name", f"{severity}_rule")
-    return Finding(
-        name,
-        "expect_something",
-        "column",
-        severity,
-        "it is wrong",
-        success,
-        len(episodes),
-        None,
-        tuple(episodes),
-        **changes,
-    )
+def finding(severity: str, *rows: str, success: bool = False, **changes: Any) -> Finding:
+    fields = {
+        "name": f"{severity}_rule",
+        "type": "expect_something",
+        "column": "column",
+        "severity": severity,
+        "reason": "it is wrong",
+        "success": success,
+        "failing": len(rows),
+        "rows": tuple(rows),
+        "suite": "rollouts",
+    }
+    return Finding(**(fields | changes))
 
 
-def test_a_critical_failure_stops_the_build_and_names_the_first_episodes() -> None:
+def test_a_critical_failure_stops_the_build_and_names_the_first_rows() -> None:
     verdict = judge_findings([finding("critical", "ep-1", "ep-2", "ep-3", "ep-4")], 100, 0.2)
     assert verdict.stop == "expectation 'critical_rule' failed: it is wrong: ep-1, ep-2, ep-3 and 1 more"
 
 
+def test_what_stands_in_a_row_is_told_beside_it() -> None:
+    verdict = judge_findings([finding("critical", "ep-1", "ep-2", values=("promote", ""))], 100, 0.2)
+    assert verdict.stop == "expectation 'critical_rule' failed: it is wrong: ep-1 (promote), ep-2"
+
+
 def test_a_warning_quarantines_and_lets_the_build_go_on() -> None:
-    verdict = judge_findings([finding("warning", "ep-2", "ep-1")], 100, 0.2)
+    verdict = judge_findings([finding("warning", "ep-2", "ep-1", values=("7", "9"))], 100, 0.2)
     assert verdict.stop is None
-    assert [(row.episode_id, row.expectation) for row in verdict.quarantine] == [
-        ("ep-1", "warning_rule"),
-        ("ep-2", "warning_rule"),
+    assert [(row.episode_id, row.expectation, row.reason) for row in verdict.quarantine] == [
+        ("ep-1", "warning_rule", "it is wrong (9)"),
+        ("ep-2", "warning_rule", "it is wrong (7)"),
     ]
 
 
@@ -56,6 +60,11 @@ def test_an_episode_that_fails_twice_counts_once() -> None:
     assert report(verdict)["quarantined"] == 1
 
 
+def test_a_row_that_is_named_twice_stands_in_the_quarantine_once() -> None:
+    twice = finding("warning", "ep-1", "ep-1", values=("a", "b"))
+    assert [row.reason for row in judge_findings([twice], 10, 0.2).quarantine] == ["it is wrong (a)"]
+
+
 def test_the_report_has_the_same_bytes_for_the_same_verdict() -> None:
     def encoded() -> bytes:
         verdict = judge_findings([finding("warning", "ep-1"), finding("info", success=True)], 10, 0.2)
@@ -63,3 +72,11 @@ def test_the_report_has_the_same_bytes_for_the_same_verdict() -> None:
 
     assert encoded() == encoded()
     assert msgspec.json.decode(encoded())["failed"] == {"critical": 0, "warning": 1, "info": 0}
+
+
+def test_the_report_names_rows_by_suite_and_not_all_of_very_many() -> None:
+    many = finding("warning", *(f"ep-{i:03d}" for i in range(50)))
+    told = report(judge_findings([many, finding("critical", success=True)], 1000, 0.2))["results"]["rollouts"]
+    assert told["warning_rule"]["rows"][0] == ["ep-000", "it is wrong"]
+    assert len(told["warning_rule"]["rows"]) == LISTED
+    assert "rows" not in told["critical_rule"]

@@ -1,0 +1,32 @@
+"""The suite of drift, a row per figure that is compared with the baseline: what moved is told, what moved altogether stops."""
+
+from typing import TYPE_CHECKING
+
+from ..params import QualityParams
+from .expectations import between, suite
+
+if TYPE_CHECKING:
+    import great_expectations as gx
+
+
+def drift(params: QualityParams) -> "gx.ExpectationSuite":
+    """What is expected of the figures of `components.quality.drift`."""
+    return suite(
+        "drift",
+        [
+            between(
+                "ks",
+                "distribution_kept",
+                "critical",
+                f"the figure has left its distribution in the last accepted build: Kolmogorov-Smirnov D above {params.max_drift}",
+                high=params.max_drift,
+            ),
+            between(
+                "psi",
+                "population_stable",
+                "info",
+                f"the figure has moved since the last accepted build: population stability index above {params.max_psi}",
+                high=params.max_psi,
+            ),
+        ],
+    )
