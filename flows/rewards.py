@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from components.datasets.ranked import Pair, Ranked
-from components.datasets.rows import dpo_row
+from components.datasets.shown import pair_row
 from components.evaluation.rewards import PARTS, RewardComparison, Rewarded, compare_rewards
 from components.protocol import HELD_OUT, ConfigurationError, DataError
 from components.rewards.config import RewardConfig
@@ -120,7 +120,7 @@ class Found(NamedTuple):
         chosen, rejected = (self.named[each.episode_id].trajectory for each in (pair.chosen, pair.rejected))
         sides = pair.chosen.episode_id, pair.rejected.episode_id
         exported = Pair(pair.task_id, pair.level, pair.turn, *sides, pair.margin)
-        return dpo_row(exported, chosen, rejected, _unranked(chosen))
+        return pair_row(exported, chosen, rejected, _unranked(chosen), _unranked(rejected))
 
 
 def _unranked(trajectory: Trajectory) -> Ranked:

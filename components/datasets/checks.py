@@ -19,6 +19,7 @@ REQUIRED = {
     "sft": ("messages", "tools", "episode_id", "task_id", "night", "source", "weight", "kind", "family"),
     "dpo": ("prompt", "chosen", "rejected", "tools", "episode_ids", "task_id"),
     "grpo": ("prompt", "tools", "task_id", "episode_ids"),
+    "groups": ("prompt", "tools", "completions", "rewards", "advantages", "group_id", "task_id", "episode_ids"),
 }
 
 
@@ -106,8 +107,9 @@ def _disjoint(splits: Mapping[str, list[Row]]) -> list[str]:
 
 
 def _duplicates(name: str, splits: Mapping[str, list[Row]]) -> list[str]:
-    if name == "grpo":
-        keys = Counter(row["task_id"] for rows in splits.values() for row in rows)
+    if name in ("grpo", "groups"):
+        own = "task_id" if name == "grpo" else "group_id"
+        keys = Counter(row[own] for rows in splits.values() for row in rows)
     else:
         content = ("messages",) if name == "sft" else ("prompt", "chosen", "rejected")
         keys = Counter(_hash(row, content) for rows in splits.values() for row in rows)

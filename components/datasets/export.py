@@ -1,25 +1,110 @@
-"""Stage `export`: nights, ranks and pairs in; the SFT, DPO and GRPO datasets out.
+"""Stage `export`: nights, their scores, ranks and pairs in; the SFT, DPO and GRPO datasets out.
 
-    python -m components.datasets.export --rollouts DIR... --ranked data/ranked.parquet --pairs data/pairs.parquet \\
-        --as-of 2026-11-21 --on-policy-only false --params params.yaml --out data/datasets
+    python -m components.datasets.export --rollouts DIR... --scores FILE... --ranked data/ranked.parquet \\
+        --pairs data/pairs.parquet --as-of 2026-11-21 --on-policy-only false --params params.yaml --out data/datasets
 """
 
 import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from components.quality.params import read_section
+from components.quality.split import SPLITS
 from components.quality.stage import run_stage
+from components.trajectories.parallel import Progress, reporting
 
-from .build import build_rows, needed, read_needed
-from .files import inputs_of, write_dataset
+from .files import hash_of, origin, shards_of, trace_origin, write_dataset
+from .formats import DATASETS
 from .params import ExportParams
+from .plan import Planned, Source, Wants, plan, scored_episodes
 from .ranked import pairs_for, read_pairs, read_ranked
+from .rows import Row
+from .spool import Spool, gather
+from .steps import StepScores
+
+
+class Request(NamedTuple):
+    """What is exported, and from what. `own_only`: demonstrations are left out; `parquet`: Parquet copies beside the JSON lines."""
+
+    rollouts: Sequence[Path]
+    scores: Sequence[Path]
+    ranked: Path
+    pairs: Path
+    as_of: str
+    own_only: bool = False
+    params: ExportParams = ExportParams()
+    parquet: bool = False
+
+
+def export(
+    request: Request,
+    places: Mapping[str, Path],
+    *,
+    workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Write datasets (by name: the folder of each); their manifests. The number of workers changes no byte.
+
+    Raises DataError for a missing or damaged input, ConfigurationError for a filter that cannot be read.
+    """
+    source = read_source(request, places)
+    wants = Wants()
+    plans = {name: plan(name, source, wants) for name in places}
+    folder = next(iter(places.values())).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    spool = Spool(wants.count, folder)
+    try:
+        own = dict(wants.by_episode)
+        gather(request.rollouts, own, spool, request.params.agent_format, workers=workers, on_progress=on_progress)
+        inputs = inputs_of(request, source.steps.versions)
+        return {
+            name: write_dataset(
+                places[name],
+                name,
+                {split: _rows(rows, split, spool) for split in SPLITS},
+                inputs,
+                origin_of=trace_origin if name == "verifiers" else origin,
+                parquet=request.parquet,
+            )
+            for name, rows in plans.items()
+        }
+    finally:
+        spool.close()
+
+
+def read_source(request: Request, datasets: Iterable[str]) -> Source:
+    """The tables of a request; scores of steps only of the episodes whose rows show them. Raises DataError."""
+    ranked = read_ranked(request.ranked, request.params)
+    pairs = read_pairs(request.pairs) if "dpo" in datasets else []
+    kept = pairs_for(pairs, ranked, request.params, on_policy_only=request.own_only)
+    source = Source(ranked, kept, StepScores(), request.params, request.own_only)
+    wanted = scored_episodes(datasets, source)
+    return source._replace(steps=StepScores.read(request.scores, wanted))
+
+
+def _rows(plans: Iterable[Planned], split: str, spool: Spool) -> Iterator[Row]:
+    return (each.make(*map(spool.piece, each.pieces)) for each in plans if each.split == split)
+
+
+def inputs_of(request: Request, scorers: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What the datasets are made from: nights and the hash of each shard, tables, scorers, parameters."""
+    return {
+        "nights": [folder.name for folder in request.rollouts],
+        "as_of": request.as_of,
+        "on_policy_only": request.own_only,
+        "shards": shards_of(request.rollouts),
+        "scorers": dict(scorers),
+        "tables": {path.name: hash_of(path) for path in (request.ranked, request.pairs)},
+        "params": request.params.model_dump(mode="json"),
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Raises DataError for a missing or damaged input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rollouts", type=Path, action="append", default=[], help="a sealed night (repeatable)")
+    parser.add_argument("--scores", type=Path, action="append", default=[], help="its scores, in the same order")
     parser.add_argument("--ranked", type=Path, default=Path("data/ranked.parquet"))
     parser.add_argument("--pairs", type=Path, default=Path("data/pairs.parquet"))
     parser.add_argument("--as-of", required=True, help="the day of the build, for the cards")
@@ -27,15 +112,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     parser.add_argument("--out", type=Path, default=Path("data/datasets"))
     given = parser.parse_args(arguments)
-    own_only = given.on_policy_only == "true"
-    params = read_section(given.params, "export", ExportParams)
-    ranked = read_ranked(given.ranked)
-    pairs = pairs_for(read_pairs(given.pairs), ranked, params, on_policy_only=own_only)
-    trajectories = read_needed(given.rollouts, needed(ranked, pairs, on_policy_only=own_only))
-    datasets = build_rows(ranked, pairs, trajectories, params, on_policy_only=own_only)
-    inputs = inputs_of(given.rollouts, given.as_of, on_policy_only=own_only)
-    for name, rows in datasets.rows.items():
-        write_dataset(given.out / name, name, rows, inputs)
+    request = Request(
+        given.rollouts,
+        given.scores,
+        given.ranked,
+        given.pairs,
+        given.as_of,
+        given.on_policy_only == "true",
+        read_section(given.params, "export", ExportParams),
+    )
+    places = {name: given.out / name for name in DATASETS}
+    export(request, places, on_progress=reporting("export: shards"))
 
 
 if __name__ == "__main__":

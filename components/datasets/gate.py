@@ -12,15 +12,15 @@ import msgspec
 
 from components.protocol import DataError
 from components.quality.params import read_section
+from components.quality.split import SPLITS
 from components.quality.stage import run_stage
 from components.trajectories.files import write_atomically
 
-from .build import DATASETS
 from .checks import check_manifest, problems, read_split
+from .formats import DATASETS
 from .params import GateParams
 from .ranked import read_ranked
 from .rows import Row
-from .split import SPLITS
 
 
 def main(arguments: list[str] | None = None) -> None:

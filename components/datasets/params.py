@@ -6,20 +6,30 @@ from pydantic import Field
 
 from components.protocol.configuration import Configuration
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Bound = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class ExportParams(Configuration):
-    """`validation` is the share of train tasks that only measure the loss; `split_by` what a split never cuts.
+    """What is exported of the ranked episodes, and how it is written.
 
-    `pair_levels` says which pairs become DPO rows: a step-level pair is one assistant message against another after the
-    same history; a trajectory-level pair holds tool outputs after its prompt, on which TRL's loss would train.
+    - `pair_levels`: which pairs become DPO rows. A step-level pair is one assistant message against another after the same
+      history; a trajectory-level pair holds tool outputs after its prompt, on which TRL's loss would train.
+    - `agent_format`: how calls and their results are written. `tools`: as `tool_calls` and messages of the role tool, for chat
+      templates that know tools; `text`: as text of assistant and user messages, for those that do not.
+    - `step_weights`: assistant messages of SFT carry a `weight` by their steps' process rewards.
+    - `group_size`: the most attempts of an offline GRPO group; 0 writes no groups.
+    - `where`, `min_gdi`, `min_reward`: only episodes that fit; see `expression` for the grammar. A pair fits by its chosen side, a
+      task or a group by any of its attempts.
     """
 
-    validation: Share = 0.1
-    split_by: Literal["task", "family"] = "task"
     pair_levels: tuple[Literal["step", "trajectory"], ...] = ("step",)
+    agent_format: Literal["tools", "text"] = "tools"
+    step_weights: bool = True
+    group_size: Count = 8
+    where: str | None = None
+    min_gdi: Bound | None = None
+    min_reward: Bound | None = None
 
 
 class GateParams(Configuration):
@@ -28,4 +38,5 @@ class GateParams(Configuration):
     min_sft_train: Count = 1
     min_dpo_train: Count = 0
     min_grpo_train: Count = 1
+    min_groups_train: Count = 0
     max_row_bytes: Annotated[int, Field(gt=0)] = 4_000_000

@@ -1,85 +1,162 @@
-"""The rows of the three datasets. Pure: a trajectory and what is known of it in, JSON values out.
+"""The rows of the datasets. Pure: what is shown of episodes and what is known of them in, JSON values out.
 
-Messages come from `components.trajectories.messages` alone, so that what is trained is what the policy saw. Every row
-names the episodes that it came from.
+Messages come from `shown` alone, which renders them as collection did, so that what is trained is what the policy saw. Every row
+names the episodes that it came from, and says why it is there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from components.protocol import Message
-from components.trajectories.messages import chat, opening, turn_messages
-from components.trajectories.record import Trajectory
+import msgspec
 
+from .groups import advantages
 from .ranked import Pair, Ranked
 
 Row = dict[str, Any]
+Said = list[Any] | msgspec.Raw
+"""Messages or tools; in export as JSON already."""
 
 
-def tools_of(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """The tools that the policy was told of, in OpenAI's form, as the collector recorded them; none where it did not."""
-    tools = trajectory.source_extra.get("tools")
-    return list(tools) if isinstance(tools, list) else []
-
-
-def sft_row(trajectory: Trajectory, ranked: Ranked) -> Row:
+def sft_row(messages: Said, tools: Said, ranked: Ranked) -> Row:
     """A whole episode as a conversation."""
     return {
-        "messages": chat(trajectory),
-        "tools": tools_of(trajectory),
-        "episode_id": trajectory.episode_id,
+        "messages": messages,
+        "tools": tools,
+        "episode_id": ranked.episode_id,
         "task_id": ranked.task_id,
         "night": ranked.night,
         "source": ranked.source,
         "weight": round(ranked.weight, 6),
         "kind": ranked.kind,
         "family": ranked.family,
+        "reason": ranked.reason,
     }
 
 
-def dpo_row(pair: Pair, chosen: Trajectory, rejected: Trajectory, ranked: Ranked) -> Row:
+def dpo_row(prompt: Said, chosen: Said, rejected: Said, tools: Said, pair: Pair, sides: Sequence[Ranked]) -> Row:
     """A pair: the shared history as prompt, then one assistant message a side (or, at level trajectory, all that follows)."""
-    sides = [_after(trajectory, pair.turn) for trajectory in (chosen, rejected)]
+    where = f"message {pair.turn + 1}" if pair.turn >= 0 else "the whole episode"
     return {
-        "prompt": _before(chosen, pair.turn),
-        "chosen": sides[0],
-        "rejected": sides[1],
-        "tools": tools_of(chosen),
+        "prompt": prompt,
+        "chosen": chosen,
+        "rejected": rejected,
+        "tools": tools,
         "episode_ids": [pair.chosen_episode_id, pair.rejected_episode_id],
         "task_id": pair.task_id,
+        "nights": nights_of(sides),
         "level": pair.level,
         "turn": pair.turn,
         "margin": round(pair.margin, 6),
-        "kind": ranked.kind,
-        "family": ranked.family,
+        "kind": sides[0].kind,
+        "family": sides[0].family,
+        "reason": f"{where} was worth {pair.margin:.2f} more",
     }
 
 
-def _before(trajectory: Trajectory, turn: int) -> list[Message]:
-    messages = opening(trajectory.messages)
-    for each in trajectory.turns[: max(turn, 0)]:
-        messages.extend(turn_messages(each))
-    return messages
-
-
-def _after(trajectory: Trajectory, turn: int) -> list[Message]:
-    if turn >= 0:
-        return turn_messages(trajectory.turns[turn])[:1]
-    return [message for each in trajectory.turns for message in turn_messages(each)]
-
-
-def grpo_row(trajectory: Trajectory, ranked: Iterable[Ranked]) -> Row:
+def grpo_row(prompt: Said, tools: Said, attempts: Sequence[Ranked]) -> Row:
     """A task to play again: its opening as prompt, and the mean pass rate of the policies that played it (null: only shown)."""
-    attempts = sorted(ranked, key=lambda row: row.episode_id)
-    first = attempts[0]
-    rates = {row.group_id: row.pass_rate for row in attempts if row.source == "on_policy"}
-    known = [rate for rate in rates.values() if rate is not None]
+    first, rate = attempts[0], mean_pass_rate(attempts)
+    passed = "not known" if rate is None else f"{rate:.2f}"
     return {
-        "prompt": opening(trajectory.messages),
-        "tools": tools_of(trajectory),
+        "prompt": prompt,
+        "tools": tools,
         "task_id": first.task_id,
         "kind": first.kind,
         "family": first.family,
-        "pass_rate": round(sum(known) / len(known), 6) if known else None,
+        "pass_rate": rate,
         "episode_ids": [row.episode_id for row in attempts],
+        "nights": nights_of(attempts),
+        "reason": f"a train task, attempted {len(attempts)} times; pass rate {passed}",
     }
+
+
+def group_row(prompt: Said, tools: Said, *completions: Said, members: Sequence[Ranked], steps: Sequence[Any]) -> Row:
+    """Attempts at a task by one policy version. Lists are in the order of `episode_ids`; null: a turn without a scored step."""
+    rewards = [row.reward or 0.0 for row in members]
+    first = members[0]
+    return {
+        "prompt": prompt,
+        "tools": tools,
+        "completions": list(completions),
+        "rewards": [round(reward, 6) for reward in rewards],
+        "advantages": [round(advantage, 6) for advantage in advantages(rewards)],
+        "step_rewards": list(steps),
+        "task_id": first.task_id,
+        "kind": first.kind,
+        "family": first.family,
+        "group_id": first.group_id,
+        "policy_version": first.policy_version,
+        "episode_ids": [row.episode_id for row in members],
+        "nights": nights_of(members),
+        "reason": f"{len(members)} attempts, rewards from {min(rewards):.2f} to {max(rewards):.2f}",
+    }
+
+
+def benchmark_row(prompt: Said, tools: Said, attempts: Sequence[Ranked]) -> Row:
+    """A task with what became of it: to compare an agent's attempts with."""
+    first, rate = attempts[0], mean_pass_rate(attempts)
+    rewards = [row.reward for row in attempts if row.reward is not None]
+    runs = [
+        {
+            "episode_id": row.episode_id,
+            "policy_version": row.policy_version,
+            "success": row.success,
+            "reward": row.reward,
+            "steps": row.steps,
+        }
+        for row in attempts
+    ]
+    return {
+        "prompt": prompt,
+        "tools": tools,
+        "task_id": first.task_id,
+        "taskset": first.taskset,
+        "domain": first.domain,
+        "kind": first.kind,
+        "family": first.family,
+        "difficulty": difficulty(rate),
+        "pass_rate": rate,
+        "reward_range": [round(min(rewards), 6), round(max(rewards), 6)] if rewards else [],
+        "runs": runs,
+        "episode_ids": [row.episode_id for row in attempts],
+        "nights": nights_of(attempts),
+        "reason": f"a task with {len(attempts)} recorded attempts",
+    }
+
+
+def rollout_row(shown: dict[str, Any], ranked: Ranked) -> Row:
+    """An attempt as prime-rl and the older verifiers write it: `prompt`, `completion`, `reward`, metrics."""
+    known = {"gdi": ranked.gdi, "pass_rate": ranked.pass_rate}
+    return {
+        **shown,
+        "reward": ranked.reward,
+        "metrics": {name: value for name, value in known.items() if value is not None},
+        "episode_id": ranked.episode_id,
+        "task_id": ranked.task_id,
+        "reason": ranked.reason,
+    }
+
+
+def trace_row(trace: dict[str, Any], ranked: Ranked) -> Row:
+    """A trace of verifiers, with our figures among its metrics."""
+    known = {"total": ranked.reward, "gdi": ranked.gdi}
+    return {**trace, "metrics": {name: value for name, value in known.items() if value is not None}}
+
+
+def mean_pass_rate(attempts: Iterable[Ranked]) -> float | None:
+    """The mean over groups of their pass rates; demonstrations have none."""
+    rates = {row.group_id: row.pass_rate for row in attempts if row.source == "on_policy"}
+    known = [rate for rate in rates.values() if rate is not None]
+    return round(sum(known) / len(known), 6) if known else None
+
+
+def difficulty(rate: float | None) -> str:
+    """A pass rate in a word: thirds."""
+    if rate is None:
+        return "unknown"
+    return "easy" if rate >= 2 / 3 else "medium" if rate >= 1 / 3 else "hard"
+
+
+def nights_of(rows: Iterable[Ranked]) -> list[str]:
+    """The nights of some episodes, sorted."""
+    return sorted({row.night for row in rows if row.night})

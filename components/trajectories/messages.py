@@ -18,29 +18,24 @@ def turn_messages(turn: Turn) -> list[ChatMessage]:
     Calls that could be parsed stand in `tool_calls`; `content` holds the text beside them, and then
     each call that could not be parsed, as it was written.
     """
-    parsed = [call for call in turn.calls if call.parse_error is None]
-    unreadable = "".join(call.raw for call in turn.calls if call.parse_error is not None)
-    message: ChatMessage = {"role": "assistant", "content": turn.text + unreadable}
+    names: dict[str, str] = {}
+    parsed: list[dict[str, object]] = []
+    text = turn.text
+    for call in turn.calls:
+        names[call.call_id] = call.tool
+        if call.parse_error is None:
+            function = {"name": call.tool, "arguments": call.arguments}
+            parsed.append({"id": call.call_id, "type": "function", "function": function})
+        else:
+            text += call.raw
+    message: ChatMessage = {"role": "assistant", "content": text}
     if parsed:
-        message["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": call.tool, "arguments": call.arguments},
-            }
-            for call in parsed
-        ]
-    names = {call.call_id: call.tool for call in turn.calls}
-    replies: list[ChatMessage] = [
-        {
-            "role": "tool",
-            "tool_call_id": result.call_id,
-            "name": names.get(result.call_id, ""),
-            "content": result.content,
-        }
-        for result in turn.results
-    ]
-    return [message, *replies]
+        message["tool_calls"] = parsed
+    messages = [message]
+    for result in turn.results:
+        name = names.get(result.call_id, "")
+        messages.append({"role": "tool", "tool_call_id": result.call_id, "name": name, "content": result.content})
+    return messages
 
 
 def chat(trajectory: Trajectory) -> list[ChatMessage]:

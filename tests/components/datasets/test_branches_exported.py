@@ -1,41 +1,48 @@
 """A branch is exported with its whole conversation, whatever its record holds."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
-from episodes import make_episode, turn, write_night
+from built import Built
+from episodes import make_episode, turn
 from msgspec.structs import replace
 
-from components.datasets.build import read_needed
-from components.datasets.ranked import Pair, Ranked
-from components.datasets.rows import dpo_row, sft_row
+from components.protocol import DataError
 from components.trajectories.messages import chat
 from components.trajectories.record import Parent, sealed
 
 LOST = make_episode("t0", 0, success=False)
 WON = make_episode("t0", 1)
 OWN = (turn(0, "edit_file", path="main.py", old="x", new="return good"), turn(1, "submit"))
-RANKED = Ranked(WON.episode_id, "g", "n", "t0", "k", "f", "train", "on_policy", 1.0, None, True, False, False)
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["all turns", "only new turns"])
-def test_its_prompt_is_what_its_parent_saw_and_its_row_the_whole_conversation(tmp_path, whole):
+def test_its_prompt_is_what_its_parent_saw_and_its_row_the_whole_conversation(tmp_path: Path, whole: bool) -> None:
     turns = (LOST.turns[0], *(replace(each, index=n) for n, each in enumerate(OWN, start=1))) if whole else OWN
     branch = sealed(replace(WON, turns=turns, parent=Parent(LOST.episode_id, 1)))
-    nights = [write_night(tmp_path / "two", [branch]), write_night(tmp_path / "one", [LOST])]
-    found = read_needed(nights, {branch.episode_id, LOST.episode_id})
-    row = dpo_row(
-        Pair("t0", "step", 1, branch.episode_id, LOST.episode_id, 0.5),
-        found[branch.episode_id],
-        found[LOST.episode_id],
-        RANKED,
-    )
+    built = Built(tmp_path, {"two": [branch], "one": [LOST]})
+    built.pair([(branch, LOST, 1, 0.5)])
+    built.export(tmp_path / "out")
+    row = msgspec.json.decode((tmp_path / "out/dpo/train.jsonl").read_bytes())
     assert row["prompt"] == chat(LOST)[:3]
     assert row["chosen"][0]["tool_calls"][0]["function"]["arguments"]["new"] == "return good"
-    messages = sft_row(found[branch.episode_id], RANKED)["messages"]
+    messages = msgspec.json.decode((tmp_path / "out/sft/train.jsonl").read_bytes())["messages"]
     assert [message["role"] for message in messages] == ["user"] + ["assistant", "tool"] * 3
 
 
-def test_a_parent_that_no_row_shows_is_read_for_its_branch(tmp_path):
-    branch = sealed(replace(WON, turns=OWN, parent=Parent(LOST.episode_id, 1)))
-    night = write_night(tmp_path / "night", [LOST, branch])
-    found = read_needed([night], {branch.episode_id})
-    assert list(found) == [branch.episode_id] and len(found[branch.episode_id].turns) == 3
+def test_a_branch_of_a_branch_is_completed_from_its_root(tmp_path: Path) -> None:
+    first = sealed(replace(WON, turns=OWN, parent=Parent(LOST.episode_id, 1), outcome=LOST.outcome))
+    second = make_episode("t0", 2, turns=[turn(0, "submit")], parent=Parent(first.episode_id, 2))
+    Built(tmp_path, {"n1": [second, first, LOST]}).export(tmp_path / "out", ("sft",))
+    messages = msgspec.json.decode((tmp_path / "out/sft/train.jsonl").read_bytes())["messages"]
+    called = [message["tool_calls"][0]["function"]["name"] for message in messages if "tool_calls" in message]
+    assert called == ["read_file", "edit_file", "submit"]
+
+
+def test_a_branch_without_its_parent_is_refused_and_named(tmp_path: Path) -> None:
+    own = tuple(replace(each, index=n) for n, each in enumerate(OWN, start=1))
+    branch = sealed(replace(WON, turns=own, parent=Parent(LOST.episode_id, 1)))
+    built = Built(tmp_path, {"n1": [branch]})
+    with pytest.raises(DataError, match=rf"{branch.episode_id} lacks the turns .* {LOST.episode_id}"):
+        built.export(tmp_path / "out", ("sft",))

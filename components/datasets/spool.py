@@ -1,0 +1,105 @@
+"""Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from components.protocol import DataError
+from components.trajectories.lineage import is_whole, with_ancestors
+from components.trajectories.parallel import Progress, map_shards
+from components.trajectories.pieces import pieces_of, read_piece
+from components.trajectories.record import Trajectory
+
+from .shown import AgentFormat, Shown, Want, show, show_shard
+
+IN_MEMORY = 64 << 20
+"""Bytes of pieces that need no file."""
+
+
+class Spool:
+    """Some pieces, numbered from 0; the file stands in `folder` without a name. Close it when the rows are written."""
+
+    def __init__(self, count: int, folder: Path) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed by `close`
+        self._places = np.full(count, -1, dtype=np.int64)
+        self._sizes = np.zeros(count, dtype=np.int64)
+        self._end = 0
+
+    def add(self, shown: Shown) -> None:
+        """Keep pieces; one that is there already (an episode of two nights) stays as it is."""
+        sizes = np.array(shown.sizes, dtype=np.int64)
+        numbers = np.array(shown.numbers, dtype=np.int64)
+        new = self._places[numbers] < 0
+        places = self._end + np.cumsum(sizes) - sizes
+        self._places[numbers[new]], self._sizes[numbers[new]] = places[new], sizes[new]
+        self._file.write(shown.data)
+        self._end += len(shown.data)
+
+    def piece(self, number: int) -> msgspec.Raw:
+        """One piece, as JSON."""
+        self._file.seek(int(self._places[number]))
+        return msgspec.Raw(self._file.read(int(self._sizes[number])))
+
+    def absent(self) -> set[int]:
+        """The numbers of pieces that nobody gave."""
+        return set(np.flatnonzero(self._places < 0).tolist())
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+
+def gather(
+    folders: Sequence[Path],
+    wants: Mapping[str, Sequence[Want]],
+    spool: Spool,
+    agent_format: AgentFormat,
+    *,
+    workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> None:
+    """Render every wanted piece of some nights. Raises DataError where an episode is in none of them, or is not whole."""
+    branches: list[str] = []
+    work = partial(show_shard, wants, agent_format)
+    for shown in map_shards(folders, work, workers=workers, on_progress=on_progress):
+        spool.add(shown)
+        branches += shown.branches
+    if branches:
+        spool.add(show(wants, agent_format, _completed(folders, set(branches)), whole=True))
+    if absent := spool.absent():
+        lost = sorted(name for name, own in wants.items() if any(want.number in absent for want in own))
+        raise DataError(f"{lost[0]} is ranked and stands in none of the nights; run the build again")
+
+
+def _completed(folders: Sequence[Path], wanted: set[str]) -> list[Trajectory]:
+    """Those branches, each with its parents' turns."""
+    known: dict[str, Trajectory] = {}
+    todo = wanted
+    while todo:
+        found = _read(folders, todo)
+        known |= found
+        todo = {each.parent.episode_id for each in found.values() if each.parent} - known.keys()
+    whole = [each for each in with_ancestors(known.values) if each.episode_id in wanted]
+    for each in whole:
+        if not is_whole(each) and each.parent is not None:
+            raise DataError(
+                f"{each.episode_id} lacks the turns that it shares with {each.parent.episode_id}, which stands in none of the "
+                "nights; build from that night too"
+            )
+    return whole
+
+
+def _read(folders: Iterable[Path], wanted: set[str]) -> dict[str, Trajectory]:
+    """Those trajectories that are there, from the shards that list them; the first of each."""
+    found: dict[str, Trajectory] = {}
+    for piece in chain.from_iterable(pieces_of(folder) for folder in folders):
+        if not wanted.isdisjoint(piece.episode_ids):
+            for each in read_piece(piece):
+                if each.episode_id in wanted:
+                    found.setdefault(each.episode_id, each)
+    return found

@@ -1,0 +1,98 @@
+"""Steps: what the steps of an episode are worth, turn by turn, and how much each of its messages weighs in training."""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from components.quality.tables import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+PROCESS = "process"
+"""The scorer of a step that is the weighted mean of all."""
+COLUMNS = {"episode_id": "string", "turn": "int32", "scorer": "string", "version": "string", "score": "double"}
+
+
+class StepScores:
+    """Process rewards by episode and turn: the mean of the turn's scored steps. Those of some episodes are kept."""
+
+    def __init__(self) -> None:
+        self.versions: dict[str, list[str]] = {}
+        self._places: dict[str, tuple[int, int, int]] = {}
+        self._turns: list[NDArray[np.int64]] = []
+        self._means: list[NDArray[np.float64]] = []
+
+    @classmethod
+    def read(cls, paths: Iterable[Path], wanted: Collection[str]) -> "StepScores":
+        """The scores of those episodes, of the tables of some nights; `versions` of their scorers by night. Raises DataError."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        scores = cls()
+        among = pa.array(sorted(wanted), pa.string())
+        for path in paths:
+            table = read_table(path, COLUMNS, dictionaries=["episode_id", "scorer", "version"])
+            scores.versions[path.stem] = sorted(map(str, pc.unique(table["version"]).to_pylist()))
+            of_steps = pc.and_(pc.equal(table["scorer"], PROCESS), pc.greater_equal(table["turn"], 0))
+            known = pc.and_(of_steps, pc.is_valid(table["score"]))
+            kept = table.filter(known).select(["episode_id", "turn", "score"])
+            ids = kept["episode_id"].unify_dictionaries().combine_chunks()
+            scores._add(kept, ids, among)
+        return scores
+
+    def _add(self, table: "pa.Table", ids: "pa.DictionaryArray", among: "pa.Array") -> None:
+        import pyarrow.compute as pc
+
+        if not len(ids):
+            return
+        names = ids.dictionary.to_pylist()
+        wanted = np.asarray(pc.is_in(ids.dictionary, among))
+        codes, turns = np.asarray(ids.indices).astype(np.int64), table["turn"].to_numpy().astype(np.int64)
+        order = np.lexsort((turns, codes))
+        order = order[wanted[codes[order]]]
+        if not len(order):
+            return
+        codes, turns, values = codes[order], turns[order], table["score"].to_numpy()[order]
+        starts = _starts(codes, turns)
+        counts = np.diff(np.append(starts, len(values)))
+        self._turns.append(turns[starts])
+        self._means.append(np.add.reduceat(values, starts) / counts)
+        codes = codes[starts]
+        episodes = _starts(codes)
+        for begin, end in zip(episodes.tolist(), [*episodes[1:].tolist(), len(codes)], strict=True):
+            self._places[names[codes[begin]]] = len(self._means) - 1, begin, end
+
+    def of(self, episode_id: str, turns: int) -> list[float | None]:
+        """One value per turn; None where no step of the turn was scored."""
+        found: list[float | None] = [None] * turns
+        table, begin, end = self._places.get(episode_id, (0, 0, 0))
+        if end > begin:
+            values = zip(self._turns[table][begin:end].tolist(), self._means[table][begin:end].tolist(), strict=True)
+            for turn, value in values:
+                if turn < turns:
+                    found[turn] = round(value, 6)
+        return found
+
+
+def message_weights(scores: Sequence[float | None]) -> tuple[float, ...]:
+    """A weight per assistant message by its process reward, with the mean 1: a message without one weighs 1.
+
+    Where every message that has one earned nothing, all weigh 1: an episode never weighs nothing.
+    """
+    known = [score for score in scores if score is not None]
+    mean = sum(known) / len(known) if known else 0.0
+    if mean <= 0:
+        return (1.0,) * len(scores)
+    return tuple(1.0 if score is None else round(score / mean, 6) for score in scores)
+
+
+def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":
+    """Where a run of equal keys begins."""
+    changes = np.zeros(len(keys[0]) - 1, dtype=bool)
+    for key in keys:
+        changes |= key[1:] != key[:-1]
+    return np.concatenate(([0], np.flatnonzero(changes) + 1))

@@ -1,0 +1,56 @@
+"""Agents in text: a conversation for models whose chat template knows neither tools nor their results.
+
+Calls stand in the assistant's text as `<tool_call>{"name": …, "arguments": …}</tool_call>`, results in a user message as
+`<tool_response>…</tool_response>`, and the tools in the system message, as Hermes models write them. Roles alternate.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from components.protocol import Message
+
+TOOLS = (
+    "You have tools. To call one, write its name and arguments as JSON between <tool_call> and </tool_call>; its result follows "
+    "between <tool_response> and </tool_response>.\n<tools>\n{tools}\n</tools>"
+)
+
+
+def as_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
+    """The same conversation without `tool_calls` and without the role tool. `tools`: what its system message is to tell of."""
+    written: list[Message] = []
+    for message in messages:
+        if message["role"] == "tool":
+            _answer(written, message)
+        elif message["role"] == "assistant":
+            written.append(_reply(message))
+        else:
+            written.append(message)
+    if tools:
+        said = TOOLS.format(tools="\n".join(_json(tool) for tool in tools))
+        if written and written[0]["role"] == "system":
+            written[0] = {**written[0], "content": f"{written[0]['content']}\n\n{said}"}
+        else:
+            written.insert(0, {"role": "system", "content": said})
+    return written
+
+
+def _reply(message: Message) -> Message:
+    calls = "".join(f"<tool_call>{_json(call['function'])}</tool_call>" for call in message.get("tool_calls", ()))
+    others = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**others, "content": message["content"] + calls}
+
+
+def _answer(written: list[Message], message: Message) -> None:
+    """Results that follow each other are one message."""
+    said = f"<tool_response>\n{message['content']}\n</tool_response>"
+    before = written[-1] if written else {}
+    if before.get("role") == "user" and str(before["content"]).endswith("</tool_response>"):
+        written[-1] = {**before, "content": f"{before['content']}\n{said}"}
+    else:
+        written.append({"role": "user", "content": said})
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
