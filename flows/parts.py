@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from tasks.player import remark_of
 
 from .choice import draw
 from .scale import load_scale
+
+if TYPE_CHECKING:
+    from components.versioning import Request
 
 
 def policy_named(policy: str) -> str:
@@ -140,12 +143,13 @@ def promote_version(version: int, why: str) -> str:
     return f"champion: version {now.version} ({now.policy_version}); before: {was}"
 
 
-def build_nights(nights: list[str] | None, *, scale: str, seed: int, force: bool) -> dict[str, Any]:
-    """Run the data build, over those nights or over the inputs that stand; the BuildReport."""
+def build_nights(request: "Request", *, force: bool) -> dict[str, Any]:
+    """Run the data build that is asked for; the BuildReport. Raises ConfigurationError for a scale that there is none of."""
     from components import versioning
 
-    as_of = datetime.now(UTC).date().isoformat()
-    inputs = versioning.Inputs(tuple(nights), as_of=as_of, scale=scale, seed=seed) if nights else None
+    if request.scale is not None:
+        load_scale(request.scale)
+    inputs = versioning.inputs_for(request, datetime.now(UTC).date().isoformat())
     with Display() as display, display.step("build") as step:
         report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
     found: dict[str, Any] = msgspec.to_builtins(report)

@@ -18,27 +18,49 @@ def add(app: typer.Typer) -> None:
 
 def build(
     nights: Annotated[
-        list[str] | None, typer.Argument(help="The nights to build from; default: the inputs of the last build.")
+        list[str] | None,
+        typer.Argument(
+            help="The nights to build from; default: what `data.rollouts` of params.yaml names, else those of the last build."
+        ),
     ] = None,
-    scale: Annotated[str, typer.Option(help="The scale that stands in the build's record.")] = "smoke",
-    seed: Annotated[int, typer.Option(help="The seed of splits and draws.")] = 0,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="The scale that stands in the build's record; default: the last build's, else smoke."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed in the build's record.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            help="The day from which ages are counted; default: the last build's if its nights are these, else today."
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The profile against which drift is measured: a hash in data/baselines, none, or last (accepted)."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Repeat unchanged stages too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
 ) -> None:
-    """Build the datasets from sealed nights: calibrate, score, validate, rank, pair, export, gate. Unchanged stages are kept.
+    """Build the datasets from sealed nights, or from any folder of trajectories. Unchanged stages are kept; a build that fails
+    leaves the last one as it was.
 
     Example: `ratchet build demonstrations-s0 2026-11-21-a1b2`
     """
+    from components.versioning import Request
     from flows.parts import build_nights
     from tasks.home import require_clone
 
     require_clone()
-    report = build_nights(nights, scale=scale, seed=seed, force=force)
+    request = Request(nights=tuple(nights or ()), scale=scale, seed=seed, as_of=as_of, baseline=baseline)
+    report = build_nights(request, force=force)
     if as_json:
         emit(report)
         return
     table(("stage", "", "seconds"), [(each["name"], each["state"], each["seconds"]) for each in report["stages"]])
-    facts({"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], **report["metrics"]})
+    known = {"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], "profile": report["profile"]}
+    facts(known | report["metrics"])
 
 
 @data.command("checkout")

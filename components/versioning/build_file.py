@@ -1,7 +1,6 @@
 """`data/build.yaml`: the inputs of one build, fixed. It is written here, and read by `dvc.yaml`."""
 
 import re
-from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,17 @@ import msgspec
 from components.protocol import ConfigurationError
 from components.trajectories.files import write_atomically
 
+from .baselines import baseline_path, check_baseline
+
 BUILD = Path("data/build.yaml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HEADER = "# The inputs of the data build. Written by the night, or by `ratchet build --nights`; do not edit by hand.\n"
+HEADER = "# The inputs of the data build. Written by the night, or by `ratchet build`; do not edit by hand.\n"
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a build is to be made from. `as_of` is the day from which ages are counted (ISO); `baseline` the lock hash of the
-    build that the champion was trained on, None for the first; with `on_policy_only` no demonstration is exported.
-    `scale` and `seed` are those of the night."""
+    """What a build is to be made from. `as_of` is the day from which ages are counted (ISO); `baseline` the SHA-256 of the
+    profile of an accepted build against which drift is measured, None for no drift to measure; with `on_policy_only` no
+    demonstration is exported. `scale` and `seed` are those of the night."""
 
     nights: tuple[str, ...]
     as_of: str
@@ -30,8 +31,9 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The inputs as they are fixed. `inputs`, `judgements` and `labels` are DVC's hashes of each night's folders; `files`,
-    `folders` and `evidence` its paths, as flags. An older file has no judgements, labels and evidence."""
+    """The inputs as they are fixed. `inputs`, `judgements`, `labels` and `uses` are DVC's hashes of each night's folders (a
+    night has uses once something was trained on it); `files`, `folders`, `evidence`, `ledgers` and `drift` its paths, as
+    flags of the stages. Files of an older Ratchet lack the fields that have a default here."""
 
     nights: list[str]
     inputs: dict[str, str]
@@ -44,11 +46,24 @@ class Build(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_policy_only: bool
     judgements: dict[str, str] = {}
     labels: dict[str, str] = {}
+    uses: dict[str, str] = {}
     evidence: dict[str, list[str]] = {}
+    ledgers: dict[str, list[str]] = {}
+    drift: dict[str, list[str]] = {}
 
     def asked(self) -> Inputs:
-        """What was asked for when it was written."""
-        return Inputs(tuple(self.nights), self.as_of, self.scale, self.seed, self.baseline, self.on_policy_only)
+        """What was asked for when it was written. Where nothing stands in `drift`, an older `baseline` meant something else."""
+        baseline = self.baseline if self.drift else None
+        return Inputs(tuple(self.nights), self.as_of, self.scale, self.seed, baseline, self.on_policy_only)
+
+
+class Hashes(msgspec.Struct, frozen=True):
+    """DVC's hashes of what is sealed, by night: the fields of Build of the same names (`inputs` of the rollouts)."""
+
+    inputs: dict[str, str] = {}
+    judgements: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    uses: dict[str, str] = {}
 
 
 BUILD_KEYS = frozenset(Build.__struct_fields__)
@@ -57,9 +72,10 @@ BUILD_KEYS = frozenset(Build.__struct_fields__)
 def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
     """Fix the inputs of the next build: sealed nights, each given to DVC and compared with its pointer.
 
-    Raises ConfigurationError for a name that cannot be a night or occurs twice, DataError for a night that is absent or damaged.
+    Raises ConfigurationError for a name that cannot be a night or occurs twice, DataError for a night or a baseline that is
+    absent or damaged.
     """
-    from .sealed import JUDGEMENTS, LABELS, ROLLOUTS, add_sealed
+    from .sealed import JUDGEMENTS, LABELS, ROLLOUTS, USES, add_sealed, with_uses
 
     wrong = [night for night in inputs.nights if not NAME.fullmatch(night)]
     if wrong:
@@ -67,10 +83,13 @@ def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
     if len(set(inputs.nights)) != len(inputs.nights):
         raise ConfigurationError("a night is listed twice; list each once")
     _day(inputs.as_of)
+    if inputs.baseline is not None:
+        check_baseline(inputs.baseline, root)
     rollouts, judgements, labels = (
         add_sealed(inputs.nights, kind, root=root) for kind in (ROLLOUTS, JUDGEMENTS, LABELS)
     )
-    return write_values(inputs, rollouts, root, judgements, labels)
+    uses = add_sealed(with_uses(inputs.nights, root), USES, root=root)
+    return write_values(inputs, Hashes(rollouts, judgements, labels, uses), root)
 
 
 def _day(text: str) -> None:
@@ -80,34 +99,32 @@ def _day(text: str) -> None:
         raise ConfigurationError(f"as_of '{text}' is not a day; write YYYY-MM-DD") from error
 
 
-def write_values(
-    inputs: Inputs,
-    hashes: Mapping[str, str],
-    root: Path,
-    judgements: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> Build:
+def write_values(inputs: Inputs, hashes: Hashes, root: Path) -> Build:
     """Write the file from values that were checked."""
     import yaml
 
     nights = list(inputs.nights)
     rollouts = [f"data/rollouts/{night}" for night in nights]
-    scores = [f"data/scores/{night}.parquet" for night in nights]
-    judged = [f"data/judgements/{night}/judgements.jsonl" for night in nights]
-    labelled = [f"data/labels/{night}/labels.jsonl" for night in nights]
+    labels = [f"data/labels/{night}/labels.jsonl" for night in nights]
     build = Build(
         nights,
-        dict(hashes),
-        files={"rollouts": rollouts, "scores": scores},
+        hashes.inputs,
+        files={"rollouts": rollouts, "scores": [f"data/scores/{night}.parquet" for night in nights]},
         folders={"rollouts": rollouts},
         as_of=inputs.as_of,
         scale=inputs.scale,
         seed=inputs.seed,
         baseline=inputs.baseline,
         on_policy_only=inputs.on_policy_only,
-        judgements=dict(judgements or {}),
-        labels=dict(labels or {}),
-        evidence={"judgements": judged, "labels": labelled},
+        judgements=hashes.judgements,
+        labels=hashes.labels,
+        uses=hashes.uses,
+        evidence={
+            "judgements": [f"data/judgements/{night}/judgements.jsonl" for night in nights],
+            "labels": labels,
+        },
+        ledgers={"labels": labels, "uses": [f"data/uses/{night}/uses.jsonl" for night in hashes.uses]},
+        drift={"baseline": [baseline_path(inputs.baseline).as_posix()] if inputs.baseline else []},
     )
     text = yaml.dump(msgspec.to_builtins(build), Dumper=_plain_dumper(), sort_keys=False)
     (root / BUILD).parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +148,17 @@ def keys_of(root: Path) -> frozenset[str]:
     return frozenset(_values(root / BUILD))
 
 
+def complete(root: Path) -> None:
+    """Give the file of an older Ratchet the keys that it lacks, from what stands in it."""
+    old = read_build(root)
+    write_values(old.asked(), hashes_in(old), root)
+
+
+def hashes_in(build: Build) -> Hashes:
+    """The hashes that stand in a build."""
+    return Hashes(build.inputs, build.judgements, build.labels, build.uses)
+
+
 def read_build(root: Path = Path()) -> Build:
     """The inputs that stand now. Raises ConfigurationError where there are none."""
     path = root / BUILD
@@ -147,7 +175,7 @@ def _values(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is absent: nothing was built here yet; run `ratchet night`") from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise _unreadable(path, error) from error
     return values if isinstance(values, dict) else {}
 

@@ -11,10 +11,12 @@ import msgspec
 from components.protocol import DataError, InfrastructureError, RatchetError
 
 from . import dvc
+from .baselines import accept
 from .build_file import Build, Inputs, read_build, write_build
-from .hashes import md5_of, outputs_of, read_lock
+from .hashes import LOCK, md5_of, outputs_of, read_lock
+from .leftovers import alone
 from .place import local, only_build
-from .rescue import LOCK, failed, forget, keep, prune
+from .rescue import failed, forget, keep, prune
 
 State = Literal["ran", "cached", "unchanged"]
 
@@ -29,7 +31,8 @@ class StageRun(msgspec.Struct, frozen=True):
 
 class BuildReport(msgspec.Struct, frozen=True):
     """What a build made. `lock_hash` is the SHA-256 of `dvc.lock`; `outputs` is DVC's hash of each output by its path;
-    `metrics` are flat figures of the quality report and of the gate."""
+    `metrics` are flat figures of the quality report and of the gate; `profile` is the hash under which its profile is kept as a
+    baseline for later builds (None: it made none)."""
 
     nights: list[str]
     lock_hash: str
@@ -37,6 +40,7 @@ class BuildReport(msgspec.Struct, frozen=True):
     stages: list[StageRun]
     metrics: dict[str, float]
     seconds: float
+    profile: str | None = None
 
 
 def build(
@@ -48,10 +52,12 @@ def build(
 ) -> BuildReport:
     """Run the data build. `inputs` are fixed first; without them those that stand are built again.
 
-    Raises DataError with the failed stage's own line; lock, inputs and outputs then stand as before the build.
+    Raises DataError with the failed stage's own line; lock, inputs and outputs then stand as before the build. Raises
+    ConfigurationError where another build, or DVC by hand, is at work here; then nothing is touched.
     """
     begin = time.perf_counter()
     with only_build(root):
+        alone(root)
         keep(root)
         try:
             fixed = write_build(inputs, root=root) if inputs else _standing(root)
@@ -71,7 +77,7 @@ def _standing(root: Path) -> Build:
     """The inputs that stand; those of an older Ratchet are completed by what is sealed beside the nights."""
     fixed = read_build(root)
     whole = set(fixed.nights) == set(fixed.judgements) == set(fixed.labels)
-    return fixed if whole and fixed.evidence else write_build(fixed.asked(), root=root)
+    return fixed if whole and fixed.evidence and fixed.drift else write_build(fixed.asked(), root=root)
 
 
 def _repro(root: Path, force: bool, on_stage: Callable[[str], None] | None) -> list[StageRun]:
@@ -144,6 +150,7 @@ def _report(root: Path, fixed: Build, stages: list[StageRun], seconds: float) ->
         stages=stages,
         metrics=_metrics(root),
         seconds=round(seconds, 2),
+        profile=accept(root),
     )
 
 

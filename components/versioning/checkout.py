@@ -11,15 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from components.protocol import ConfigurationError, DataError, InfrastructureError
+from components.protocol import ConfigurationError, DataError
 
-from . import dvc
+from .baselines import BASELINES
 from .build_file import BUILD
 from .commits import DECISIONS, TAG, list_nights
 from .git import commit_of, git, git_bytes
 from .hashes import md5_of, outputs_of, pointed, read_lock
-from .remote import configured, override
+from .remote import configured_settings, override
 from .sealed import SEALED
+from .transfer import transfer
 
 NIGHTS = Path("data/nights")
 WANTED = (
@@ -31,8 +32,9 @@ WANTED = (
     str(BUILD),
     *(f"{kind}/" for kind in SEALED),
     f"{DECISIONS}/",
+    f"{BASELINES}/",
 )
-IN_PLACE = ("dvc.lock", str(BUILD), *(f"{kind}/" for kind in SEALED), f"{DECISIONS}/")
+IN_PLACE = ("dvc.lock", str(BUILD), *(f"{kind}/" for kind in SEALED), f"{DECISIONS}/", f"{BASELINES}/")
 """Of these, what goes into place: the rest stands in the clone already."""
 
 
@@ -106,17 +108,28 @@ def _in_place(files: list[str]) -> list[str]:
 
 def _pull(staging: Path, remote: str | None, root: Path) -> None:
     """Fetch through the clone's own cache, so that nothing is fetched twice."""
-    url = override(remote) or configured(root)
+    given = override(remote)
+    settings = {"url": given} if given else configured_settings(root)
+    url = settings["url"]
     if "://" not in url and not Path(url).is_dir() and not (root / ".dvc/cache").is_dir():
         raise ConfigurationError(f"the remote {url} is absent; name it with --remote PATH or RATCHET_DVC_REMOTE")
-    local = f"[core]\n    remote = night\n[cache]\n    dir = {(root / '.dvc/cache').absolute()}\n"
-    (staging / ".dvc/config.local").write_text(f"{local}['remote \"night\"']\n    url = {url}\n", encoding="utf-8")
-    try:
-        dvc.run(["pull", "--quiet"], staging)
-    except InfrastructureError as error:
-        raise InfrastructureError(
-            f"the night's data cannot be fetched from {url}: {error}; name the right remote with --remote PATH"
-        ) from error
+    (staging / ".dvc/config.local").write_text(
+        _settings(settings | {"verify": "true"}, root / ".dvc/cache"), encoding="utf-8"
+    )
+    transfer(["pull"], staging, url)
+
+
+def _settings(remote: dict[str, str], cache: Path) -> str:
+    """DVC's own settings for the night's folder: no git, one remote, the clone's cache; what is fetched is checked."""
+    lines = [
+        "[core]",
+        "no_scm = true",
+        "remote = night",
+        "[cache]",
+        f"dir = {cache.absolute()}",
+        "['remote \"night\"']",
+    ]
+    return "\n".join([*lines, *(f"{name} = {value}" for name, value in remote.items())]) + "\n"
 
 
 def _verify(staging: Path, data: dict[str, str]) -> None:

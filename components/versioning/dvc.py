@@ -10,6 +10,9 @@ from components.protocol import ConfigurationError, InfrastructureError
 
 from .leftovers import CALLER, settle
 
+S3_TRIES = {"AWS_MAX_ATTEMPTS": "2", "AWS_RETRY_MODE": "standard"}
+"""Unless they are set: how often S3 is asked. By default one file that breaks off is tried 25 times, for a minute."""
+
 
 def environment() -> dict[str, str]:
     """The environment of DVC and of its stages: `python` is this interpreter, nothing phones home."""
@@ -20,6 +23,7 @@ def environment() -> dict[str, str]:
         "DVC_NO_ANALYTICS": "1",
         "GX_ANALYTICS_ENABLED": "false",
         "PYTHONUNBUFFERED": "1",
+        **{name: os.environ.get(name, value) for name, value in S3_TRIES.items()},
     }
 
 

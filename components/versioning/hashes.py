@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 1 << 20
+LOCK = Path("dvc.lock")
+"""What DVC says of the last build: each stage with the hashes of what it read and wrote."""
 
 
 def md5_of(path: Path) -> str | None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.protocol import ConfigurationError
+
 if TYPE_CHECKING:
     import psutil
 
@@ -21,6 +23,8 @@ CALLER = "RATCHET_DVC_CALLER"
 """In the environment of a DVC of ours: the pid of the process that called it."""
 LIMIT = 20.0
 """Seconds that a killed process has to be gone."""
+PATIENCE = 5.0
+"""Seconds that a DVC of somebody else has to end: an editor asks it for the status now and then."""
 
 
 def settle(root: Path) -> None:
@@ -36,6 +40,30 @@ def settle(root: Path) -> None:
         for each in orphans:
             _kill(each)
         time.sleep(0.05)
+
+
+def alone(root: Path) -> None:
+    """Wait for a DVC of somebody else that works in this clone. Raises ConfigurationError where it does not end soon."""
+    settle(root)
+    deadline = time.monotonic() + PATIENCE
+    while (other := _other(root / ".dvc" / "tmp")) is not None:
+        if time.monotonic() > deadline:
+            raise ConfigurationError(f"DVC is at work in this clone by hand ({other}); wait until it has ended")
+        time.sleep(0.1)
+
+
+def _other(place: Path) -> str | None:
+    """What says that a DVC works here: the holder of a path, or that the project is locked; None where none does."""
+    if (place / "rwlock").is_file() and (living := _clear(place / "rwlock")):
+        return f"process {living[0].pid}"
+    try:
+        with (place / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "the project is locked"
+    return None
 
 
 def _clear(file: Path) -> "list[psutil.Process]":

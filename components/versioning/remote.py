@@ -7,6 +7,7 @@ from pathlib import Path
 from components.protocol import ConfigurationError
 
 from . import dvc
+from .transfer import transfer
 
 OVERRIDE = "ratchet-override"
 
@@ -24,17 +25,29 @@ def override(remote: str | None = None) -> str | None:
 
 def configured(root: Path) -> str:
     """The default remote's URL; a relative path becomes absolute. Raises ConfigurationError where there is none."""
-    found: dict[str, str] = {}
+    return configured_settings(root)["url"]
+
+
+def configured_settings(root: Path) -> dict[str, str]:
+    """All settings of the default remote, its endpoint and credentials as well; `url` as `configured` gives it."""
+    sections = _sections(root)
+    name = sections.get("core", {}).get("remote")
+    settings = sections.get(f"'remote \"{name}\"'", {})
+    if "url" not in settings:
+        raise ConfigurationError("no DVC remote is configured; `dvc remote add --default local PATH`")
+    url = settings["url"]
+    return settings | {"url": url if "://" in url else str((root / ".dvc" / url).resolve())}
+
+
+def _sections(root: Path) -> dict[str, dict[str, str]]:
+    """DVC's settings by section: what is committed, then what is this clone's own."""
+    found: dict[str, dict[str, str]] = {}
     for name in ("config", "config.local"):
         parser = configparser.ConfigParser(interpolation=None)
         parser.read_string(_dedented(root / ".dvc" / name))
         for section in parser.sections():
-            found |= {f"{section}.{key}": value for key, value in parser[section].items()}
-    default = found.get("core.remote")
-    url = found.get(f"'remote \"{default}\"'.url")
-    if url is None:
-        raise ConfigurationError("no DVC remote is configured; `dvc remote add --default local PATH`")
-    return url if "://" in url else str((root / ".dvc" / url).resolve())
+            found[section] = found.get(section, {}) | dict(parser[section])
+    return found
 
 
 def _dedented(path: Path) -> str:
@@ -45,11 +58,13 @@ def _dedented(path: Path) -> str:
 
 
 def push(*, remote: str | None = None, root: Path = Path()) -> str:
-    """Send the build's outputs and the sealed nights to the remote; its URL. Raises InfrastructureError with DVC's words."""
+    """Send the build's outputs and the sealed nights to the remote; its URL. What was sent before is not sent again.
+
+    Raises InfrastructureError with the cause where the remote refuses or breaks off; pushing again sends what is missing.
+    """
     url = override(remote)
-    arguments = ["push", "--quiet"]
-    if url is not None:
-        dvc.run(["remote", "add", "--quiet", "--local", "--force", OVERRIDE, url], root)
-        arguments += ["--remote", OVERRIDE]
-    dvc.run(arguments, root)
-    return url or configured(root)
+    if url is not None and _sections(root).get(f"'remote \"{OVERRIDE}\"'", {}).get("url") != url:
+        dvc.run(["remote", "add", "--local", "--force", OVERRIDE, url], root)
+    place = url or configured(root)
+    transfer(["push", *(["--remote", OVERRIDE] if url is not None else [])], root, place)
+    return place

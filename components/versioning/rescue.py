@@ -12,11 +12,10 @@ from components.protocol import RatchetError
 
 from . import dvc
 from .build_file import BUILD, read_build
-from .hashes import md5_of, outputs_of, read_lock
+from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .place import local
 from .sealed import ensure_build_file
 
-LOCK = Path("dvc.lock")
 REPORTS = ("data/quality_report.json", "data/quarantine.parquet", "data/gate.json")
 
 
@@ -50,7 +49,7 @@ def restore(root: Path) -> None:
         outputs = outputs_of(read_lock(root / LOCK))
         changed = [path for path, hash_ in outputs.items() if md5_of(root / path) != hash_]
         if changed:
-            dvc.run(["checkout", "--quiet", "--force", *changed], root)
+            dvc.run(["checkout", "--force", *changed], root)
     forget(root)
 
 

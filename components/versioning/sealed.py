@@ -68,7 +68,7 @@ def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dic
             raise DataError(f"{folder} holds no sealed night; collect it first")
     if new:
         ensure_build_file(root)
-        dvc.run(["add", "--quiet", *(str(kind / night) for night in new)], root)
+        dvc.run(["add", *(str(kind / night) for night in new)], root)
     return {night: check_night(night, kind, root=root) for night in nights}
 
 
@@ -85,7 +85,7 @@ def check_night(night: str, kind: Path = ROLLOUTS, *, root: Path = Path()) -> st
     if found is None:
         ensure_build_file(root)
         try:
-            dvc.run(["checkout", "--quiet", str(pointer_of(night, kind))], root)
+            dvc.run(["checkout", str(pointer_of(night, kind))], root)
         except InfrastructureError as error:
             raise DataError(
                 f"{folder} is absent, and so is it in DVC's cache; `dvc pull {pointer_of(night, kind)}`"

@@ -8,7 +8,7 @@ import yaml
 from components.protocol import ConfigurationError, DataError
 from components.rewards import judgement, label
 from components.versioning import BESIDE, JUDGEMENTS, LABELS, Inputs, build, read_build, seal_beside, write_build
-from components.versioning.build_file import BUILD_KEYS, keys_of, write_values
+from components.versioning.build_file import BUILD_KEYS, Hashes, keys_of, write_values
 from components.versioning.builds import StageRun, Watch
 from components.versioning.dvc import explain
 from components.versioning.place import only_build
@@ -98,7 +98,7 @@ def test_the_state_before_a_killed_build_is_what_a_later_failure_restores(projec
 
 
 def test_the_build_file_says_everything_twice_rather_than_by_reference(project: Path) -> None:
-    built = write_values(inputs("n1", "n.2"), {"n1": "a.dir", "n.2": "b.dir"}, project)
+    built = write_values(inputs("n1", "n.2"), Hashes({"n1": "a.dir", "n.2": "b.dir"}), project)
     assert read_build(project) == built
     text = (project / "data/build.yaml").read_text()
     assert "&" not in text and "*" not in text
@@ -137,24 +137,28 @@ def test_two_builds_at_once_are_refused(project: Path) -> None:
         build(root=project)
 
 
-def test_the_build_reads_judgements_and_labels_of_every_night(project: Path) -> None:
-    built = write_values(inputs("n1", "n2"), {"n1": "a.dir", "n2": "b.dir"}, project, {"n1": "c.dir"}, {"n1": "d.dir"})
+def test_the_build_reads_judgements_and_labels_of_every_night_and_the_uses_that_there_are(project: Path) -> None:
+    sealed = Hashes({"n1": "a.dir", "n2": "b.dir"}, {"n1": "c.dir"}, {"n1": "d.dir"}, {"n2": "e.dir"})
+    built = write_values(inputs("n1", "n2"), sealed, project)
     assert built.evidence == {
         "judgements": ["data/judgements/n1/judgements.jsonl", "data/judgements/n2/judgements.jsonl"],
         "labels": ["data/labels/n1/labels.jsonl", "data/labels/n2/labels.jsonl"],
     }
-    assert (built.judgements, built.labels) == ({"n1": "c.dir"}, {"n1": "d.dir"})
+    assert built.ledgers == {"labels": built.evidence["labels"], "uses": ["data/uses/n2/uses.jsonl"]}
+    assert (built.judgements, built.labels, built.uses) == ({"n1": "c.dir"}, {"n1": "d.dir"}, {"n2": "e.dir"})
 
 
 def test_a_build_file_of_an_older_ratchet_is_read_and_completed(project: Path) -> None:
-    built = write_values(inputs("n1"), {"n1": "a.dir"}, project)
+    built = write_values(inputs("n1"), Hashes({"n1": "a.dir"}), project)
     values = yaml.safe_load((project / "data/build.yaml").read_text())
-    for name in ("judgements", "labels", "evidence"):
+    for name in ("judgements", "labels", "uses", "evidence", "ledgers", "drift"):
         del values[name]
+    values["baseline"] = "f" * 64  # of a lock, in those days
     (project / "data/build.yaml").write_text(yaml.safe_dump(values))
     assert read_build(project).asked() == built.asked()
     ensure_build_file(project)
     assert keys_of(project) == BUILD_KEYS and read_build(project) == built
+    assert read_build(project).baseline is None
 
 
 class TestWhatIsSealedBesideANight:

@@ -7,7 +7,7 @@ import pytest
 
 from components.protocol import ConfigurationError, DataError
 from components.versioning import Inputs, checkout_night, commit_night, list_nights
-from components.versioning.build_file import write_values
+from components.versioning.build_file import Hashes, write_values
 from components.versioning.sealed import SEALED
 
 
@@ -24,7 +24,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "init", "-q", "-b", "main")
     for name in ("dvc.yaml", "params.yaml", "code.py", "staged.py"):
         (tmp_path / name).write_text(f"{name}: 1\n")
-    (tmp_path / ".gitignore").write_text("dvc.lock\n/data/\n")
+    (tmp_path / ".gitignore").write_text("/dvc.lock\n/data/\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
     for kind in SEALED:
@@ -32,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for night in ("n0", "n1", "other"):
             (tmp_path / kind / f"{night}.dvc").write_text(f"outs:\n- md5: {night}.dir\n  path: {night}\n")
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
-    write_values(Inputs(("n0", "n1"), "2026-11-21", "smoke", 3), {"n0": "a", "n1": "b"}, tmp_path)
+    write_values(Inputs(("n0", "n1"), "2026-11-21", "smoke", 3), Hashes({"n0": "a", "n1": "b"}), tmp_path)
     (tmp_path / "code.py").write_text("changed\n")
     (tmp_path / "params.yaml").write_text("params: tonight\n")
     (tmp_path / "staged.py").write_text("staged\n")
@@ -62,13 +62,19 @@ def test_the_commit_adds_the_nights_files_to_head_and_nothing_else(project: Path
     commit = commit_night("n1", {"verdict": "promote"}, "night n1", root=project)
     assert git(project, "rev-parse", f"{commit}^").strip() == git(project, "rev-parse", "HEAD").strip()
     assert git(project, "diff", "--name-only", "HEAD", commit).split() == [
+        ".gitignore",
         "data/build.yaml",
         "data/decisions/n1.json",
-        *(f"data/{kind}/{night}.dvc" for kind in ("judgements", "labels", "rollouts") for night in ("n0", "n1")),
+        *(
+            f"data/{kind}/{night}.dvc"
+            for kind in ("judgements", "labels", "rollouts", "uses")
+            for night in ("n0", "n1")
+        ),
         "dvc.lock",
         "params.yaml",
     ]
     assert git(project, "show", f"{commit}:params.yaml") == "params: tonight\n"
+    assert git(project, "show", f"{commit}:.gitignore") == "/data/\n"
     assert git(project, "show", f"{commit}:staged.py") == "staged.py: 1\n"
     assert list_nights(project) == {"n1": commit}
     assert "with 3 changed files" in git(project, "log", "-1", "--format=%B", commit)

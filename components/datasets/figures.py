@@ -1,0 +1,168 @@
+"""Stage `figures`: the ranked table and the exported datasets in; small tables for `dvc plots`, and figures for `dvc metrics`, out.
+
+python -m components.datasets.figures --ranked data/ranked.parquet --datasets data/datasets --out data/figures
+"""
+
+import argparse
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from components.protocol import DataError
+from components.quality.stage import run_stage
+from components.quality.tables import read_table
+from components.trajectories.files import write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+BINS = 20
+"""Equal parts of [0, 1] in which ranks and rewards are counted."""
+DIGITS = 6
+SOURCES = ("demonstration", "on_policy")
+CONTRIBUTION = "gdi_"
+"""Before the name of a term: the column of what it contributed."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Raises DataError for a missing or damaged input."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranked", type=Path, default=Path("data/ranked.parquet"))
+    parser.add_argument("--datasets", type=Path, default=Path("data/datasets"))
+    parser.add_argument("--out", type=Path, default=Path("data/figures"))
+    given = parser.parse_args(arguments)
+    ranked = read_ranked(given.ranked)
+    rows = dataset_rows(given.datasets)
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_csv(given.out / "gdi.csv", ("gdi", "accepted", "left_out"), ranks(ranked))
+    write_csv(given.out / "rewards.csv", ("reward", *SOURCES), rewards(ranked))
+    write_csv(given.out / "terms.csv", ("term", "accepted", "all"), terms(ranked))
+    write_csv(given.out / "rows.csv", ("dataset", "rows"), rows)
+    encoded = msgspec.json.format(msgspec.json.encode(summary(ranked)), indent=2)
+    write_atomically(given.out / "summary.json", encoded + b"\n")
+
+
+def read_ranked(path: Path) -> "pa.Table":
+    """The columns of the ranked table that are shown. Raises DataError."""
+    import pyarrow.parquet as pq
+
+    plain = ("source", "success", "reward", "gdi", "weight", "accepted")
+    try:
+        found = pq.read_schema(path).names
+    except (OSError, ValueError):
+        found = []  # what is wrong with it is said below
+    return read_table(path, [*plain, *(name for name in found if name.startswith(CONTRIBUTION))])
+
+
+def dataset_rows(folder: Path) -> list[tuple[str, int]]:
+    """How many rows each split of each dataset has, by the manifests. Raises DataError."""
+    found = []
+    for path in sorted(folder.glob("*/manifest.json")):
+        try:
+            files = msgspec.json.decode(path.read_bytes())["files"]
+            splits = [(name, each["rows"]) for name, each in files.items() if name.endswith(".jsonl")]
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path} is no manifest of a dataset ({error}); build it again") from error
+        found += [(f"{path.parent.name} {name.removesuffix('.jsonl')}", rows) for name, rows in splits]
+    return found
+
+
+def ranks(ranked: "pa.Table") -> list[tuple[float, int, int]]:
+    """Accepted and left out episodes by their rank: the middle of a bin, and how many there are."""
+    gdi, accepted = floats(ranked, "gdi"), booleans(ranked, "accepted")
+    return list(zip(middles(), counted(gdi[accepted]), counted(gdi[~accepted]), strict=True))
+
+
+def rewards(ranked: "pa.Table") -> list[tuple[float, int, int]]:
+    """The rewards of demonstrations and of the policies' own episodes, counted in bins."""
+    import numpy as np
+
+    source, reward = np.array(ranked["source"].to_pylist(), dtype=object), floats(ranked, "reward")
+    shown, own = (counted(reward[source == name]) for name in SOURCES)
+    return list(zip(middles(), shown, own, strict=True))
+
+
+def terms(ranked: "pa.Table") -> list[tuple[str, float | None, float | None]]:
+    """What each term contributed to the rank in the mean: of the accepted episodes, and of all."""
+    accepted = booleans(ranked, "accepted")
+    names = [name for name in ranked.column_names if name.startswith(CONTRIBUTION)]
+    parts = [(name.removeprefix(CONTRIBUTION), floats(ranked, name)) for name in names]
+    return [(name, mean(part[accepted]), mean(part)) for name, part in parts]
+
+
+def summary(ranked: "pa.Table") -> dict[str, Any]:
+    """The figures of the whole table; null where there is nothing to measure."""
+    import numpy as np
+
+    gdi, reward, accepted = floats(ranked, "gdi"), floats(ranked, "reward"), booleans(ranked, "accepted")
+    known = gdi[~np.isnan(gdi)]
+    low, middle, high = np.quantile(known, (0.1, 0.5, 0.9)).tolist() if known.size else (None, None, None)
+    return {
+        "episodes": ranked.num_rows,
+        "accepted": int(accepted.sum()),
+        "success": mean(floats(ranked, "success")),
+        "reward": mean(reward),
+        "gdi": {"mean": mean(gdi), "p10": rounded(low), "p50": rounded(middle), "p90": rounded(high)},
+        "gdi_accepted": mean(gdi[accepted]),
+        "weight_accepted": mean(floats(ranked, "weight")[accepted]),
+    }
+
+
+def middles() -> list[float]:
+    """The middle of each bin."""
+    return [round((index + 0.5) / BINS, DIGITS) for index in range(BINS)]
+
+
+def counted(values: "np.ndarray[Any, Any]") -> list[int]:
+    """How many values lie in each bin; what lies outside [0, 1] counts in the bin beside it, what is not known in none."""
+    import numpy as np
+
+    known = np.clip(values[~np.isnan(values)], 0.0, 1.0)
+    counts: list[int] = np.histogram(known, bins=BINS, range=(0.0, 1.0))[0].tolist()
+    return counts
+
+
+def floats(table: "pa.Table", name: str) -> "np.ndarray[Any, Any]":
+    """A column as numbers; NaN where nothing is known."""
+    import numpy as np
+    import pyarrow as pa
+
+    return np.asarray(table[name].cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def booleans(table: "pa.Table", name: str) -> "np.ndarray[Any, Any]":
+    """A column of yes and no."""
+    import numpy as np
+
+    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def mean(values: "np.ndarray[Any, Any]") -> float | None:
+    """The mean of what is known; None where nothing is."""
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    return rounded(float(known.mean())) if known.size else None
+
+
+def rounded(value: float | None) -> float | None:
+    """To as many digits as are shown."""
+    return None if value is None else round(value, DIGITS)
+
+
+def write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table whole or not at all; a cell of None is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue().encode())
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,148 @@
+"""Sources: what `data.rollouts` of params.yaml names. Any folder of trajectory shards can be built from, whoever collected it.
+
+A folder elsewhere is taken in: copied, shard by shard and each hash checked, to `data/rollouts/<name>-<hash>`, where it is
+sealed like a night. The folder itself is only read; when it has grown, the next build takes it in again under another hash.
+"""
+
+import hashlib
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import field_validator
+
+from components.protocol import ConfigurationError, DataError
+from components.protocol.configuration import Configuration
+from components.quality.params import read_section
+from components.trajectories.files import write_atomically
+from components.trajectories.shards import (
+    MANIFEST,
+    ShardEntry,
+    finished_shards,
+    read_jsonl,
+    read_manifest,
+    write_shard,
+)
+
+from .sealed import ROLLOUTS
+
+PARAMS = Path("params.yaml")
+SHARD = 500
+"""Episodes of a shard that is made of files without a manifest."""
+CHUNK = 1 << 20
+
+
+class DataParams(Configuration):
+    """The section `data`. `rollouts`: folders of shards, or folders that hold such folders; none: nights are named by hand."""
+
+    rollouts: tuple[Path, ...] = ()
+
+    @field_validator("rollouts", mode="before")
+    @classmethod
+    def _several(cls, given: Any) -> Any:
+        return () if given is None else [given] if isinstance(given, str) else given
+
+
+def named_nights(root: Path = Path()) -> tuple[str, ...]:
+    """The nights that params.yaml names, each taken in where it stands elsewhere. Raises ConfigurationError, DataError."""
+    params = read_section(root / PARAMS, "data", DataParams)
+    folders = itertools.chain.from_iterable(_folders((root / each.expanduser()).absolute()) for each in params.rollouts)
+    return tuple(dict.fromkeys(take_in(each, root=root) for each in folders))
+
+
+def _folders(place: Path) -> list[Path]:
+    """The folders of shards at a place: itself, or those that it holds, by name."""
+    if not place.is_dir():
+        raise ConfigurationError(
+            f"data.rollouts of {PARAMS}: {place} is no folder; name one that holds trajectory shards"
+        )
+    if (place / MANIFEST).is_file() or any(place.glob("*.jsonl")):
+        return [place]
+    held = sorted(each for each in place.iterdir() if not each.name.startswith("."))
+    found = [each for each in held if (each / MANIFEST).is_file()]
+    if not found:
+        raise DataError(
+            f"{place} holds no trajectory shards; `ratchet trajectories convert` makes them of another agent's logs"
+        )
+    return found
+
+
+def take_in(folder: Path, *, root: Path = Path()) -> str:
+    """The name under which a folder of shards stands in `data/rollouts`, whither it is copied unless it is there already.
+
+    Raises DataError for a damaged folder; then nothing is taken in.
+    """
+    if folder.resolve().parent == (root / ROLLOUTS).resolve():
+        return folder.name
+    name = f"{_slug(folder.name)}-{_identity(folder)[:8]}"
+    target = root / ROLLOUTS / name
+    if target.exists() or target.with_name(f"{name}.dvc").is_file():
+        return name
+    spool = target.with_name(f".{name}.{os.getpid()}.tmp")
+    shutil.rmtree(spool, ignore_errors=True)
+    spool.mkdir(parents=True)
+    try:
+        _copy(folder, spool) if read_manifest(folder) else _make(folder, spool)
+        spool.rename(target)
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
+    return name
+
+
+def _slug(name: str) -> str:
+    """A folder's name as a night may be called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:48] or "rollouts"
+
+
+def _identity(folder: Path) -> str:
+    """A hash of what the folder holds: of the hashes in its manifest, else of its files."""
+    entries = read_manifest(folder)
+    parts = [f"{each.shard} {each.sha256} {each.tokens_sha256}" for each in entries]
+    parts = parts or [f"{path.name} {_sha256(path)}" for path in _files(folder)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.glob("*.jsonl") if each.name != MANIFEST)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(folder: Path, spool: Path) -> None:
+    """Copy finished shards with their sidecars and blobs, and write their manifest last."""
+    entries = finished_shards(folder)
+    for entry in entries:
+        for name, expected in _hashed(entry):
+            shutil.copyfile(folder / name, spool / name)
+            if _sha256(spool / name) != expected:
+                raise DataError(f"{folder / name} differs from the hash in its manifest; restore it, or collect anew")
+    if (folder / "blobs").is_dir():
+        shutil.copytree(folder / "blobs", spool / "blobs")
+    write_atomically(spool / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
+
+
+def _hashed(entry: ShardEntry) -> Iterator[tuple[str, str | None]]:
+    yield entry.shard, entry.sha256
+    if entry.tokens is not None:
+        yield entry.tokens, entry.tokens_sha256
+
+
+def _make(folder: Path, spool: Path) -> None:
+    """Make shards of files of trajectories that no manifest lists."""
+    episodes = itertools.chain.from_iterable(read_jsonl(path) for path in _files(folder))
+    for index in itertools.count():
+        batch = list(itertools.islice(episodes, SHARD))
+        if batch:
+            write_shard(spool, index, batch)
+        elif index:
+            return
+        else:
+            raise DataError(f"{folder} holds files without a trajectory; collect first, or name another folder")
