@@ -13,7 +13,7 @@ from components.trajectories.record import TaskRef
 
 from .params import DuplicatesParams
 from .tasks import TaskIndex
-from .words import plain
+from .words import bare, plain
 
 
 class Met(msgspec.Struct, frozen=True, order=True):
@@ -69,6 +69,10 @@ def _key(task: TaskSpec | TaskRef) -> tuple[str, str]:
     return task.task_id, task.task_hash
 
 
+def _told(task: TaskSpec | TaskRef) -> bytes:
+    return bare(plain(task.description))
+
+
 def unit_of(task: TaskSpec | TaskRef, tasksets: Tasks, params: DuplicatesParams) -> str:
     """What a split never cuts: the task's family, or the task alone."""
     head = tasksets.heads.get(task.taskset)
@@ -81,8 +85,8 @@ def unit_of(task: TaskSpec | TaskRef, tasksets: Tasks, params: DuplicatesParams)
 def _neighbours(order: Sequence[TaskSpec | TaskRef], tasksets: Tasks, near: float) -> list[list[int]]:
     """For each task the earlier ones with nearly the same description; held-out ones have numbers below 0."""
     index = TaskIndex(near)
-    held = [plain(task.description) for task in tasksets.held_out]
-    told = [plain(task.description) for task in order]
+    held = [_told(task) for task in tasksets.held_out]
+    told = [_told(task) for task in order]
     index.learn([*held, *told[: len(tasksets.train)]])
     index.add(held)
     return [[number - len(held) for number in found] for found in index.add(told)]
@@ -111,11 +115,8 @@ def _placings(
 def _refusal(task: TaskRef, met: Sequence[Met], params: DuplicatesParams) -> str | None:
     if task.task_id in params.leave_out:
         return "duplicates.leave_out of the parameters names it"
-    return f"contaminated: {_told(sorted(met)[0])}" if met else None
-
-
-def _told(met: Met) -> str:
-    return f"{met.how} {met.task_id}"
+    first = min(met, default=None)
+    return None if first is None else f"contaminated: {first.how} {first.task_id}"
 
 
 def _met(
@@ -124,7 +125,7 @@ def _met(
     """What of evaluation each version of a task is: by name, by hash, by its description, by its whole content."""
     held = tasksets.held_out
     ids, hashes = {task.task_id for task in held}, {task.task_hash: task.task_id for task in held}
-    told = {plain(task.description) for task in tasksets.train}
+    told = {_told(task) for task in tasksets.train}
     listed = {_key(task): task for task in tasksets.train}
     same = _same_content(held, [listed[_key(task)] for task in seen if _key(task) in listed])
     found: dict[tuple[str, str], list[Met]] = {}
@@ -138,7 +139,7 @@ def _met(
             met.append(Met(task.task_id, f"it was played as a {task.role} task:"))
         elif _key(task) in listed:
             met += [Met(name, "it has the content of") for name in same[task.task_id]]
-        elif plain(task.description) not in told:  # words that a train task of the tasksets has too give nothing away
+        elif _told(task) not in told:  # words that a train task of the tasksets has too give nothing away
             others = [held[other].task_id for other in near[_key(task)] if other < 0]
             met += [Met(name, "its description is that of") for name in others]
         found[_key(task)] = met

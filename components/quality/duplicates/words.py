@@ -4,6 +4,7 @@ A word is a run of ASCII letters, digits and underscores, or a single character 
 have words too). Case, spacing, punctuation and the forms of Unicode do not count.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -79,11 +80,29 @@ class Sets:
         return np.diff(self.bounds)
 
 
+UNSEEN = dict.fromkeys((0x00AD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFEFF))
+"""Characters that a reader does not see."""
+NUMBERED = re.compile(r"\n[ \t]*\d+[ \t]*(?:[:|\t]|\u2192)")
+"""The numbers that tools print before lines."""
+_WORD = re.compile(rb"[0-9a-z_]+|[\x80-\xff]+")
+
+
 def plain(text: str) -> bytes:
-    """A text as it is compared: lower case, one form of each character (NFKC), single spaces, in UTF-8."""
+    """A text as it is compared, in UTF-8: lower case, one form of each character (NFKC), single spaces, no line numbers.
+
+    A line break that is written `\\n`, as in JSON, is one.
+    """
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", text.translate(UNSEEN))
+    if "\\" in text:
+        text = text.replace("\\n", "\n").replace("\\t", "\t")
+    text = NUMBERED.sub("\n", "\n" + text)
     return " ".join(text.casefold().split()).encode("utf-8", "replace")
+
+
+def bare(text: bytes) -> bytes:
+    """The words of a `plain` text and nothing between them: equal where two texts read the same."""
+    return b" ".join(_WORD.findall(text))
 
 
 def words_of(texts: Iterable[bytes]) -> Words:

@@ -1,5 +1,6 @@
 """What training must not meet of the tasks that decide: every leak is found, and what tasks share by their form is none."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,17 +51,19 @@ def disguises(text: str) -> Iterator[str]:
     yield "Before it. " * 50 + text + " After it." * 50
     yield text.replace(" ", "\n\t ").replace(".", " ;")
     yield "".join(f"{each}" for each in text).replace("s", "\uff53")  # full-width letters
+    yield json.dumps({"path": "answers.json", "content": text})
+    yield "".join(f"{number:6}\t{line}\n" for number, line in enumerate(text.splitlines(), start=1))
     yield text.rsplit(" ", 2)[0]  # two words are missing
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(8))
 def test_a_description_is_found_however_it_is_disguised(watched: Watch, number: int) -> None:
     for held in HELD:
         text = list(disguises(held.description))[number]
         assert (1, held.task_id, "its description") in found(watched, "nothing at all of that kind", text)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 def test_a_solution_is_found_however_it_is_disguised(watched: Watch, number: int) -> None:
     for held in HELD:
         text = list(disguises(held.reference["main.py"]))[number]

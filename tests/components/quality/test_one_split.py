@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.quality.split import Placed, Placing, choose, drawn, place, strays
+from components.quality.split import Placed, Placing, Split, choose, drawn, place, strays
 
-SHARES = {"validation": 0.1, "test": 0.0}
-WIDE = {"validation": 0.3, "test": 0.2}
+SHARES: dict[Split, float] = {"validation": 0.1, "test": 0.0}
+WIDE: dict[Split, float] = {"validation": 0.3, "test": 0.2}
 
 
 @st.composite
@@ -25,7 +25,7 @@ def placings(draw: st.DrawFn) -> list[Placing]:
     return made
 
 
-def splits(tasks: list[Placing], placed: list[Placed]) -> list[tuple[str, str, str | None]]:
+def splits(tasks: list[Placing], placed: list[Placed]) -> list[tuple[str, str, Split | None]]:
     return [(task.task_id, task.unit, its.split) for task, its in zip(tasks, placed, strict=True)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.quality.duplicates import words
-from components.quality.duplicates.words import GRAM, gram_sets, jaccard, plain, shared, words_of
+from components.quality.duplicates.words import GRAM, bare, gram_sets, jaccard, plain, shared, words_of
 
 TEXTS = st.text(st.sampled_from("abXY_09 .,\n\té日本é🙂-"), max_size=80)
 
@@ -58,6 +58,21 @@ def test_case_spaces_punctuation_and_unicode_forms_do_not_count() -> None:
     one = plain("Caf\u00e9: return  the SUM of\n(x, y)")  # composed
     other = plain("cafe\u0301 return the sum of x y")  # decomposed
     assert gram_sets([one]).values.tolist() == gram_sets([other]).values.tolist() != []
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "def f(x):\\n    return x\\n    # the end of it",
+        "  1: def f(x):\n  2:     return x\n 13: # the end of it",
+        "1\tdef f(x):\n2\t    return x\n3\t# the end of it",
+        "     1\u2192def f(x):\n     2\u2192    return x\n     3\u2192# the end of it",
+        "+def f(x):\n+    return x\n+# the end of it",
+        "> def f(x):\r\n>     return x\r\n> # the e\u00adnd of\u200b it",
+    ],
+)
+def test_the_same_lines_are_the_same_words_however_a_tool_prints_them(shown: str) -> None:
+    assert bare(plain(shown)) == bare(plain("def f(x):\n    return x\n# the end of it"))
 
 
 def test_languages_without_spaces_have_words() -> None:

@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from components.quality.duplicates.minhash import signatures
 from components.quality.duplicates.near import near_clusters
-from components.quality.duplicates.words import Sets, jaccard
+from components.quality.duplicates.words import Hashes, Sets, jaccard
 
 
 def sets_of(*members: set[int]) -> Sets:
@@ -20,7 +20,8 @@ def sets_of(*members: set[int]) -> Sets:
 
 def found(sets: Sets, threshold: float, groups: list[int] | None = None) -> list[int]:
     own = np.array(groups if groups is not None else [0] * len(sets))
-    return near_clusters(signatures(sets), own, sets.of, threshold).tolist()
+    roots: list[int] = near_clusters(signatures(sets), own, sets.of, threshold).tolist()
+    return roots
 
 
 def compared_all(sets: Sets, threshold: float) -> list[int]:
@@ -61,7 +62,7 @@ def test_thousands_alike_are_one_cluster_in_few_comparisons(monkeypatch: pytest.
 
     compared = 0
 
-    def counted(one: near.Hashes, other: near.Hashes) -> float:
+    def counted(one: Hashes, other: Hashes) -> float:
         nonlocal compared
         compared += 1
         return jaccard(one, other)
