@@ -17,6 +17,8 @@ NEIGHBOURS = 3
 """How many before it in its bucket a set is compared with, apart from the first."""
 DOUBT = 0.12
 """Pairs whose estimate is that far below the threshold (three standard errors) are not looked at closer."""
+REMEMBERED = 1_000_000
+"""Pairs that are known to be too far apart, so that no later band compares them again."""
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -73,7 +75,7 @@ def _join(
             continue
         if jaccard(set_of(one), set_of(other)) >= threshold:
             roots[high] = low
-        else:
+        elif len(far) < REMEMBERED:
             far.add((one, other))
 
 
