@@ -5,7 +5,7 @@ of its own are the n-grams of its description and of its reference that stand in
 of them stands in one episode, whoever wrote it there, the episode has seen that task or its solution.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -67,7 +67,7 @@ def watch(held_out: Iterable[TaskSpec], train: Iterable[TaskSpec]) -> Watch:
     for task in held_out:
         for what, text in (
             ("its description", task.description),
-            *(("its solution", each) for each in _references(task)),
+            *(("its solution", each) for each in _solutions(task)),
         ):
             parts.append(Part(task.task_id, what))
             texts.append(plain(text))
@@ -75,8 +75,15 @@ def watch(held_out: Iterable[TaskSpec], train: Iterable[TaskSpec]) -> Watch:
     return _indexed(parts, gram_sets(texts), known)
 
 
-def _references(task: TaskSpec) -> list[str]:
-    return [text for _, text in sorted(task.reference.items())]
+def _solutions(task: TaskSpec) -> Iterator[str]:
+    """The texts of the reference; of a patch what it brings, since the lines around it stand in the repository that is shown."""
+    brings = "-" if task.criteria.get("reverse") else "+"
+    for path, text in sorted(task.reference.items()):
+        yield _lines(text, brings) if path.endswith((".patch", ".diff")) else text
+
+
+def _lines(diff: str, sign: str) -> str:
+    return "\n".join(line[1:] for line in diff.splitlines() if line.startswith(sign) and not line.startswith(sign * 3))
 
 
 def _indexed(parts: Sequence[Part], sets: Sets, known: Hashes) -> Watch:

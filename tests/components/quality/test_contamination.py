@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from components.protocol import Role, TaskSpec
@@ -104,6 +105,27 @@ def test_of_the_bundled_tasks_the_held_out_ones_are_found_and_the_train_ones_are
             for part in watched.parts
             if part.task_id == held.task_id
         )
+
+
+PATCH = """--- a/app.py
++++ b/app.py
+@@ -1,9 +1,9 @@ class Basket
+ def total(self, basket, customer, when):
+     prices = [price(each, when) for each in basket if each.kept]
+-    return sum(prices) - discount(customer)
++    reduced = discount(customer, sum(prices), on=when)
++    return max(0, sum(prices) - reduced) if customer.known else sum(prices)
+     # what follows is only said to the customer when asked for it
+"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_a_patch_only_what_it_brings_is_a_solution(reverse: bool) -> None:
+    held = msgspec.structs.replace(HELD[0], reference={"gold.patch": PATCH}, criteria={"reverse": reverse})
+    watched = watch([held], TRAIN)
+    sides = {sign: "\n".join(line[1:] for line in PATCH.splitlines()[3:] if line[0] in f" {sign}") for sign in "+-"}
+    solved, faulty = (sides["-"], sides["+"]) if reverse else (sides["+"], sides["-"])
+    assert found(watched, solved, faulty) == [(0, held.task_id, "its solution")]
 
 
 def test_without_held_out_tasks_nothing_is_watched() -> None:

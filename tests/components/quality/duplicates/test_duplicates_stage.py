@@ -189,6 +189,7 @@ def test_sound_data_passes_and_every_task_has_a_split_and_no_reason(home: Path) 
     assert all(row["unit"] == name for name, row in rows.items())  # split_by: instance
 
 
+@pytest.mark.slow
 def test_the_words_that_tasks_share_are_no_leak_on_the_bundled_tasksets(home: Path) -> None:
     from components.quality.tasksets import read_tasks
 
