@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from components.tracking.retention import BASE_TAG
 from components.tracking.runs import Run
 from components.versioning.lineage.models import data_tags
 from tasks.registry import Model, register, trained
@@ -35,20 +36,21 @@ def train_pair(tonight: Tonight, champion: Model, data: TrainingData, old: Train
 
     reports = tonight.night.once("train challenger and control", work)
     challenger, control = (
-        _registered(tonight, name, sources[name], reports[name]) for name in ("challenger", "control")
+        _registered(tonight, name, sources[name], reports[name], champion.policy_version)
+        for name in ("challenger", "control")
     )
     return challenger, control
 
 
-def _registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str, Any]) -> Model:
-    """The job's checkpoint in the registry, linked to a run with its losses."""
+def _registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str, Any], base: str = "") -> Model:
+    """The job's checkpoint in the registry, linked to a run with its losses. `base`: the policy version that it began from."""
 
     def work() -> Model:
         with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
             _log(run, tonight.training(name), report)
             _log_data(run, data)
             model = trained(Path(report["checkpoint"]), data.nights, data.build)
-            return register(name, model, night=tonight.id, run_id=run.run_id, lineage=_lineage(data))
+            return register(name, model, night=tonight.id, run_id=run.run_id, lineage={BASE_TAG: base} | _lineage(data))
 
     return tonight.night.once(f"register {name}", work, Model)
 

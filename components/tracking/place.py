@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 from components.protocol import ConfigurationError
 
@@ -39,9 +40,19 @@ def tracking_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
 
 
-def artifact_root() -> Path | None:
-    """Where the artifacts of a local database lie; None where a server decides."""
-    return None if tracking_uri().startswith(("http://", "https://")) else home() / "mlartifacts"
+def artifact_root() -> str | None:
+    """The URI below which artifacts and checkpoints lie: `chosen_root()`, else beside the database; None where a server decides."""
+    if root := chosen_root():
+        return root
+    return None if tracking_uri().startswith(("http://", "https://")) else (home() / "mlartifacts").as_uri()
+
+
+def chosen_root() -> str | None:
+    """RATCHET_ARTIFACTS (a folder, or `s3://bucket/prefix`) as a URI; None where nobody set it."""
+    given = os.environ.get("RATCHET_ARTIFACTS")
+    if not given:
+        return None
+    return given.rstrip("/") if "://" in given else Path(given).expanduser().absolute().as_uri()
 
 
 def client() -> "MlflowClient":
@@ -69,13 +80,14 @@ def warm() -> threading.Thread:
 def server_command(port: int, host: str = "127.0.0.1") -> list[str]:
     """The command that serves the UI over the local database. Raises ConfigurationError where a server is configured already."""
     root = artifact_root()
-    if root is None:
+    if root is None or tracking_uri().startswith("http"):
         raise ConfigurationError(f"MLFLOW_TRACKING_URI names a server already; open {tracking_uri()} instead")
-    root.mkdir(parents=True, exist_ok=True)
+    if root.startswith("file:"):
+        Path(unquote(urlparse(root).path)).mkdir(parents=True, exist_ok=True)
     return [
         *(sys.executable, "-m", "mlflow", "server"),
         *("--backend-store-uri", tracking_uri()),
-        *("--default-artifact-root", root.as_uri()),
+        *("--default-artifact-root", root),
         *("--host", host, "--port", str(port), "--workers", "1"),
     ]
 

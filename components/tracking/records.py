@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -136,8 +137,8 @@ def find_run(client: "MlflowClient", experiment: str, key: str) -> str | None:
     return str(runs[0].info.run_id)
 
 
-def experiment_id(client: "MlflowClient", name: str) -> str:
-    """The id of an experiment, made where there is none."""
+def experiment_id(client: "MlflowClient", name: str, place: str | None = None) -> str:
+    """The id of an experiment, made where there is none; `place` is where its artifacts lie, if not where all do."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -145,7 +146,9 @@ def experiment_id(client: "MlflowClient", name: str) -> str:
         return str(found.experiment_id)
     root = artifact_root()
     try:
-        return str(client.create_experiment(name, artifact_location=(root / name).as_uri() if root else None))
+        return str(
+            client.create_experiment(name, artifact_location=place or (f"{root}/{quote(name)}" if root else None))
+        )
     except MlflowException:  # another process made it meanwhile
         found = client.get_experiment_by_name(name)
         if found is None:

@@ -1,0 +1,112 @@
+"""Store: where one checkpoint's files lie. What a store promises is the class docstring; three kinds keep it."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlparse
+
+from components.protocol import InfrastructureError
+from components.trajectories.files import sync
+
+BLOCK = 1 << 20
+
+
+class Store(Protocol):
+    """The files of one checkpoint, by their path within it.
+
+    `put` may be repeated after any end, and goes on where it stopped as far as the store lets it; whether what arrived is what
+    was sent is the caller's to check, by `read`. Every failure is an InfrastructureError of one line.
+    """
+
+    def put(self, source: Path, name: str) -> None:
+        """Store a file whole under that name."""
+
+    def size(self, name: str) -> int | None:
+        """How many bytes lie under that name; None where nothing does."""
+
+    def read(self, name: str, start: int = 0) -> Iterator[bytes]:
+        """The bytes from `start` on, in blocks."""
+
+    def remove(self, name: str | None = None) -> None:
+        """Remove one file, or all and what was begun and never finished; what is not there is no error."""
+
+
+def store_at(location: str) -> Store:
+    """The store of a folder's URI or path."""
+    parsed = urlparse(location)
+    if parsed.scheme == "s3":
+        from .s3 import S3Store
+
+        return S3Store(parsed.netloc, parsed.path.strip("/"))
+    folder = local_folder(location)
+    if folder is not None:
+        return FolderStore(folder)
+    from .proxied import MlflowStore
+
+    return MlflowStore(location)
+
+
+def local_folder(location: str) -> Path | None:
+    """The folder that a location names, where it is one of this machine."""
+    parsed = urlparse(location)
+    if parsed.scheme == "file":
+        return Path(unquote(parsed.path))
+    return Path(location) if not parsed.scheme else None
+
+
+class FolderStore:
+    """A folder on this machine, or on a disk that several share."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, source: Path, name: str) -> None:
+        """Copy beside its place, then rename."""
+        target = self._folder / name
+        temporary = target.with_name(f".{target.name}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source.open("rb") as given, temporary.open("wb") as taken:
+                while block := given.read(BLOCK):
+                    taken.write(block)
+            sync(temporary)
+            temporary.replace(target)
+            sync(target.parent)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise InfrastructureError(
+                f"{target} cannot be written: {error.strerror}; make room or let us write there, and give the same command again"
+            ) from error
+
+    def size(self, name: str) -> int | None:
+        """Its size on disk."""
+        try:
+            return (self._folder / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str, start: int = 0) -> Iterator[bytes]:
+        """From disk."""
+        try:
+            with (self._folder / name).open("rb") as file:
+                file.seek(start)
+                while block := file.read(BLOCK):
+                    yield block
+        except OSError as error:
+            raise InfrastructureError(f"{self._folder / name} cannot be read: {error.strerror}") from error
+
+    def remove(self, name: str | None = None) -> None:
+        """From disk; with the folder itself where all is meant."""
+        import shutil
+
+        if name is not None:
+            (self._folder / name).unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(self._folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InfrastructureError(f"{self._folder} cannot be removed: {error.strerror}") from error

@@ -1,0 +1,119 @@
+"""Retention: whose checkpoints are kept. A version that an alias names, or that such a version descends from, is never removed.
+
+What is removed are the files. The version stays in the registry, with its tags, so that lineage still finds it.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .aliases import aliases
+from .checkpoints import Listing, erase
+from .checkpoints.store import local_folder
+from .logged import call, discard, model_of, unfinished
+from .models import AGENT, CACHE, PRUNED_TAG, ModelRef, versions
+from .place import client, home
+
+BASE_TAG = "base"
+"""On a version: the policy version of the checkpoint that its training began from; empty for the first of its line."""
+ABANDONED = 24 * 3600
+"""Seconds after which an upload that was never finished is not gone on with any more."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A version, and why it is kept; None where it may go."""
+
+    version: int
+    policy_version: str
+    why: str | None
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """What was removed, or would be: versions, the bytes of their checkpoints, and unfinished uploads (ids of their models)."""
+
+    versions: list[int]
+    bytes: int
+    unfinished: list[str]
+    kept: list[Kept]
+
+
+def decide(refs: Sequence[ModelRef], named: Mapping[str, int], keep: int) -> list[Kept]:
+    """Each version that has its files, oldest first, and why it is kept: an alias, its lineage, one of the `keep` newest."""
+    why: dict[int, str] = {}
+    for ref in sorted(refs, key=lambda ref: ref.version):
+        for alias in sorted(alias for alias, version in named.items() if version == ref.version):
+            why.setdefault(ref.version, f"@{alias}")
+    for version, alias in list(why.items()):
+        _keep_lineage(version, alias, refs, why)
+    present = sorted((ref for ref in refs if not ref.pruned), key=lambda ref: ref.version)
+    for ref in present[len(present) - keep :] if keep else ():
+        why.setdefault(ref.version, f"among the newest {keep}")
+    return [Kept(ref.version, ref.policy_version, why.get(ref.version)) for ref in present]
+
+
+def prune(keep: int, name: str = AGENT, *, dry_run: bool = False) -> Pruned:
+    """Remove the files of versions that nothing keeps, and uploads that were abandoned. May be repeated after any end."""
+    refs = versions(name)
+    kept = decide(refs, aliases(name), keep)
+    gone = [ref for ref in refs if any(each.version == ref.version and each.why is None for each in kept)]
+    left = [model for model in unfinished(name) if _age(model) > ABANDONED]
+    report = Pruned(
+        [ref.version for ref in gone],
+        sum(_bytes(ref) for ref in gone),
+        [str(model.model_id) for model in left],
+        [each for each in kept if each.why is not None],
+    )
+    if dry_run:
+        return report
+    for ref in gone:
+        call(lambda ref=ref: client().set_model_version_tag(name, str(ref.version), PRUNED_TAG, "true"))
+    staying = [ref for ref in refs if ref not in gone and not ref.pruned]
+    for ref in refs:  # also what an earlier call marked, and was killed before it removed
+        if ref not in staying:
+            _remove(ref, staying)
+    for model in left:
+        discard(model)
+    return report
+
+
+def _keep_lineage(version: int, alias: str, refs: Sequence[ModelRef], why: dict[int, str]) -> None:
+    """Keep what a version descends from. One that does not say what it began from may descend from any that is older."""
+    todo, seen = [version], {version}
+    while todo:
+        current = todo.pop()
+        ref = next((each for each in refs if each.version == current), None)
+        if ref is None:
+            continue
+        base = ref.tags.get(BASE_TAG)
+        for each in refs:
+            if base is None and each.version < current:
+                why.setdefault(
+                    each.version, f"{alias} may descend from it: version {current} does not say from what it began"
+                )
+            elif base and each.policy_version == base and each.version not in seen:
+                why.setdefault(each.version, f"{alias} descends from it")
+                seen.add(each.version)
+                todo.append(each.version)
+
+
+def _remove(ref: ModelRef, staying: Sequence[ModelRef]) -> None:
+    """The files of a version, unless one that stays has the same."""
+    if ref.model_id in ref.location and all(each.model_id != ref.model_id for each in staying):
+        erase(ref.location)
+    if all(each.checkpoint_hash != ref.checkpoint_hash for each in staying):
+        shutil.rmtree(home() / CACHE / ref.checkpoint_hash, ignore_errors=True)
+
+
+def _bytes(ref: ModelRef) -> int:
+    listing = Listing.of_tags(model_of(ref.model_id).tags)
+    if listing is not None:
+        return listing.bytes
+    folder = local_folder(ref.location)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder else 0
+
+
+def _age(model: Any) -> float:
+    return time.time() - float(model.last_updated_timestamp or model.creation_timestamp) / 1000
