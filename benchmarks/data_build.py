@@ -48,8 +48,8 @@ def build(count: int, scratch: Path) -> dict[str, Spent]:
     return run_stages(scratch, [night.name for night in nights])
 
 
-def run_stages(scratch: Path, nights: list[str]) -> dict[str, Spent]:
-    """Run every stage on nights that lie under `data/rollouts`. Raises Failed."""
+def run_stages(scratch: Path, nights: list[str], until: str | None = None) -> dict[str, Spent]:
+    """Run the stages, up to and with one of them, on nights that lie under `data/rollouts`. Raises Failed."""
     shutil.copy(ROOT / "params.yaml", scratch / "params.yaml")
     for folder, file in (("judgements", "judgements.jsonl"), ("labels", "labels.jsonl")):
         for night in nights:
@@ -61,6 +61,8 @@ def run_stages(scratch: Path, nights: list[str]) -> dict[str, Spent]:
     fixed = write_values(Inputs(tuple(nights), AS_OF, "full", 7), Hashes(), scratch)
     found: dict[str, Spent] = {}
     for name, command in commands(fixed):
+        if until in found and name != until:
+            break
         spent = run(command, scratch)
         before = found.get(name, Spent(0.0, 0))
         found[name] = Spent(before.seconds + spent.seconds, max(before.memory, spent.memory))

@@ -31,6 +31,8 @@ from components.trajectories.record import (
 from components.trajectories.shards import MANIFEST, ShardEntry
 
 STEPS, OUTPUT, ATTEMPTS, SHARD, NIGHTS = 20, 300, 8, 250, 2
+PLANTED_OF = 3
+"""The attempt of the first night that a planted near-duplicate of the second is of."""
 _VOCABULARY = (
     "def return import value price total count order error line test passed failed assert module package file path name "
     "index result config handler request response update branch commit merge diff added removed changed while for if else"
@@ -99,14 +101,17 @@ def description(task: int) -> str:
     return f"Repair number {task}: the {' '.join(words[:12])} of module_{task % 50} gives {' '.join(words[12:])}."
 
 
-def made(task: int, attempt: int) -> Trajectory:
-    """One attempt as a record of ours."""
+def made(task: int, attempt: int, planted: int = 0) -> Trajectory:
+    """One attempt as a record of ours. Of the first `planted` tasks the last attempt is nearly the one that PLANTED_OF tells."""
+    copied = task < planted and attempt == ATTEMPTS - 1
+    origin = PLANTED_OF if copied else attempt
     name, version = f"made/train-{task:06d}", f"weights-{1 + attempt * NIGHTS // ATTEMPTS}"
     task_hash = hashlib.sha256(name.encode()).hexdigest()[:16]
-    random_ = random.Random(f"outcome {task} {attempt}")
+    random_ = random.Random(f"outcome {task} {origin}")
     won = random_.random() < (1 + task % 7) / 8
     passed = 4 if won else random_.randrange(4)
-    turns = tuple(_turn(index, step) for index, step in enumerate(steps_of(task, attempt)))
+    steps = steps_of(task, origin)
+    turns = tuple(_turn(index, step) for index, step in enumerate(_altered(task, steps) if copied else steps))
     kind, asked = KINDS[task % len(KINDS)], description(task)
     return sealed(
         Trajectory(
@@ -125,6 +130,21 @@ def made(task: int, attempt: int) -> Trajectory:
     )
 
 
+def _altered(task: int, steps: list[Step]) -> list[Step]:
+    """The same steps, of whose outputs a small share of the words are others."""
+    random_ = random.Random(f"altered {task}")
+    share = random_.uniform(0.003, 0.018)
+    return [
+        step._replace(
+            output=" ".join(
+                f"other_{random_.randrange(10**6)}" if random_.random() < share else word
+                for word in step.output.split(" ")
+            )
+        )
+        for step in steps
+    ]
+
+
 def _turn(index: int, step: Step) -> Turn:
     call = ToolCall(f"{index}-0", step.tool, step.arguments)
     result = ToolResult(call.call_id, step.output, 0 if step.tool == "bash" else None)
@@ -132,8 +152,8 @@ def _turn(index: int, step: Step) -> Turn:
     return Turn(index, "agent", said, calls=(call,), results=(result,))
 
 
-def make_nights(folder: Path, count: int) -> list[Path]:
-    """`count` trajectories as sealed nights `made-1` and `made-2` under a folder. Raises OSError."""
+def make_nights(folder: Path, count: int, planted: int = 0) -> list[Path]:
+    """`count` trajectories as sealed nights `made-1` and `made-2` under a folder; `planted` as in `made`. Raises OSError."""
     tasks = max(1, count // ATTEMPTS)
     attempts = ATTEMPTS // NIGHTS
     nights = []
@@ -142,16 +162,16 @@ def make_nights(folder: Path, count: int) -> list[Path]:
         night.mkdir(parents=True)
         each = SHARD // attempts
         begins = range(0, tasks, each)
-        work = partial(_write_shard, night, number * attempts, tasks, each)
+        work = partial(_write_shard, night, number * attempts, tasks, each, planted)
         entries = list(map_ordered(begins, work, on_progress=reporting("made shards")))
         write_atomically(night / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
         nights.append(night)
     return nights
 
 
-def _write_shard(night: Path, first: int, tasks: int, each: int, begin: int) -> ShardEntry:
+def _write_shard(night: Path, first: int, tasks: int, each: int, planted: int, begin: int) -> ShardEntry:
     found = [
-        made(task, first + attempt)
+        made(task, first + attempt, planted)
         for task in range(begin, min(begin + each, tasks))
         for attempt in range(ATTEMPTS // NIGHTS)
     ]

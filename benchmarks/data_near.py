@@ -1,0 +1,99 @@
+"""Near-duplicates: how long the stage takes for many episodes, and how many of the planted pairs it finds.
+
+A planted pair counts where its two texts really have a Jaccard similarity of .8 to .95 in sequences of five words, counted here
+with Python's own sets. It is found where both stand in one cluster.
+"""
+
+import re
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_build import ROOT, run
+from data_made import ATTEMPTS, PLANTED_OF, made, make_nights
+
+from components.quality.duplicates.text import text_of
+from components.trajectories.parallel import ShardPlace, map_ordered, map_shards
+from components.trajectories.record import Trajectory
+
+LOW, HIGH, GRAM = 0.8, 0.95, 5
+BAR_SECONDS, BAR_RECALL = 180.0, 0.95
+_WORD = re.compile(r"[0-9a-z_]+")
+
+
+class Near(NamedTuple):
+    """What was measured. `pairs`: planted ones of that similarity; `strangers`: clustered episodes that were not planted."""
+
+    episodes: int
+    seconds: float
+    memory: int
+    pairs: int
+    found: int
+    strangers: int
+
+    @property
+    def recall(self) -> float:
+        """The share of the pairs that were found."""
+        return self.found / self.pairs if self.pairs else 1.0
+
+
+def measure(count: int, scratch: Path) -> Near:
+    """The stage on `count` made episodes, of which one in forty is nearly another. Raises data_build.Failed."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    planted = count // 40
+    nights = make_nights(scratch / "rollouts", count, planted)
+    _write_episodes(nights, scratch / "episodes.parquet")
+    (scratch / "tasksets").mkdir()
+    folders = " ".join(f"--rollouts {night}" for night in nights)
+    command = f"python -m components.quality.duplicates.stage {folders} --tasksets {scratch / 'tasksets'}"
+    spent = run(f"{command} --params {ROOT / 'params.yaml'} --data {scratch}", scratch)
+    clusters = _clusters(scratch / "clusters.parquet")
+    known = list(map_ordered(range(planted), _pair))
+    pairs = [(one, other) for one, other, similarity in known if LOW <= similarity <= HIGH]
+    found = sum(clusters[one] == clusters[other] for one, other in pairs)
+    members = {each for one, other, _ in known for each in (one, other)}
+    sizes: dict[str, int] = {}
+    for cluster in clusters.values():
+        sizes[cluster] = sizes.get(cluster, 0) + 1
+    strangers = sum(sizes[cluster] > 1 and episode not in members for episode, cluster in clusters.items())
+    return Near(len(clusters), spent.seconds, spent.memory, len(pairs), found, strangers)
+
+
+def _pair(task: int) -> tuple[str, str, float]:
+    one, other = made(task, PLANTED_OF, task + 1), made(task, ATTEMPTS - 1, task + 1)
+    left, right = _grams(text_of(one)), _grams(text_of(other))
+    return one.episode_id, other.episode_id, len(left & right) / len(left | right)
+
+
+def _grams(text: str) -> set[tuple[str, ...]]:
+    words = _WORD.findall(text.lower())
+    return set(zip(*(islice(words, begin, None) for begin in range(GRAM)), strict=False))
+
+
+def _write_episodes(nights: list[Path], path: Path) -> None:
+    """What the stage reads of the table of episodes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [row for found in map_shards(nights, _facts) for row in found]
+    pq.write_table(pa.Table.from_pylist(sorted(rows, key=lambda row: str(row["episode_id"]))), path)
+
+
+def _facts(trajectories: list[Trajectory], place: ShardPlace) -> list[dict[str, Any]]:
+    return [
+        {
+            "episode_id": each.episode_id,
+            "task_id": each.task.task_id,
+            "messages_hash": each.content_hash,
+            "success": each.outcome.success,
+        }
+        for each in trajectories
+    ]
+
+
+def _clusters(path: Path) -> dict[str, str]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["episode_id", "cluster"])
+    return dict(zip(table["episode_id"].to_pylist(), table["cluster"].to_pylist(), strict=True))
