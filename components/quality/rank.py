@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from components.protocol import ConfigurationError
+from components.protocol import ConfigurationError, DataError
 
+from .facts import FIELDS
 from .ledgers import feedback, times_used
 from .params import RankParams, read_section
 from .stage import run_stage
@@ -66,18 +67,33 @@ def main(arguments: list[str] | None = None) -> None:
 
 def read_evidence(data: Path, labels: Sequence[Path] = (), uses: Sequence[Path] = ()) -> Evidence:
     """The tables of the stages before, and the ledgers. Raises DataError."""
-    episodes = read_table(data / "episodes.parquet", READ)
+    episodes = read_table(data / "episodes.parquet", {name: FIELDS[name] for name in READ})
     contents = {}
     if labels:
         contents = dict(zip(episodes["episode_id"].to_pylist(), episodes["content_hash"].to_pylist(), strict=True))
     return Evidence(
         episodes=episodes,
-        quarantine=read_table(data / "quarantine.parquet", ["episode_id", "expectation"]),
-        clusters=read_table(data / "clusters.parquet", ["episode_id", "normalised", "cluster", "sketch"]),
-        tasks=read_table(data / "tasks.parquet", ["task_id", "split", "reason"]),
+        quarantine=read_table(data / "quarantine.parquet", {"episode_id": "string", "expectation": "string"}),
+        clusters=_clusters(data / "clusters.parquet"),
+        tasks=read_table(data / "tasks.parquet", {"task_id": "string", "split": "string", "reason": "string"}),
         people=feedback(labels, contents),
         times=times_used(uses) if uses else None,
     )
+
+
+def _clusters(path: Path) -> "pa.Table":
+    import pyarrow as pa
+
+    from .sketch import BYTES
+
+    table = read_table(path, ["episode_id", "normalised", "cluster", "sketch"])
+    wanted = {"episode_id": pa.string(), "normalised": pa.string(), "cluster": pa.string(), "sketch": pa.binary(BYTES)}
+    for name, kind in wanted.items():
+        if table.schema.field(name).type != kind:
+            raise DataError(
+                f"{path}: column '{name}' is {table.schema.field(name).type} and must be {kind}; build it again"
+            )
+    return table
 
 
 def ranked(evidence: Evidence, as_of: date, params: RankParams) -> "pa.Table":

@@ -210,3 +210,13 @@ def test_the_committed_parameters_are_valid() -> None:
     sections = {"quality": QualityParams, "rank": RankParams, "export": ExportParams, "gate": GateParams}
     for name, model in sections.items():
         read_section(Path("params.yaml"), name, model)
+
+
+def test_a_table_of_other_types_is_a_clear_line(tmp_path) -> None:
+    folder = written(tmp_path, evidence({}))
+    sketches = pa.table({"episode_id": ["ep-0"], "normalised": ["n"], "cluster": ["c"], "sketch": [b"short"]})
+    write_table(folder / "clusters.parquet", sketches, sketches.schema)
+    with pytest.raises(
+        DataError, match=r"clusters.parquet: column 'sketch' is binary and must be fixed_size_binary\[64\]"
+    ):
+        run(folder)
