@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,10 +13,12 @@ from components.datasets.lineage import MANIFEST, Origin, origins, read_dataset_
 from components.datasets.why import Why, why
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.trajectories.parallel import reporting
+from components.versioning.lineage.check import Check
+from components.versioning.lineage.history import find_build, known_builds
 from components.versioning.lineage.models import TracedModel, traced
 from components.versioning.lineage.reverse import Reverse, places_of, reverse
 from components.versioning.lineage.state import DATASETS, State, find_state
-from components.versioning.lineage.trace import Trace, require, trace_dataset
+from components.versioning.lineage.trace import Trace, require, trace_dataset, trace_nights
 
 ROOT = Path()
 
@@ -79,22 +82,41 @@ def _line(model: TracedModel, known: list[TracedModel]) -> list[TracedModel]:
 
 
 def _model(model: TracedModel) -> Trace:
-    if model.build is None:
-        raise DataError(f"{model.label} was registered without its data's build: where it comes from is not recorded")
+    """A model's trace; of one whose build is not known here, that of its nights. Raises DataError where no night is recorded."""
+    known, unknown = _checkpoint(model)
+    how: dict[str, Any] = {"task_hashes": task_hashes, "on_progress": reporting("trace: shards")}
+    build = find_build(model.build or "", known_builds(ROOT))
+    if build is not None:
+        state = State(build.name, ROOT, build)
+        require(state, model.dataset)
+        return trace_dataset(state, model.dataset, model=model, known=known, unknown=unknown, **how)
+    if not model.nights:
+        raise DataError(f"{model.label} was registered without nights and build: where it comes from was not recorded")
+    holding = (each for each in known_builds(ROOT) if set(model.nights) <= set(each.fixed.nights))
+    other = next(holding, None)
+    state = State(other.name, ROOT, other) if other else find_state(None, ROOT)
+    return trace_nights(state, model, known=known, unknown=unknown, **how)
+
+
+def _checkpoint(model: TracedModel) -> tuple[list[Check], list[str]]:
+    """The hash of the checkpoint, recomputed where it is on this machine."""
+    from components.tracking.models import checkpoint_hash, get
+
+    if model.checkpoint is None or model.pruned:
+        return [], [f"the checkpoint: {'its files were pruned' if model.pruned else 'its hash was not recorded'}"]
+    path = get(model.version, model.name).path
+    if path is None:
+        return [], ["the checkpoint: it lies elsewhere; `ratchet trace` downloads nothing"]
     try:
-        state = find_state(model.build, ROOT)
-    except ConfigurationError as error:
-        raise DataError(
-            f"the build {model.build[:12]} of {model.label} is not known here; fetch its night: `git fetch --tags`"
-        ) from error
-    return _dataset(state, model.dataset, None, model)
+        found: str | None = checkpoint_hash(path)
+    except DataError:
+        found = None
+    return [Check("checkpoint", str(path), model.checkpoint, found)], []
 
 
-def _dataset(state: State, dataset: str, row: str | None, model: TracedModel | None = None) -> Trace:
+def _dataset(state: State, dataset: str, row: str | None) -> Trace:
     require(state, dataset)
-    return trace_dataset(
-        state, dataset, row=row, model=model, task_hashes=task_hashes, on_progress=reporting("trace: shards")
-    )
+    return trace_dataset(state, dataset, row=row, task_hashes=task_hashes, on_progress=reporting("trace: shards"))
 
 
 def task_hashes(taskset: str) -> Mapping[str, str] | None:

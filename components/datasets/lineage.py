@@ -17,6 +17,8 @@ from components.quality.tables import read_columns
 ROWS = "rows.parquet"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "validation", "test")
+PROMPTS = ("grpo", "benchmark")
+"""Datasets of tasks to play: of an episode their rows hold how it ended, and not what was said in it."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -36,12 +38,14 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What lineage reads of a dataset's manifest. `shards`: the SHA-256 of every shard, by night and name."""
+    """What lineage reads of a dataset's manifest. `shards`: the SHA-256 of every shard, by night and name; `tables`: of the
+    tables that it was exported from."""
 
     dataset: str = ""
     files: dict[str, dict[str, Any]] = {}
     nights: list[str] = []
     shards: dict[str, dict[str, str]] = {}
+    tables: dict[str, str] = {}
 
 
 class _Line(msgspec.Struct):
@@ -51,6 +55,12 @@ class _Line(msgspec.Struct):
     episode_id: str | None = None
     episode_ids: tuple[str, ...] = ()
     night: str | None = None
+    nights: tuple[str, ...] = ()
+
+    def is_of(self, wanted: Collection[str]) -> bool:
+        """Whether it is made of those nights alone."""
+        own = self.nights or (() if self.night is None else (self.night,))
+        return bool(own) and set(own) <= set(wanted)
 
 
 def read_dataset_manifest(path: Path) -> Manifest:
@@ -91,23 +101,23 @@ def of_nights(path: Path, split: str, nights: Collection[str]) -> tuple[set[int]
                 said = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise DataError(f"{path}, line {number + 1}: {error}; bring the dataset back ({split})") from error
-            if said.night in nights:
+            if said.is_of(nights):
                 kept.add(number)
                 digest.update(line)
     return kept, digest.hexdigest()
 
 
-def nights_of(files: Mapping[str, Path], rows: Collection[Origin]) -> dict[str, str | None]:
-    """The night that each of those rows says it comes from, by the row's name; None where it says none."""
+def made_of(files: Mapping[str, Path], rows: Collection[Origin], nights: Collection[str]) -> list[Origin]:
+    """Those of the rows that say that they are made of these nights alone."""
     decoder = msgspec.json.Decoder(_Line)
-    found: dict[str, str | None] = {}
+    kept: set[str] = set()
     for split, path in splits_of(files).items():
         wanted = {row.row for row in rows if row.split == split}
         if wanted:
             with path.open("rb") as file:
                 lines = ((number, line) for number, line in enumerate(file) if number in wanted)
-                found |= {f"{split}/{number}": decoder.decode(line).night for number, line in lines}
-    return found
+                kept |= {f"{split}/{number}" for number, line in lines if decoder.decode(line).is_of(nights)}
+    return [row for row in rows if row.name in kept]
 
 
 def rows_with(rows: Collection[Origin], episodes: Collection[str]) -> list[Origin]:

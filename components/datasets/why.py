@@ -8,7 +8,7 @@ import msgspec
 
 from components.quality.tables import read_table
 
-from .lineage import Origin
+from .lineage import PROMPTS, Origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +35,10 @@ class Expectation(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """`in`: accepted, or shown by some row; `reason` is the selection's own words. `about` are the episode's names, `task`
-    what was found of its task (split, leaks, near-duplicates) where a build looked for it."""
+    """`in`: accepted, or shown by some row (a task to play shows no episode); `reason` is the selection's own words.
+
+    `about` are the episode's names, `task` what a build found of its task (split, leaks, near-duplicates).
+    """
 
     episode_id: str
     verdict: Verdict
@@ -69,7 +71,7 @@ def why(episode_id: str, file: Callable[[str], Path | None], rows: dict[str, lis
     return Why(
         episode_id=episode_id,
         verdict=verdict,
-        reason=row["reason"] or "",
+        reason=_reason(row, rows),
         gdi=row["gdi"],
         weight=row.get("weight"),
         about={name: row.get(name) for name in NAMES},
@@ -87,7 +89,17 @@ def terms_of(columns: Collection[str]) -> list[str]:
 
 
 def _in_or_out(row: dict[str, Any], rows: dict[str, list[Origin]]) -> Verdict:
-    return "in" if row["accepted"] or any(rows.values()) else "out"
+    return "in" if row["accepted"] or _showing(rows) else "out"
+
+
+def _showing(rows: dict[str, list[Origin]]) -> list[str]:
+    """The datasets that show what the episode did."""
+    return sorted(name for name, own in rows.items() if own and name not in PROMPTS)
+
+
+def _reason(row: dict[str, Any], rows: dict[str, list[Origin]]) -> str:
+    reason, showing = row["reason"] or "", _showing(rows)
+    return reason if row["accepted"] or not showing else f"{reason}; shown by rows of {', '.join(showing)} all the same"
 
 
 def _warned(failed: list[Expectation]) -> bool:

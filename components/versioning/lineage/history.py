@@ -22,7 +22,7 @@ from components.versioning.sealed import LOCKS, ROLLOUTS, SEALED, USES, pointer_
 
 KEPT = (LOCK, BUILD, Path("params.yaml"))
 """What is kept of a build: the rest follows from these and from the code."""
-HERE = "here"
+HERE = "the work tree"
 SHORT = 8
 """The fewest characters of a hash that name it."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from components.datasets.lineage import Origin, nights_of, origins, rows_with
+from components.datasets.lineage import Origin, made_of, origins, rows_with
 from components.protocol import DataError
 from components.trajectories.shards import read_manifest
 from components.versioning.sealed import BESIDE, ROLLOUTS, USES
@@ -229,5 +229,4 @@ def _own_rows(
     """Of the rows that were touched those of the model's nights."""
     known = next(each for each in builds if each.lock_hash == model.build)
     files = State(known.name, root, known, objects).files(f"{DATASETS}/{touched.dataset}") or {}
-    nights = nights_of(files, touched.rows)
-    return [row for row in touched.rows if nights.get(row.name) in model.nights]
+    return made_of(files, touched.rows, model.nights)

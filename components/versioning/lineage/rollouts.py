@@ -59,7 +59,7 @@ def read_rollouts(
     """
     path = f"{ROLLOUTS}/{night}"
     checks = list(state.checks(path, "rollouts"))
-    files = state.files(path) or _as_they_stand(state.root / path)
+    files = state.standing(path) or {}
     entries = _entries(files.get(MANIFEST), checks, path)
     recorded = {entry.shard: entry.sha256 for entry in entries} | dict(shards)
     jobs = []
@@ -79,9 +79,11 @@ def read_rollouts(
     return Read(rollouts, checks)
 
 
-def _as_they_stand(folder: Path) -> dict[str, Path]:
-    """What lies in a folder that is not what was recorded: its shards are looked at all the same."""
-    return {path.name: path for path in sorted(folder.glob("*")) if path.is_file()} if folder.is_dir() else {}
+def episodes_of(state: State, night: str) -> set[str]:
+    """Every episode of a night, as far as its manifest can be read."""
+    path = f"{ROLLOUTS}/{night}"
+    files = state.standing(path) or {}
+    return {episode for entry in _entries(files.get(MANIFEST), [], path) for episode in entry.episode_ids}
 
 
 def _entries(manifest: Path | None, checks: list[Check], path: str) -> list[ShardEntry]:

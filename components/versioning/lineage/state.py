@@ -45,13 +45,18 @@ class State:
             self._found[path] = self._locate(path)
         return self._found[path]
 
+    def standing(self, path: str) -> Mapping[str, Path] | None:
+        """The same, but where it is not to be had as it was, whatever stands in its place now: its checks do not hold."""
+        return self.files(path) or _as_it_is(self.root / path)
+
     def absent(self, path: str) -> DataError:
         """The error for what is not here."""
         night = self.known.name.removeprefix("night/") if self.known and self.known.commit else None
         how = f"`ratchet data checkout {night}` brings it back" if night else "build again, or pull it"
         if self.expected(path) is None:
             return DataError(f"{self.name} has no {path}; it was built without it, or by an older Ratchet")
-        return DataError(f"{path} of {self.name} is not here any more; {how}")
+        state = "was changed since" if (self.root / path).exists() else "is not here any more"
+        return DataError(f"{path} of {self.name} {state}; {how}")
 
     def datasets(self) -> list[str]:
         """The names of the datasets of this build."""
@@ -128,9 +133,8 @@ def find_state(name: str | None, root: Path) -> State:
 
     Raises ConfigurationError for a name that is none of these.
     """
-    if name in (None, HERE, "."):
+    if name is None or name in ("here", "."):
         return State(HERE, root, here(root))
-    assert name is not None
     folder = Path(name)
     if (folder / "data/ranked.parquet").is_file() or (folder / DATASETS).is_dir():
         return State(name, folder, here(folder))

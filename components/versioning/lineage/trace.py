@@ -28,7 +28,7 @@ from components.trajectories.parallel import Progress
 
 from .check import Check, Count, counted, sha256_of
 from .models import TracedModel
-from .rollouts import Rollout, read_rollouts
+from .rollouts import Rollout, episodes_of, read_rollouts
 from .state import DATASETS, State
 
 TaskHashes = Callable[[str], Mapping[str, str] | None]
@@ -71,9 +71,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 class _Walk:
     """What has been gathered on the way."""
 
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
-        self.unknown: list[str] = []
+    def __init__(self, checks: Sequence[Check], unknown: Sequence[str]) -> None:
+        self.checks, self.unknown = list(checks), list(unknown)
 
 
 def trace_dataset(
@@ -82,28 +81,62 @@ def trace_dataset(
     *,
     row: str | None = None,
     model: TracedModel | None = None,
+    known: Sequence[Check] = (),
+    unknown: Sequence[str] = (),
     task_hashes: TaskHashes = lambda _: None,
     on_progress: Progress | None = None,
 ) -> Trace:
     """Walk back from a dataset of a build: from one row where `row` names it, from a model's own rows where `model` is given.
 
-    Raises DataError where the dataset is not here, or has no such row.
+    `known` and `unknown` are what the caller has found already. Raises DataError where the dataset is not here, or has no such row.
     """
-    path, walk = f"{DATASETS}/{dataset}", _Walk()
-    files = state.files(path)
+    path, walk = f"{DATASETS}/{dataset}", _Walk(known, unknown)
+    files = state.standing(path)
     if files is None:
         raise state.absent(path)
     walk.checks += state.checks(path, "dataset")
     manifest = _manifest(files, walk)
+    _tables(state, manifest, walk)
     rows = _rows(files, model, walk)
     if row is not None:
         rows = [find_row(rows, row)]
     wanted = {episode for each in rows for episode in each.episode_ids}
     rollouts = _rollouts(state, manifest, wanted, walk, on_progress)
+    return _told(_subject(dataset, row, model), state, dataset, model, rows, rollouts, task_hashes, walk)
+
+
+def trace_nights(
+    state: State,
+    model: TracedModel,
+    *,
+    known: Sequence[Check] = (),
+    unknown: Sequence[str] = (),
+    task_hashes: TaskHashes = lambda _: None,
+    on_progress: Progress | None = None,
+) -> Trace:
+    """Of a model whose build is not known here: every rollout of the nights that it was trained on. Which rows is not known."""
+    walk = _Walk(known, unknown)
+    walk.checks.append(Check("build", f"the lock of {model.label}", model.build or "recorded", None))
+    walk.unknown.append("which of the rollouts are rows of its data, and which rows: its build is not known here")
+    every = {episode for night in model.nights for episode in episodes_of(state, night)}
+    rollouts = _rollouts(state, Manifest(nights=list(model.nights)), every, walk, on_progress)
+    return _told(_subject(model.dataset, None, model), state, model.dataset, model, [], rollouts, task_hashes, walk)
+
+
+def _told(
+    subject: str,
+    state: State,
+    dataset: str,
+    model: TracedModel | None,
+    rows: list[Origin],
+    rollouts: list[Rollout],
+    task_hashes: TaskHashes,
+    walk: _Walk,
+) -> Trace:
     scorers = _scorers(state, {each.episode_id: each.night for each in rollouts}, walk)
     _tasks(rollouts, task_hashes, walk)
     return Trace(
-        subject=_subject(dataset, row, model),
+        subject=subject,
         model=model,
         dataset=dataset,
         build=state.known.lock_hash if state.known else None,
@@ -140,6 +173,13 @@ def _manifest(files: Mapping[str, Path], walk: _Walk) -> Manifest:
         found = sha256_of(files[name]) if name in files else None
         walk.checks.append(Check("dataset file", name, str(entry.get("sha256")), found))
     return manifest
+
+
+def _tables(state: State, manifest: Manifest, walk: _Walk) -> None:
+    """The tables that the dataset was exported from."""
+    for name, expected in sorted(manifest.tables.items()):
+        found = state.files(f"data/{name}")
+        walk.checks.append(Check("table", name, expected, sha256_of(found[""]) if found and "" in found else None))
 
 
 def _rows(files: Mapping[str, Path], model: TracedModel | None, walk: _Walk) -> list[Origin]:

@@ -112,28 +112,23 @@ def test_an_older_dataset_without_recorded_reasons_is_traced_all_the_same(histor
 
 
 DAMAGES = {
-    "rollouts": ("data/rollouts/n1/shard-00001.jsonl", b"repair", b"Repair"),
-    "row": ("data/datasets/sft/train.jsonl", b"return good", b"return bad"),
-    "scores": ("data/scores/n1.parquet", b"PAR1", b"PAR2"),
+    "rollouts": ("data/rollouts/n1/shard-00001.jsonl", b"repair", b"Repair", "data/rollouts/n1/shard-00001.jsonl"),
+    "row": ("data/datasets/sft/train.jsonl", b"return good", b"return bad", "train/0 (row) has the hash"),
+    "scores": ("data/scores/n1.parquet", b"PAR1", b"PAR2", "data/scores/n1.parquet"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_what_was_changed_since_is_found_and_named(history: History, kind: str) -> None:
-    path, old, new = DAMAGES[kind]
+    path, old, new, named = DAMAGES[kind]
     content = (history.root / path).read_bytes()
     assert old in content
     (history.root / path).write_bytes(content.replace(old, new, 1))
     shutil.rmtree(history.root / ".dvc/cache")
-    if kind == "row":
-        with pytest.raises(
-            DataError, match=r"data/datasets/sft of here is not here any more|night/n2 is not here any more"
-        ):
-            traced(history)
-        return
     found = traced(history)
     assert not found.whole
-    assert any(path.rpartition("/")[2].split(".")[0] in line for line in found.wrong)
+    assert any(named in line for line in found.wrong)
+    assert found.checks[kind].different == 1
 
 
 def test_the_cache_stands_in_for_a_damaged_work_tree(history: History) -> None:
