@@ -9,12 +9,16 @@ from scipy.sparse.csgraph import connected_components
 
 from components.quality.duplicates.minhash import signatures
 from components.quality.duplicates.near import near_clusters
-from components.quality.duplicates.words import Hashes, Sets, jaccard
+from components.quality.duplicates.words import Hashes, Sets, jaccard, random_numbers
+
+
+SPREAD = random_numbers(1 << 20, 9).astype(np.uint32)
+"""What stands for each small number: n-grams are hashes, and have no pattern."""
 
 
 def sets_of(*members: set[int]) -> Sets:
-    """Sets of spread out values."""
-    spread = [np.unique(np.array(sorted(own), np.uint64) * 2654435761 % 2**32).astype(np.uint32) for own in members]
+    """Sets of hashes, equal where the numbers are."""
+    spread = [np.unique(SPREAD[sorted(own)]) for own in members]
     return Sets(np.concatenate(spread), np.cumsum([0, *map(len, spread)]))
 
 
@@ -72,6 +76,21 @@ def test_thousands_alike_are_one_cluster_in_few_comparisons(monkeypatch: pytest.
     sets = sets_of(*(base | {1000 + i} for i in range(2000)))
     assert set(found(sets, 0.8)) == {0}
     assert compared < 3 * 2000
+
+
+def test_of_planted_pairs_of_similarity_80_to_95_nearly_all_are_found_and_no_other() -> None:
+    random = np.random.default_rng(3)
+    members: list[set[int]] = []
+    for pair in range(600):
+        size, similarity = int(random.integers(80, 400)), float(random.uniform(0.8, 0.95))
+        both = int(np.ceil(2 * size * similarity / (1 + similarity)))
+        values = [pair * 1000 + i for i in range(2 * size - both)]
+        members += [set(values[:size]), {*values[:both], *values[size:]}]
+    sets = sets_of(*members)
+    roots = found(sets, 0.8)
+    assert all(jaccard(sets.of(2 * i), sets.of(2 * i + 1)) >= 0.8 for i in range(600))
+    assert sum(roots[2 * i] == roots[2 * i + 1] for i in range(600)) >= 0.99 * 600
+    assert all(root >= number - number % 2 for number, root in enumerate(roots))
 
 
 def test_nothing_is_no_cluster() -> None:
