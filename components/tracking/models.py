@@ -139,14 +139,14 @@ def promote(version: int, name: str = AGENT, *, why: str = "") -> ModelRef:
 
 
 def download(version: int, name: str = AGENT, *, target: Path | None = None) -> Path:
-    """The folder of a version's checkpoint on this machine, each file checked against its hash. A local one is not copied; one from
-    elsewhere is kept in `home()`, or in `target`, and only what is missing there is fetched.
+    """The folder of a version's checkpoint on this machine, each file checked against its hash. One that lies
+    here is not copied, unless to `target`; one from elsewhere is kept in `home()`, and only what is missing is fetched.
 
     Raises DataError where the checkpoint was damaged since it was registered.
     """
     ref = _whole(get(version, name))
     path = ref.path
-    if path is None:
+    if path is None or target is not None:
         path = _fetched(ref, target or home() / CACHE / ref.checkpoint_hash)
     if checkpoint_hash(path) != ref.checkpoint_hash:
         raise DataError(

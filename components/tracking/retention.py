@@ -62,7 +62,7 @@ def prune(keep: int, name: str = AGENT, *, dry_run: bool = False) -> Pruned:
     left = [model for model in unfinished(name) if _age(model) > ABANDONED]
     report = Pruned(
         [ref.version for ref in gone],
-        sum(_bytes(ref) for ref in gone),
+        sum(size_of(ref) for ref in gone),
         [str(model.model_id) for model in left],
         [each for each in kept if each.why is not None],
     )
@@ -107,7 +107,8 @@ def _remove(ref: ModelRef, staying: Sequence[ModelRef]) -> None:
         shutil.rmtree(home() / CACHE / ref.checkpoint_hash, ignore_errors=True)
 
 
-def _bytes(ref: ModelRef) -> int:
+def size_of(ref: ModelRef) -> int:
+    """The bytes of a version's checkpoint; 0 where nobody noted it and it lies elsewhere."""
     listing = Listing.of_tags(model_of(ref.model_id).tags)
     if listing is not None:
         return listing.bytes
