@@ -16,7 +16,7 @@ from components.trajectories.parallel import reporting
 from components.versioning.lineage.check import Check
 from components.versioning.lineage.history import find_build, known_builds
 from components.versioning.lineage.models import TracedModel, traced
-from components.versioning.lineage.reverse import Reverse, places_of, reverse
+from components.versioning.lineage.reverse import Reverse, places_of, reverse, used_by
 from components.versioning.lineage.state import DATASETS, State, find_state
 from components.versioning.lineage.trace import Trace, require, trace_dataset, trace_nights
 
@@ -89,13 +89,14 @@ def _model(model: TracedModel) -> Trace:
     if build is not None:
         state = State(build.name, ROOT, build)
         require(state, model.dataset)
-        return trace_dataset(state, model.dataset, model=model, known=known, unknown=unknown, **how)
+        if state.stands or state.files(f"{DATASETS}/{model.dataset}") is not None:
+            return trace_dataset(state, model.dataset, model=model, known=known, unknown=unknown, **how)
     if not model.nights:
         raise DataError(f"{model.label} was registered without nights and build: where it comes from was not recorded")
     holding = (each for each in known_builds(ROOT) if set(model.nights) <= set(each.fixed.nights))
-    other = next(holding, None)
+    other = build or next(holding, None)
     state = State(other.name, ROOT, other) if other else find_state(None, ROOT)
-    return trace_nights(state, model, known=known, unknown=unknown, **how)
+    return trace_nights(state, model, used_by(model.policy_version, ROOT), known=known, unknown=unknown, **how)
 
 
 def _checkpoint(model: TracedModel) -> tuple[list[Check], list[str]]:

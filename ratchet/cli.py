@@ -22,6 +22,7 @@ from . import (
     house,
     judging,
     labels,
+    lineage,
     night,
     preferences,
     sandbox,
@@ -43,7 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, data, scoring, judging, labels, preferences, branching),
+    *(night, agents, data, lineage, scoring, judging, labels, preferences, branching),
     *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)

@@ -159,6 +159,12 @@ def _touched(
     return found
 
 
+def used_by(policy_version: str, root: Path = Path()) -> set[str]:
+    """The episodes that the ledgers say a model was trained on."""
+    uses = _uses(known_builds(root), Objects(root), root, [])
+    return {use.episode_id for use in uses if use.model == policy_version}
+
+
 def _uses(builds: Sequence[Known], objects: Objects, root: Path, unknown: list[str]) -> Iterator[Use]:
     """The uses of every ledger: of those in the work tree, and of those that only a tag's pointers still name."""
     ledgers: dict[str, Path] = sealed_uses(root)

@@ -26,6 +26,12 @@ class State:
         self._found: dict[str, Mapping[str, Path] | None] = {}
         self._hashes: dict[Path, str | None] = {}
 
+    @property
+    def stands(self) -> bool:
+        """Whether this is the data that the work tree is to hold now."""
+        now = here(self.root)
+        return self.known is None or (now is not None and now.lock_hash == self.known.lock_hash)
+
     def expected(self, path: str) -> str | None:
         """DVC's hash of an output or a sealed folder; None where no lock or pointer speaks of it."""
         if self.known is None:

@@ -91,7 +91,7 @@ def trace_dataset(
     `known` and `unknown` are what the caller has found already. Raises DataError where the dataset is not here, or has no such row.
     """
     path, walk = f"{DATASETS}/{dataset}", _Walk(known, unknown)
-    files = state.standing(path)
+    files = state.standing(path) if state.stands else state.files(path)
     if files is None:
         raise state.absent(path)
     walk.checks += state.checks(path, "dataset")
@@ -108,19 +108,33 @@ def trace_dataset(
 def trace_nights(
     state: State,
     model: TracedModel,
+    used: Collection[str] = (),
     *,
     known: Sequence[Check] = (),
     unknown: Sequence[str] = (),
     task_hashes: TaskHashes = lambda _: None,
     on_progress: Progress | None = None,
 ) -> Trace:
-    """Of a model whose build is not known here: every rollout of the nights that it was trained on. Which rows is not known."""
+    """Of a model whose rows are not here any more: the rollouts that a ledger says it `used`, else every one of its nights."""
     walk = _Walk(known, unknown)
-    walk.checks.append(Check("build", f"the lock of {model.label}", model.build or "recorded", None))
-    walk.unknown.append("which of the rollouts are rows of its data, and which rows: its build is not known here")
-    every = {episode for night in model.nights for episode in episodes_of(state, night)}
-    rollouts = _rollouts(state, Manifest(nights=list(model.nights)), every, walk, on_progress)
-    return _told(_subject(model.dataset, None, model), state, model.dataset, model, [], rollouts, task_hashes, walk)
+    strange = state.known is None or state.known.lock_hash != model.build
+    if strange:
+        walk.checks.append(Check("build", f"the lock of {model.label}", model.build or "recorded", None))
+    else:
+        walk.checks += state.checks(f"{DATASETS}/{model.dataset}", "dataset")
+    what = (
+        "which rows were made of these rollouts"
+        if used
+        else "which rollouts are in its data: all of its nights are shown"
+    )
+    walk.unknown.append(f"{what}; its dataset is not here any more")
+    wanted = set(used) or {episode for night in model.nights for episode in episodes_of(state, night)}
+    rollouts = _rollouts(state, Manifest(nights=list(model.nights)), wanted, walk, on_progress)
+    found = _told(_subject(model.dataset, None, model), state, model.dataset, model, [], rollouts, task_hashes, walk)
+    if strange:  # how another build scored them says nothing of this one
+        where = f"not known here; its nights as of {state.name}"
+        found = msgspec.structs.replace(found, build=model.build, known_from=where, code=None, scorers={})
+    return found
 
 
 def _told(
@@ -215,7 +229,7 @@ def _rollouts(
     state: State, manifest: Manifest, wanted: set[str], walk: _Walk, on_progress: Progress | None
 ) -> list[Rollout]:
     nights = manifest.nights or state.nights()
-    if not manifest.shards:
+    if manifest.dataset and not manifest.shards:
         walk.unknown.append("the shards that the dataset was made from: its manifest names none")
     found: dict[str, Rollout] = {}
     for night in nights:

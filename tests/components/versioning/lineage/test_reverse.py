@@ -10,7 +10,9 @@ from history import History, copy_of
 from components.protocol import DataError
 from components.trajectories.record import Parent
 from components.versioning.lineage.history import keep_build
-from components.versioning.lineage.reverse import reverse
+from components.versioning.lineage.reverse import reverse, used_by
+from components.versioning.lineage.state import find_state
+from components.versioning.lineage.trace import trace_nights
 from components.versioning.sealed import USES
 from components.versioning.uses import Training, seal_uses
 
@@ -135,6 +137,18 @@ def test_the_build_of_a_first_champion_is_found_in_its_nights_tag(history: Histo
     shutil.rmtree(history.root / "data/locks")
     found = reverse(USED.episode_id, registered, history.root)
     assert "ckpt-1" in [each.policy_version for each in found.models if each.how == ["ledger", "dataset"]]
+
+
+def test_a_first_champion_whose_dataset_is_gone_is_traced_to_the_rollouts_of_its_ledger(history: History) -> None:
+    (cold, *_), kept = models(history), history.kept()[0]
+    md5 = find_state(kept, history.root).expected("data/datasets/sft") or ""
+    history.forget(f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}")
+    state = find_state(kept, history.root)
+    assert not state.stands and state.files("data/datasets/sft") is None
+    found = trace_nights(state, cold, used_by("ckpt-1", history.root))
+    assert {each.episode_id for each in found.rollouts} == used_by("ckpt-1", history.root)
+    assert not found.rows and found.checks["dataset"].different == 1 and found.checks["rollout"].absent == 0
+    assert found.unknown[0].startswith("which rows were made of these rollouts")
 
 
 def test_an_episode_that_nobody_has_heard_of_is_one_line(made: History) -> None:
