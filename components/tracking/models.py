@@ -147,12 +147,8 @@ def download(version: int, name: str = AGENT, *, target: Path | None = None) -> 
     ref = _whole(get(version, name))
     path = ref.path
     if path is None or target is not None:
-        path = _fetched(ref, target or home() / CACHE / ref.checkpoint_hash)
-    if checkpoint_hash(path) != ref.checkpoint_hash:
-        raise DataError(
-            f"{path}: the checkpoint of {name} version {version} is damaged; restore it or promote another version"
-        )
-    return path
+        return _fetched(ref, target or home() / CACHE / ref.checkpoint_hash)
+    return _checked(path, ref)
 
 
 def _fetched(ref: ModelRef, target: Path) -> Path:
@@ -162,7 +158,15 @@ def _fetched(ref: ModelRef, target: Path) -> Path:
     from mlflow.artifacts import download_artifacts  # a model of an older version has no list of its files
 
     target.mkdir(parents=True, exist_ok=True)
-    return Path(call(lambda: download_artifacts(artifact_uri=ref.location, dst_path=str(target))))
+    return _checked(Path(call(lambda: download_artifacts(artifact_uri=ref.location, dst_path=str(target)))), ref)
+
+
+def _checked(path: Path, ref: ModelRef) -> Path:
+    if checkpoint_hash(path) != ref.checkpoint_hash:
+        raise DataError(
+            f"{path}: the checkpoint of {ref.name} version {ref.version} is damaged; restore it or promote another version"
+        )
+    return path
 
 
 def _whole(ref: ModelRef) -> ModelRef:
