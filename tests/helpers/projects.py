@@ -1,0 +1,25 @@
+"""A repository of its own with the code and settings of this one, and no data: for builds by the real DVC."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+FILES = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def new_project(root: Path) -> Path:
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, root / name)
+    for name in ("components", "data/tasksets"):
+        shutil.copytree(name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    git(root, "init", "-q")
+    git(root, "config", "user.name", "Somebody")
+    git(root, "config", "user.email", "somebody@example.org")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "first")
+    return root

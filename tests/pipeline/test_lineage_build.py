@@ -1,0 +1,153 @@
+"""Lineage with the real build, the real DVC and the real registry: from @champion to every rollout, in this clone and another."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from episodes import make_episode, night_of, write_night
+from projects import git, new_project
+
+from components.tracking import models as registry
+from components.trajectories.shards import read_folder
+from components.versioning import Inputs, build, checkout_night, commit_night, push
+from components.versioning.hashes import LOCK
+from components.versioning.lineage.check import sha256_of
+from components.versioning.lineage.history import keep_build
+from components.versioning.uses import Training, seal_uses
+from flows import lineage
+from flows.build import TrainingData, set_aside
+from flows.train import _lineage
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
+
+SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
+
+
+class Tonight:
+    """What setting data aside needs of a night."""
+
+    def __init__(self, folder: Path) -> None:
+        self.night = self
+        self.folder = folder
+
+
+def register(data: TrainingData, name: str, night: str, role: str, base: str = "") -> Training:
+    """A checkpoint that stands for a training, registered as the flow does it."""
+    checkpoint = Path(data.folder) / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_text(name)
+    tags = {"night": night, "role": role, "nights": ",".join(data.nights), "build": data.build, "base": base}
+    registry.register(checkpoint, policy_version=name, tags=tags | _lineage(data))
+    return Training(name, data.dataset, data.build, data.train, data.validation)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two nights as the flow plays them: a first champion of demonstrations, then a challenger and a control a night."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE", "MLFLOW_TRACKING_URI"):
+            patch.delenv(name, raising=False)
+        root = new_project(tmp_path_factory.mktemp("project"))
+        patch.chdir(root)
+        shown = [make_episode(f"repair/train-{n:04d}", policy="teacher", version="teacher-1") for n in range(500, 520)]
+        write_night(Path("data/rollouts") / SHOWN, shown)
+        write_night(Path("data/rollouts") / FIRST, night_of(40, 4), shard=50)
+        write_night(Path("data/rollouts") / SECOND, night_of(40, 4, version="weights-2", day="2026-11-21"), shard=50)
+        patch.setattr(lineage, "task_hashes", lambda taskset: None)
+        play()
+        yield root
+
+
+def play() -> None:
+    cold = trained((SHOWN,), "ckpt-cold", FIRST, "cold-start")
+    keep_build()
+    registry.promote(1)
+    for night, nights, name in ((FIRST, (SHOWN, FIRST), "ckpt-one"), (SECOND, (SHOWN, FIRST, SECOND), "ckpt-two")):
+        base = registry.champion()
+        assert base is not None
+        own = trained(nights, name, night, "challenger", base.policy_version)
+        seal_uses(night, [own, cold] if night == FIRST else [own])
+        registry.promote(len(registry.versions()))
+        push()
+        commit_night(night, {"verdict": "promote"}, f"Night {night}")
+
+
+def trained(nights: tuple[str, ...], name: str, night: str, role: str, base: str = "") -> Training:
+    build(Inputs(nights, as_of="2026-11-21", scale="smoke", seed=7))
+    tonight: Any = Tonight(Path(".ratchet/nights") / night)
+    return register(set_aside(tonight, name, nights, str(sha256_of(LOCK))), name, night, role, base)
+
+
+def test_from_the_champion_every_row_is_reached_and_every_hash_is_equal(project: Path) -> None:
+    (found,) = lineage.trace("@champion")
+    assert found.whole and not found.wrong
+    assert found.unknown == ["the tasks of taskset 'repair': it is not here, and its hashes were not recomputed"]
+    assert (
+        found.model is not None and found.model.policy_version == "ckpt-two" and found.nights == [FIRST, SECOND, SHOWN]
+    )
+    parts = [Path(f"data/datasets/sft/{part}.jsonl") for part in ("train", "validation")]
+    rows = [line for part in parts for line in part.read_bytes().splitlines()]
+    assert len(found.rows) == found.checks["row"].equal == len(rows) > 0
+    assert found.checks["training data"].equal == 2 and found.checks["checkpoint"].equal == 1
+    assert all(row.reason for row in found.rows)
+    assert {each.episode_id for each in found.rollouts} == {each for row in found.rows for each in row.episode_ids}
+
+
+def test_every_ancestor_of_the_champion_is_whole_too(project: Path) -> None:
+    found = lineage.trace("@champion", ancestors=True)
+    assert [each.model.policy_version for each in found if each.model] == ["ckpt-two", "ckpt-one", "ckpt-cold"]
+    assert all(each.whole for each in found) and found[-1].nights == [SHOWN]
+
+
+def test_a_deleted_rollout_lists_the_models_that_it_touched(project: Path, tmp_path: Path) -> None:
+    episode = next(each for each in read_folder(Path("data/rollouts") / SHOWN) if each.outcome.success)
+    place = Path("data/rollouts") / SHOWN
+    place.rename(tmp_path / "gone")
+    try:
+        found = lineage.trace_forward(episode.episode_id)
+    finally:
+        (tmp_path / "gone").rename(place)
+    assert found.places == [] and not found.unknown
+    assert {each.policy_version for each in found.models} == {"ckpt-cold", "ckpt-one", "ckpt-two"}
+    assert all(each.how == ["ledger", "dataset"] and each.model for each in found.models)
+
+
+def test_uses_of_earlier_nights_are_an_input_of_the_next_build(project: Path) -> None:
+    import yaml
+
+    values = yaml.safe_load(Path("data/build.yaml").read_text())
+    assert list(values["uses"]) == [FIRST]
+    assert values["ledgers"]["uses"] == [f"data/uses/{FIRST}/uses.jsonl"]
+
+
+def test_in_another_clone_a_night_comes_back_with_its_ledger_and_is_traced(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(project), str(clone)], check=True)
+    known = lineage.models()
+    checkout_night(SECOND, remote=str(project / ".ratchet/dvc-remote"), root=clone)
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr(lineage, "models", lambda: known)
+    monkeypatch.setattr(lineage, "_checkpoint", lambda model: ([], []))
+    assert (
+        Path(f"data/uses/{SECOND}/uses.jsonl").read_bytes() == (project / f"data/uses/{SECOND}/uses.jsonl").read_bytes()
+    )
+    (found,) = lineage.trace("@champion")
+    assert found.whole and found.rows
+    episode = found.rollouts[0].episode_id
+    touched = lineage.trace_forward(episode)
+    assert "ckpt-two" in {each.policy_version for each in touched.models}
+    assert lineage.explain(episode, None).verdict == "in"
+    assert not git(clone, "status", "--porcelain")
+
+
+def test_two_nights_are_compared(project: Path) -> None:
+    found = lineage.diff(FIRST, SECOND)
+    assert found.nights_added == [SECOND] and len(found.episodes.added) == 160 and not found.episodes.removed
+    assert not any(each.moved for each in found.datasets.values())
+    figures = lineage.stats(SECOND)
+    assert figures.figures["episodes"] == 340 and figures.rows["sft train"] > 0
+    assert lineage.card("sft", FIRST).startswith("---")
