@@ -16,7 +16,13 @@ from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .place import local
 from .sealed import ensure_build_file
 
-REPORTS = ("data/quality_report.json", "data/quarantine.parquet", "data/gate.json")
+REPORTS = (
+    "data/quality_report.json",
+    "data/quarantine.parquet",
+    "data/duplicates.json",
+    "data/tasks.parquet",
+    "data/gate.json",
+)
 
 
 def keep(root: Path) -> None:

@@ -45,7 +45,7 @@ LIKED_AND_NOT = [
 """Two successes at one task that differ in nothing but what a judge says of them."""
 
 
-NEW_KEYS = ("judgements", "labels", "evidence")
+NEW_KEYS = ("judgements", "labels", "uses", "evidence", "ledgers", "drift")
 """What `data/build.yaml` did not always have."""
 JUDGED = list({each.content_hash: each for each in night_of(40, 4)}.values())[:40]
 
@@ -111,7 +111,8 @@ def new_project(root: Path) -> Path:
     for name in FILES:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(name, root / name)
-    shutil.copytree("components", root / "components", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("components", "data/tasksets"):
+        shutil.copytree(name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     git(root, "init", "-q")
     git(root, "config", "user.name", "Somebody")
     git(root, "config", "user.email", "somebody@example.org")
@@ -144,6 +145,11 @@ def contents(root: Path) -> dict[str, str | None]:
         "data/gate.json",
         "data/quality_report.json",
         "data/calibration.json",
+        "data/profile.json",
+        "data/clusters.parquet",
+        "data/tasks.parquet",
+        "data/duplicates.json",
+        "data/figures",
     )
     return {name: md5_of(root / name) for name in (*names, *more)}
 
@@ -204,9 +210,11 @@ def test_a_night_becomes_datasets(project: Path, first: BuildReport) -> None:
         f"score@{SHOWN}",
         f"score@{FIRST}",
         "validate",
+        "duplicates",
         "rank",
         "pairs",
         "export",
+        "figures",
         "gate",
     ]
     assert first.metrics["episodes"] == 183
