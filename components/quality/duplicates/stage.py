@@ -23,9 +23,10 @@ from components.trajectories.parallel import map_shards, reporting
 from components.trajectories.record import TaskRef
 
 from .clusters import SKETCHED, Clusters, Known, Row
+from .met import Met
 from .params import DuplicatesParams
 from .sketch import Sketch, sketch
-from .task_rows import Met, TaskRow, task_rows
+from .task_rows import TaskRow, task_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

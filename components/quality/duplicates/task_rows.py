@@ -5,23 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from components.protocol import Role, TaskSpec
-from components.quality.contamination import contents
+from components.protocol import TaskSpec
 from components.quality.split import Placed, Placing, place
 from components.quality.tasksets import Tasks
 from components.trajectories.record import TaskRef
 
+from .met import HeldOut, Key, Met, key_of, told
 from .params import DuplicatesParams
 from .tasks import TaskIndex
-from .words import bare, plain
-
-
-class Met(msgspec.Struct, frozen=True, order=True):
-    """An evaluation task that another task has met, and how, in words."""
-
-    task_id: str
-    how: str
-
 
 Leaks = Mapping[str, Sequence[Met]]
 """What was found in the episodes of a task, by its `task_id`."""
@@ -47,69 +38,62 @@ def task_rows(seen: Sequence[TaskRef], tasksets: Tasks, leaks: Leaks, params: Du
 
     The train tasks of the tasksets are placed first, played or not: their split depends on nothing that was played.
     """
-    listed = {_key(task) for task in tasksets.train}
-    strangers = [task for task in seen if _key(task) not in listed]
-    order: list[TaskSpec | TaskRef] = [*tasksets.train, *strangers]
+    listed = {key_of(task) for task in tasksets.train}
+    order: list[TaskSpec | TaskRef] = [*tasksets.train, *(task for task in seen if key_of(task) not in listed)]
     near = _neighbours(order, tasksets, params.near)
-    met = _met(seen, tasksets, {_key(task): found for task, found in zip(order, near, strict=True)})
-    refused = {_key(task): _refusal(task, (*met[_key(task)], *leaks.get(task.task_id, ())), params) for task in seen}
-    placed = place(list(_placings(order, near, refused, tasksets, params)), params.shares)
-    where = {_key(task): its for task, its in zip(order, placed, strict=True)}
-    versions: dict[str, list[TaskRef]] = defaultdict(list)
-    for task in seen:
-        versions[task.task_id].append(task)
+    is_near = {key_of(task): found.held_out for task, found in zip(order, near, strict=True)}
+    met = HeldOut(tasksets).met_by(seen, is_near)
+    for key, own in met.items():
+        own += leaks.get(key[0], ())
+    refused = {key_of(task): _refusal(task, met[key_of(task)], params) for task in seen}
+    units = [unit_of(task, tasksets, params) for task in order]
+    placed = place(list(_placings(order, units, near, refused)), params.shares)
+    found = {key_of(task): each for task, each in zip(order, zip(units, placed, strict=True), strict=True)}
+    return [_row(versions, met, found) for _, versions in sorted(_versions(seen).items())]
+
+
+class _Near(msgspec.Struct, frozen=True):
+    """The numbers of earlier tasks, and of held-out ones, whose descriptions are near a task's."""
+
+    earlier: tuple[int, ...]
+    held_out: tuple[int, ...]
+
+
+def _neighbours(order: Sequence[TaskSpec | TaskRef], tasksets: Tasks, near: float) -> list[_Near]:
+    index = TaskIndex(near)
+    held = [told(task) for task in tasksets.held_out]
+    texts = [told(task) for task in order]
+    index.learn([*held, *texts[: len(tasksets.train)]])
+    index.add(held)
     return [
-        _row(own, [where[_key(task)] for task in own], {*leaks.get(name, ())}.union(*(met[_key(task)] for task in own)),
-             unit_of(own[0], tasksets, params))
-        for name, own in sorted(versions.items())
-    ]  # fmt: skip
-
-
-def _key(task: TaskSpec | TaskRef) -> tuple[str, str]:
-    return task.task_id, task.task_hash
-
-
-def _told(task: TaskSpec | TaskRef) -> bytes:
-    return bare(plain(task.description))
+        _Near(
+            tuple(number - len(held) for number in found if number >= len(held)),
+            tuple(number for number in found if number < len(held)),
+        )
+        for found in index.add(texts)
+    ]
 
 
 def unit_of(task: TaskSpec | TaskRef, tasksets: Tasks, params: DuplicatesParams) -> str:
     """What a split never cuts: the task's family, or the task alone."""
     head = tasksets.heads.get(task.taskset)
-    alone = params.split_by == "task" or (
-        params.split_by == "taskset" and head is not None and head.split_by == "instance"
-    )
+    single = head is not None and head.split_by == "instance"
+    alone = params.split_by == "task" or (params.split_by == "taskset" and single)
     return task.task_id if alone or not task.family else f"{task.taskset}/{task.family}"
-
-
-def _neighbours(order: Sequence[TaskSpec | TaskRef], tasksets: Tasks, near: float) -> list[list[int]]:
-    """For each task the earlier ones with nearly the same description; held-out ones have numbers below 0."""
-    index = TaskIndex(near)
-    held = [_told(task) for task in tasksets.held_out]
-    told = [_told(task) for task in order]
-    index.learn([*held, *told[: len(tasksets.train)]])
-    index.add(held)
-    return [[number - len(held) for number in found] for found in index.add(told)]
 
 
 def _placings(
     order: Sequence[TaskSpec | TaskRef],
-    near: Sequence[Sequence[int]],
-    refused: Mapping[tuple[str, str], str | None],
-    tasksets: Tasks,
-    params: DuplicatesParams,
+    units: Sequence[str],
+    near: Sequence[_Near],
+    refused: Mapping[Key, str | None],
 ) -> Iterator[Placing]:
-    """What the split needs to know of each task. Another version of a task stands where the first one does."""
+    """What the split needs to know of each task. Another version of a task is near the first one, whatever it says."""
     first: dict[str, int] = {}
-    for number, (task, found) in enumerate(zip(order, near, strict=True)):
-        earlier = {other for other in found if other >= 0} | {first.setdefault(task.task_id, number)} - {number}
-        yield Placing(
-            task.task_id,
-            unit_of(task, tasksets, params),
-            f"{task.taskset}/{task.kind}",
-            tuple(sorted(earlier)),
-            refused.get(_key(task)),
-        )
+    for number, (task, unit, found) in enumerate(zip(order, units, near, strict=True)):
+        earlier = {*found.earlier, first.setdefault(task.task_id, number)} - {number}
+        kind = f"{task.taskset}/{task.kind}"
+        yield Placing(task.task_id, unit, kind, tuple(sorted(earlier)), refused.get(key_of(task)))
 
 
 def _refusal(task: TaskRef, met: Sequence[Met], params: DuplicatesParams) -> str | None:
@@ -119,61 +103,30 @@ def _refusal(task: TaskRef, met: Sequence[Met], params: DuplicatesParams) -> str
     return None if first is None else f"contaminated: {first.how} {first.task_id}"
 
 
-def _met(
-    seen: Sequence[TaskRef], tasksets: Tasks, near: Mapping[tuple[str, str], Sequence[int]]
-) -> dict[tuple[str, str], list[Met]]:
-    """What of evaluation each version of a task is: by name, by hash, by its description, by its whole content."""
-    held = tasksets.held_out
-    ids, hashes = {task.task_id for task in held}, {task.task_hash: task.task_id for task in held}
-    told = {_told(task) for task in tasksets.train}
-    listed = {_key(task): task for task in tasksets.train}
-    same = _same_content(held, [listed[_key(task)] for task in seen if _key(task) in listed])
-    found: dict[tuple[str, str], list[Met]] = {}
+def _versions(seen: Sequence[TaskRef]) -> dict[str, list[TaskRef]]:
+    versions: defaultdict[str, list[TaskRef]] = defaultdict(list)
     for task in seen:
-        met = []
-        if task.task_id in ids:
-            met.append(Met(task.task_id, "it is the held-out task"))
-        elif task.task_hash in hashes:
-            met.append(Met(hashes[task.task_hash], "it has the task_hash of"))
-        elif task.role != Role.TRAIN:
-            met.append(Met(task.task_id, f"it was played as a {task.role} task:"))
-        elif _key(task) in listed:
-            met += [Met(name, "it has the content of") for name in same[task.task_id]]
-        elif _told(task) not in told:  # words that a train task of the tasksets has too give nothing away
-            others = [held[other].task_id for other in near[_key(task)] if other < 0]
-            met += [Met(name, "its description is that of") for name in others]
-        found[_key(task)] = met
-    return found
+        versions[task.task_id].append(task)
+    return versions
 
 
-def _same_content(held: Sequence[TaskSpec], train: Sequence[TaskSpec]) -> dict[str, list[str]]:
-    """The held-out tasks with nearly the same content as each of the train tasks, by its `task_id`."""
-    index = TaskIndex(CONTENT)
-    if train:
-        index.add([contents(task) for task in held])
-    found = index.add([contents(task) for task in train])
-    return {
-        task.task_id: [held[other].task_id for other in others if other < len(held)]
-        for task, others in zip(train, found, strict=True)
-    }
-
-
-CONTENT = 0.8
-"""Jaccard similarity of whole tasks (files, worlds and references too) from which two are the same problem."""
-
-
-def _row(versions: Sequence[TaskRef], placed: Sequence[Placed], met: set[Met], unit: str) -> TaskRow:
+def _row(
+    versions: Sequence[TaskRef], met: Mapping[Key, Sequence[Met]], found: Mapping[Key, tuple[str, Placed]]
+) -> TaskRow:
     """The row of a task. Where one of its versions is left out, the task is."""
-    first, last = versions[0], next((each for each in placed if each.split is None), placed[-1])
+    first, last = versions[0], versions[-1]
+    placed = [found[key_of(task)][1] for task in versions]
+    its = next((each for each in placed if each.split is None), placed[-1])
+    names = sorted({each.task_id for task in versions for each in met[key_of(task)]})
     return TaskRow(
         task_id=first.task_id,
-        task_hash=versions[-1].task_hash,
+        task_hash=last.task_hash,
         taskset=first.taskset,
         family=first.family,
         kind=first.kind,
-        unit=unit,
-        cluster=last.cluster,
-        split=last.split,
-        contaminated_by=", ".join(sorted({each.task_id for each in met})) or None,
-        reason=last.reason,
+        unit=found[key_of(first)][0],
+        cluster=its.cluster,
+        split=its.split,
+        contaminated_by=", ".join(names) or None,
+        reason=its.reason,
     )

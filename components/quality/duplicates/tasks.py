@@ -26,6 +26,7 @@ class TaskIndex:
         self._holders: dict[int, list[int]] = {}
         self._common: set[int] = set()
         self._sizes: list[int] = []
+        self._near_to: dict[int, list[int]] = {}
 
     def learn(self, texts: Iterable[bytes]) -> None:
         """Know the boilerplate of texts that are no tasks of this index yet, or will be."""
@@ -35,7 +36,7 @@ class TaskIndex:
     def add(self, texts: list[bytes]) -> list[list[int]]:
         """Take up texts; for each the numbers of earlier ones that are equal to it or near it, ascending.
 
-        Numbers count the texts of all calls. Of equal texts only the first is named.
+        Numbers count the texts of all calls. Of equal texts only the first is named, with those that it is near to.
         """
         sets = gram_sets(texts)
         return [self._add(text, sets.of(number).tolist()) for number, text in enumerate(texts)]
@@ -45,9 +46,9 @@ class TaskIndex:
         first = self._first.setdefault(text, number)
         if first != number:  # a text counts once, however often it comes
             self._sizes.append(0)
-            return [first]
+            return [*self._near_to[first], first]
         own = [gram for gram in grams if gram not in self._common]
-        near = self._near_ones(own)
+        near = self._near_to[number] = self._near_ones(own)
         self._sizes.append(len(own))
         for gram in own:
             self._hold(gram, number)

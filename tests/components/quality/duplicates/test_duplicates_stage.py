@@ -131,11 +131,12 @@ LEAKS = {
     "its solution in what a tool returned": played(LISTED[0], 7, said="found: " + HELD[6].reference["main.py"]),
     "its solution on other lines": played(LISTED[1], 7, said=HELD[7].reference["main.py"].replace("\n", " ")),
     "its description in what a tool returned": played(LISTED[2], 7, said=f"see also {HELD[8].description} and more"),
+    "the name and hash of a train task": played(LISTED[0], 8, description=HELD[9].description),
     "an audit task": leaked(HELD[10]),
     "a reserve task": leaked(HELD[11]),
     "a held-out role that no taskset lists": played(STRANGER, role="audit"),
 }
-BY = dict(zip(LEAKS, [*HELD[:9], *HELD[10:], STRANGER], strict=True))
+BY = dict(zip(LEAKS, [*HELD, STRANGER], strict=True))
 
 
 @pytest.mark.parametrize("leak", LEAKS)
@@ -154,6 +155,26 @@ def test_a_leak_in_an_episode_names_the_episode(home: Path) -> None:
     leak = LEAKS["its solution in what a tool returned"]
     with pytest.raises(DataError, match=f"episode {leak.episode_id} holds its solution"):
         run(home, SOUND, [leak])
+
+
+def test_a_record_that_says_train_hides_none_that_says_otherwise(home: Path) -> None:
+    for order in ([0, 1], [1, 0]):
+        pair = [played(STRANGER, attempt, role=role) for attempt, role in enumerate(("audit", "train"))]
+        with pytest.raises(DataError, match="it was played as a task of the role audit"):
+            run(home, SOUND, [pair[each] for each in order], name=f"order{order[0]}")
+
+
+def test_a_copy_of_a_near_copy_of_a_held_out_task_is_contaminated_too(home: Path) -> None:
+    words = HELD[2].description.replace("mend_102", "mend_102 please")
+    held = msgspec.structs.replace(HELD[2], description=f"{words} {words}")
+    write_taskset(home / "tasksets", [msgspec.structs.replace(held, taskset="more", task_id="more/promote-1")])
+    near = leaked(held, description=f"{held.description} Thanks.")
+    copy = leaked(held, "elsewhere/train-2", description=f"{held.description} Thanks.", task_hash="e" * 16)
+    hidden = [sealed(msgspec.structs.replace(each, messages=make_episode().messages)) for each in (near, copy)]
+    with pytest.raises(
+        DataError, match=r"2 of 14 tasks must not .*train-1 .*more/promote-1; .*train-2 .*more/promote-1"
+    ):
+        run(home, SOUND, hidden)
 
 
 def test_many_contaminated_tasks_are_counted_and_the_first_named(home: Path) -> None:

@@ -11,7 +11,6 @@ from components.quality.duplicates.minhash import signatures
 from components.quality.duplicates.near import near_clusters
 from components.quality.duplicates.words import Hashes, Sets, jaccard, random_numbers
 
-
 SPREAD = random_numbers(1 << 20, 9).astype(np.uint32)
 """What stands for each small number: n-grams are hashes, and have no pattern."""
 

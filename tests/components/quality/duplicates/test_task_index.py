@@ -20,7 +20,7 @@ def test_equal_and_near_texts_are_found_and_others_not() -> None:
     words = [f"w{i}" for i in range(60)]
     base, changed, other = " ".join(words), " ".join([*words[:-1], "z"]), " ".join(f"v{i}" for i in range(60))
     index = TaskIndex(0.8)
-    assert index.add([each.encode() for each in (base, other, changed, base)]) == [[], [], [0], [0]]
+    assert index.add([each.encode() for each in (base, other, changed, base, changed)]) == [[], [], [0], [0], [0, 2]]
 
 
 def test_boilerplate_makes_no_neighbours_once_it_is_known() -> None:
@@ -48,7 +48,7 @@ def test_copies_of_one_text_do_not_become_boilerplate() -> None:
 def test_without_boilerplate_it_is_the_jaccard_similarity_of_all_pairs(texts: list[str]) -> None:
     encoded = [plain(text) for text in texts]
     sets = gram_sets(encoded)
-    expected = []
+    expected: list[list[int]] = []
     for i, text in enumerate(encoded):
         first = encoded.index(text)
         near = [
@@ -58,7 +58,7 @@ def test_without_boilerplate_it_is_the_jaccard_similarity_of_all_pairs(texts: li
             and min(len(sets.of(i)), len(sets.of(j))) >= 3
             and jaccard(sets.of(i), sets.of(j)) >= 0.5
         ]
-        expected.append([first] if first < i else near)
+        expected.append([*expected[first], first] if first < i else near)
     assert TaskIndex(0.5).add(encoded) == expected
 
 
