@@ -136,8 +136,8 @@ def _decoded(data: bytes) -> list[Trajectory] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    newer = any(each.schema_version > SCHEMA_VERSION for each in found)
-    return None if newer or len(found) != lines else found
+    other = any(each.schema_version != SCHEMA_VERSION for each in found)
+    return None if other or len(found) != lines else found
 
 
 def _lines_before(path: Path, place: int) -> int:

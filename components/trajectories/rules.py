@@ -4,11 +4,16 @@ import math
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from components.protocol import Role
 
 from .record import FailureKind, Outcome, Trajectory, Turn, content_hash, episode_id, group_id
+
+LARGEST = 2**63 - 1
+"""No number of a record is larger: readers take others for text, for a float, or not at all."""
+DEPTH = 64
+"""Arguments of a call are nested no deeper."""
 
 
 class Severity(StrEnum):
@@ -69,8 +74,8 @@ def _task(trajectory: Trajectory) -> Iterator[Fault]:
             yield Fault(f"task.{name}", "is empty", "name the task: episodes are grouped by it")
     if task.role not in set(Role):
         yield Fault("task.role", f"is {task.role!r}", f"write one of {', '.join(Role)}")
-    if trajectory.attempt < 0:
-        yield Fault("attempt", f"is {trajectory.attempt}", "count attempts from 0")
+    yield from _number("attempt", trajectory.attempt, least=0)
+    yield from _number("seed", trajectory.seed)
     if parent is not None and parent.episode_id == trajectory.episode_id:
         yield Fault("parent.episode_id", "is the episode itself", "name the episode that was branched")
     if parent is not None and parent.turn < 0:
@@ -101,9 +106,12 @@ def _turn(position: int, turn: Turn, is_last: bool) -> Iterator[Fault]:
             yield Fault(
                 f"{at}.calls[{index}].tool", "is empty", "name the tool, or say in parse_error why it is unknown"
             )
+        if any(type(value) is not str for value in call.arguments.values()):
+            yield from _plain(f"{at}.calls[{index}].arguments", call.arguments)
         own.add(call.call_id)
     answered: set[str] = set()
     for index, result in enumerate(turn.results):
+        yield from _number(f"{at}.results[{index}].exit_code", result.exit_code)
         if result.call_id in answered and result.call_id in own:
             said = f"{result.call_id!r} is answered twice"
             yield Fault(f"{at}.results[{index}].call_id", said, "keep one result of a call", Severity.WARNING)
@@ -156,10 +164,29 @@ def _more(one: int | None, other: int | None) -> bool:
     return one is not None and other is not None and one > other
 
 
+def _plain(field: str, value: Any) -> Iterator[Fault]:
+    """What JSON allows and other readers do not take: numbers beyond 64 bits, and nesting without end."""
+    waiting = [(value, 1)]
+    while waiting:  # no recursion: it may be nested deeper than Python's stack
+        each, depth = waiting.pop()
+        if depth > DEPTH:
+            yield Fault(field, f"is nested more than {DEPTH} deep", "look what wrote it")
+            return
+        if isinstance(each, dict):
+            waiting.extend((inner, depth + 1) for inner in each.values())
+        elif isinstance(each, list):
+            waiting.extend((inner, depth + 1) for inner in each)
+        elif isinstance(each, int) and abs(each) > LARGEST:
+            yield Fault(field, "holds a number beyond 64 bits", "write it as text")
+            return
+
+
 def _number(field: str, value: float | None, least: float = -math.inf) -> Iterator[Fault]:
     if value is None:
         return
-    if not math.isfinite(value):
+    if isinstance(value, int) and abs(value) > LARGEST:
+        yield Fault(field, "is a number beyond 64 bits", "write null where it is unknown")
+    elif not math.isfinite(value):
         yield Fault(field, f"is {value}", "write a finite number, or null where it is unknown")
     elif value < least:
         yield Fault(field, f"is {value}", f"write at least {least}, or null where it is unknown")

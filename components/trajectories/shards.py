@@ -102,8 +102,8 @@ def read_lines(path: Path, lines: Iterable[bytes], first: int = 1) -> Iterator[T
             trajectory = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             trajectory = _older(path, number, line, error)
-        if trajectory.schema_version > SCHEMA_VERSION:
-            raise DataError(_newer(path, number, trajectory.schema_version))
+        if trajectory.schema_version != SCHEMA_VERSION:
+            raise DataError(_other(path, number, trajectory.schema_version))
         yield trajectory
 
 
@@ -128,15 +128,18 @@ def _explain(path: Path, number: int, line: bytes, error: Exception) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError):
         version = None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        return _newer(path, number, version)
+        return _other(path, number, version)
     return (
         f"{path}, line {number}: not a trajectory of schema {SCHEMA_VERSION}: {error}; "
         "restore the file, or make one of another agent's log with `ratchet trajectories convert`"
     )
 
 
-def _newer(path: Path, number: int, version: int) -> str:
-    return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+def _other(path: Path, number: int, version: int) -> str:
+    if version > SCHEMA_VERSION:
+        return f"{path}, line {number}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+    said = f"schema_version {version} in a record of {SCHEMA_VERSION}"
+    return f"{path}, line {number}: {said}; restore the file from its night"
 
 
 def finished_shards(folder: Path) -> list[ShardEntry]:

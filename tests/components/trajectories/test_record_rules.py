@@ -102,6 +102,31 @@ class TestNumbers:
         ]
         assert "attempt" in found(episode(attempt=-1))
 
+    @pytest.mark.parametrize("value", [2**63, -(2**64), 10**400], ids=["above", "below", "far above"])
+    def test_numbers_beyond_64_bits_are_named_wherever_they_stand(self, episode, value):
+        turn = episode().turns[0]
+        call = replace(turn.calls[0], arguments={"path": "a", "lines": [1, {"to": value}]})
+        result = replace(turn.results[0], exit_code=value)
+        changed = replace(turn, calls=(call, turn.calls[1]), results=(result, turn.results[1]))
+        for record, field in (
+            (with_turns(episode, changed), "turns[0].calls[0].arguments"),
+            (with_turns(episode, changed), "turns[0].results[0].exit_code"),
+            (episode(seed=value), "seed"),
+            (episode(outcome=Outcome(tests_passed=value, tests_total=value)), "outcome.tests_total"),
+        ):
+            assert field in found(record)
+            assert all("64 bits" in each.message for each in faults(record) if each.field == field)
+
+    @pytest.mark.parametrize(("depth", "is_fault"), [(10, False), (63, False), (65, True), (900, True)])
+    def test_arguments_are_nested_only_so_deep(self, episode, depth, is_fault):
+        value = "deep"
+        for _ in range(depth - 1):
+            value = [value]
+        turn = episode().turns[0]
+        call = replace(turn.calls[0], arguments={"value": value})
+        changed = replace(turn, calls=(call, turn.calls[1]))
+        assert ("turns[0].calls[0].arguments" in found(with_turns(episode, changed))) is is_fault
+
 
 class TestOutcome:
     def test_no_more_tests_pass_than_there_are(self, episode):
