@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from components.protocol import ConfigurationError
-from components.versioning.remote import configured, override
+from components.versioning.remote import configured, configured_settings, override
 
 CONFIG = "[core]\n    remote = local\n['remote \"local\"']\n    url = ../.ratchet/dvc-remote\n"
 
@@ -41,3 +41,13 @@ def test_given_goes_before_environment_goes_before_home(monkeypatch: pytest.Monk
     monkeypatch.setenv("RATCHET_DVC_REMOTE", "s3://bucket")
     assert override() == "s3://bucket"
     assert override("/else/where") == "/else/where"
+
+
+def test_a_remotes_other_settings_go_with_it(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text(f"{CONFIG}    verify = true\n")
+    (tmp_path / ".dvc/config.local").write_text(
+        "['remote \"local\"']\n    url = s3://bucket/ratchet\n    endpointurl = http://127.0.0.1:9\n"
+    )
+    found = configured_settings(tmp_path)
+    assert found == {"url": "s3://bucket/ratchet", "verify": "true", "endpointurl": "http://127.0.0.1:9"}

@@ -1,0 +1,33 @@
+"""A night's commit is a project in which git knows of the data. Without DVC."""
+
+import subprocess
+from pathlib import Path
+
+from components.versioning.project import with_git
+
+
+def test_a_nights_commit_ignores_the_data_and_not_what_names_it(tmp_path: Path) -> None:
+    for name in (".dvc/config", ".gitignore", "data/.gitignore"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(Path(name).read_bytes())
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    small = ["dvc.lock", "data/build.yaml", "data/decisions/n.json", "data/baselines/b.json", "data/uses/n.dvc"]
+    small += [f"data/{kind}/n.dvc" for kind in ("rollouts", "judgements", "labels")]
+    large = ["data/rollouts/n/shard.jsonl", "data/labels/n/labels.jsonl", "data/ranked.parquet", "data/datasets/sft/x"]
+    assert ignored(tmp_path, small) == small and ignored(tmp_path, large) == large
+    files = with_git(tmp_path)
+    for path, content in files.items():
+        (tmp_path / path).write_bytes(content)
+    assert ignored(tmp_path, small) == [] and ignored(tmp_path, large) == large
+    assert "no_scm = false" in (tmp_path / ".dvc/config").read_text()
+    assert with_git(tmp_path) == files
+
+
+def ignored(root: Path, names: list[str]) -> list[str]:
+    """Those of the paths that git ignores."""
+    asked = subprocess.run(["git", "check-ignore", *names], cwd=root, check=False, capture_output=True, text=True)
+    return asked.stdout.split()
+
+
+def test_what_is_absent_is_left_out(tmp_path: Path) -> None:
+    assert with_git(tmp_path) == {}
