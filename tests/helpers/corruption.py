@@ -28,21 +28,13 @@ from components.versioning.build_file import Hashes, Inputs, write_values
 SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
 NIGHTS = (SHOWN, FIRST, SECOND)
 AS_OF = "2026-11-21"
-NAMES = [
-    "".join(syllables)
-    for syllables in zip(
-        *[iter(random.Random(6).choices("ba ke li mo nu pra ste vel dor fin gas hum".split(), k=900))] * 3
-    )
-]
-WORDS = (
-    "the build reads a table and every row of it stands for one call that somebody made while the work went on".split()
-)
+SYLLABLES = ("ba", "ke", "li", "mo", "nu", "pra", "ste", "vel", "dor", "fin", "gas", "hum")
 
 
 def text_of(key: str, words: int) -> str:
-    """Plain words, others for another key."""
+    """Words, others for another key."""
     draw = random.Random(hashlib.sha256(key.encode()).digest())
-    return " ".join(draw.choice(WORDS if draw.random() < 0.4 else NAMES) for _ in range(words))
+    return " ".join("".join(draw.choices(SYLLABLES, k=3)) for _ in range(words))
 
 
 def task_of(name: str, **changes: Any) -> TaskRef:
@@ -76,7 +68,7 @@ def turns_of(task: str, how: str) -> list[Turn]:
     """Four turns of one call each."""
     said = [text_of(f"{task} {how} {index}", 25) for index in range(4)]
     return [
-        answered(turn(0, "read_file", path="main.py"), said[0], text_of(f"{task} file", 40)),
+        answered(turn(0, "read_file", path="main.py"), text_of(f"{task} look", 25), text_of(f"{task} file", 40)),
         answered(turn(1, "edit_file", path="main.py", old="x", new=said[1]), said[1], "edited main.py"),
         answered(turn(2, "run_command", command="python -m unittest"), said[2], f"ran the tests: {said[3]}"),
         answered(turn(3, "submit"), "I hand it in.", "handed in"),

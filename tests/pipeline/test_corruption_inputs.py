@@ -1,4 +1,4 @@
-"""Damaged judgements, labels, settings and inputs of a build: each stops it at once, in one line that names file, line and field."""
+"""Damaged judgements, labels, settings and inputs of a build: each stops it at once, in one line that names the place."""
 
 import re
 from collections.abc import Callable
@@ -155,7 +155,7 @@ BUILD_FILES = {
 def test_inputs_that_cannot_be_read_are_one_line(project: Project, damage: str) -> None:
     (project.data / "build.yaml").write_bytes(BUILD_FILES[damage])
     with pytest.raises(
-        ConfigurationError, match="build.yaml: .*; run `ratchet build NIGHTS` to write it anew"
+        ConfigurationError, match=r"build.yaml: .*; run `ratchet build NIGHTS` to write it anew"
     ) as caught:
         read_build(project.root)
     assert "\n" not in str(caught.value)

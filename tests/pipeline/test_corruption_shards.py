@@ -69,6 +69,11 @@ BYTES = {
         r"line 4.*failure",
     ),
     "a newer schema": (swap(b'"schema_version":1', b'"schema_version":9'), r"line 4: schema_version 9 is newer"),
+    "an older schema in a record of this one": (
+        swap(b'"schema_version":1', b'"schema_version":0'),
+        r"line 4: schema_version 0 in a record of 1",
+    ),
+    "a schema beyond all numbers": (swap(b'"schema_version":1', b'"schema_version":-99999999999999999999'), r"line 4"),
     "a list": (lambda _: b"[]\n", r"line 4"),
     "nesting without end": (swap(b'"arguments":{', b'"arguments":{"a":' + b"[" * 99_999), r"line 4"),
 }
