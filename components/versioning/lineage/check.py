@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+RECORDED = "recorded"
+"""What stands in the place of a hash that was never recorded, of a thing that must be there."""
 READABLE = "readable"
 """What stands in the place of a hash where something cannot even be read."""
 
@@ -27,6 +29,8 @@ class Check(msgspec.Struct, frozen=True):
         """What is wrong, in one line."""
         if self.expected == READABLE:
             return f"{self.where} ({self.what}) cannot be read"
+        if self.expected == RECORDED:
+            return f"{self.where} ({self.what}) {'is not here' if self.found is None else 'stands in no record'}"
         if self.found is None:
             return f"{self.where} ({self.what}) is not here: {self.expected[:16]} cannot be recomputed"
         return f"{self.where} ({self.what}) has the hash {self.found[:16]}, and {self.expected[:16]} is recorded"

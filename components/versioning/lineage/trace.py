@@ -26,7 +26,7 @@ from components.datasets.lineage import (
 from components.protocol import DataError
 from components.trajectories.parallel import Progress
 
-from .check import Check, Count, counted, sha256_of
+from .check import RECORDED, Check, Count, counted, sha256_of
 from .models import TracedModel
 from .rollouts import Rollout, episodes_of, read_rollouts
 from .state import DATASETS, State
@@ -119,7 +119,7 @@ def trace_nights(
     walk = _Walk(known, unknown)
     strange = state.known is None or state.known.lock_hash != model.build
     if strange:
-        walk.checks.append(Check("build", f"the lock of {model.label}", model.build or "recorded", None))
+        walk.checks.append(Check("build", f"the lock of {model.label}", model.build or RECORDED, None))
     else:
         walk.checks += state.checks(f"{DATASETS}/{model.dataset}", "dataset")
     what = (
@@ -180,7 +180,7 @@ def _subject(dataset: str, row: str | None, model: TracedModel | None) -> str:
 def _manifest(files: Mapping[str, Path], walk: _Walk) -> Manifest:
     """The manifest, after each file that it lists was hashed."""
     if MANIFEST not in files:
-        walk.checks.append(Check("manifest", MANIFEST, "recorded", None))
+        walk.checks.append(Check("manifest", MANIFEST, RECORDED, None))
         return Manifest()
     manifest = read_dataset_manifest(files[MANIFEST])
     for name, entry in sorted(manifest.files.items()):
@@ -204,8 +204,8 @@ def _rows(files: Mapping[str, Path], model: TracedModel | None, walk: _Walk) -> 
         own = lines.get(row.split, [])
         walk.checks.append(Check("row", row.name, row.sha256, own[row.row] if row.row < len(own) else None))
     extra = sum(map(len, lines.values())) - len(rows)
-    if extra:
-        walk.checks.append(Check("row", f"{extra} lines that no row speaks of", "recorded", "extra"))
+    if extra > 0:
+        walk.checks.append(Check("row", f"{extra} more lines than rows", RECORDED, "extra"))
     if any(row.reason is None for row in rows):
         walk.unknown.append("why each row is in: the dataset was made before rows.parquet was kept")
     return rows if model is None else _of_model(rows, files, model, walk)
@@ -250,7 +250,7 @@ def _scorers(state: State, nights: Mapping[str, str], walk: _Walk) -> dict[str, 
         path = f"data/scores/{night}.parquet"
         files = state.files(path)
         if files is None:
-            walk.checks += list(state.checks(path, "scores")) or [Check("scores", path, "recorded", None)]
+            walk.checks += list(state.checks(path, "scores")) or [Check("scores", path, RECORDED, None)]
             continue
         walk.checks += state.checks(path, "scores")
         versions += _versions(read_table(files[""], ["episode_id", "turn", "scorer", "version"]), nights)
