@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from components.protocol import InfrastructureError
 
+from ..place import tracking_uri
 from ..spool import Refused, reach
 from .store import BLOCK
 
@@ -47,6 +48,6 @@ class MlflowStore:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         try:
-            return reach(lambda: call(get_artifact_repository(self._location)))
+            return reach(lambda: call(get_artifact_repository(self._location, tracking_uri=tracking_uri())))
         except Refused as error:
             raise InfrastructureError(f"{self._location}: the store refuses: {error}") from error

@@ -1,13 +1,22 @@
-"""Models in a real MLflow, their checkpoints in a folder or in S3: whole, or not registered at all."""
+"""Models in a real MLflow, their checkpoints in a folder, in S3 or behind MLflow's server: whole, or not registered at all."""
 
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+import httpx
 import pytest
-from faulty_s3 import BUCKET, faulty_s3, s3_client
+from faulty_s3 import BUCKET, Proxy, faulty_s3, s3_client
 
+from components.processes import free_port
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.tracking import logged, models, place, retention
 from components.tracking.checkpoints import FolderStore, Listing
+from components.tracking.checkpoints.proxied import MlflowStore
 from components.tracking.runs import night_run
 
 pytestmark = pytest.mark.slow
@@ -19,18 +28,68 @@ def server():
         yield found
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
+@pytest.fixture(scope="module", params=["folder", "s3", "server"])
 def mlflow(request, server, tmp_path_factory):
-    """An MLflow of its own whose checkpoints lie in a folder, or in S3 by one setting; the proxy before S3."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RATCHET_HOME", str(tmp_path_factory.mktemp("home")))
+    """An MLflow of its own whose checkpoints lie in a folder, in S3 by one setting, or where its server keeps them."""
+    patch, home = pytest.MonkeyPatch(), tmp_path_factory.mktemp("home")
+    patch.setenv("RATCHET_HOME", str(home))
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
     patch.delenv("RATCHET_ARTIFACTS", raising=False)
-    if request.param == "s3":
-        patch.setenv("RATCHET_ARTIFACTS", f"s3://{BUCKET}/ratchet")
     proxy, url = server
-    yield request.param, proxy, url
+    with ExitStack() as stack:
+        if request.param == "s3":
+            patch.setenv("RATCHET_ARTIFACTS", f"s3://{BUCKET}/ratchet")
+        if request.param == "server":
+            patch.setenv("MLFLOW_TRACKING_URI", stack.enter_context(mlflow_server(home)))
+        yield Kind(request.param, proxy, url, home / "served")
     patch.undo()
+
+
+@contextmanager
+def mlflow_server(home: Path) -> Iterator[str]:
+    """A server that takes artifacts itself (`mlflow-artifacts:`)."""
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{home}/mlflow.db"),
+        *("--serve-artifacts", "--artifacts-destination", str(home / "served")),
+        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+    ]
+    with (home / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200:
+                break
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(30)
+
+
+class Kind(NamedTuple):
+    """`kind` of store, the proxy before S3 and its own URL, and where the server keeps its files."""
+
+    kind: str
+    proxy: Proxy
+    url: str
+    served: Path
+
+    def folder(self, found: models.ModelRef) -> Path | None:
+        """Where the files of a model lie, seen from outside; None for S3."""
+        if self.kind == "server":
+            return self.served / found.location.removeprefix("mlflow-artifacts:/")
+        return found.path
+
+    def files(self, found: models.ModelRef) -> list[str]:
+        """What lies in the store of a model, looked at from outside."""
+        folder = self.folder(found)
+        if folder is not None:
+            return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        prefix = found.location.removeprefix(f"s3://{BUCKET}/") + "/"
+        objects = s3_client(self.url).list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+        return [each["Key"].removeprefix(prefix) for each in objects]
 
 
 def checkpoint(folder: Path, weights: str) -> Path:
@@ -44,38 +103,28 @@ def name_of(request) -> str:
     return request.node.name.replace("[", "-").replace("]", "")
 
 
-def files(found: models.ModelRef, url: str) -> list[str]:
-    """What lies in the store of a model, looked at from outside."""
-    if found.path is not None:
-        return sorted(path.relative_to(found.path).as_posix() for path in found.path.rglob("*") if path.is_file())
-    prefix = found.location.removeprefix(f"s3://{BUCKET}/") + "/"
-    objects = s3_client(url).list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
-    return [each["Key"].removeprefix(prefix) for each in objects]
-
-
 def test_a_checkpoint_is_registered_downloaded_and_checked(mlflow, request, tmp_path) -> None:
-    kind, _, url = mlflow
     name, folder = name_of(request), checkpoint(tmp_path, "w1")
     with night_run(name, "repair") as run:
         found = models.register(folder, policy_version="w1", name=name, run_id=run.run_id, metrics={"train/loss": 0.5})
-    assert (found.version, found.location.startswith(f"s3://{BUCKET}/ratchet")) == (1, kind == "s3")
-    assert files(found, url) == ["config.json", "model.safetensors"]
+    assert (found.version, found.location.startswith(f"s3://{BUCKET}/ratchet")) == (1, mlflow.kind == "s3")
+    assert mlflow.files(found) == ["config.json", "model.safetensors"]
     assert Listing.of_tags(logged.model_of(found.model_id).tags) is not None
     got = models.download(1, name)
     assert models.checkpoint_hash(got) == models.checkpoint_hash(folder)
-    assert got.is_relative_to(place.home() / "checkpoints") is (kind == "s3")
+    assert got.is_relative_to(place.home() / "checkpoints") is (mlflow.kind != "folder")
     assert models.register(folder, policy_version="w1", name=name) == found  # again: the version that it has
 
 
 def test_damage_in_the_store_is_named(mlflow, request, tmp_path) -> None:
-    _, _, url = mlflow
     name = name_of(request)
     found = models.register(checkpoint(tmp_path, "w2"), policy_version="w2", name=name)
-    if found.path is not None:
-        (found.path / "config.json").write_bytes(b"[]")
+    folder = mlflow.folder(found)
+    if folder is not None:
+        (folder / "config.json").write_bytes(b"[]")
     else:
         key = found.location.removeprefix(f"s3://{BUCKET}/") + "/config.json"
-        s3_client(url).put_object(Bucket=BUCKET, Key=key, Body=b"[]")
+        s3_client(mlflow.url).put_object(Bucket=BUCKET, Key=key, Body=b"[]")
     with pytest.raises(DataError, match="damaged"):
         models.download(1, name)
 
@@ -83,29 +132,32 @@ def test_damage_in_the_store_is_named(mlflow, request, tmp_path) -> None:
 def test_a_transfer_that_fails_registers_nothing_and_the_same_call_goes_on(
     mlflow, request, tmp_path, monkeypatch
 ) -> None:
-    kind, proxy, url = mlflow
     name, folder = name_of(request), checkpoint(tmp_path, "w3")
 
-    def full(self: FolderStore, source: Path, file: str) -> None:
+    def full(self: object, source: Path, file: str) -> None:
         raise InfrastructureError("the disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderStore, "put", full)
+        patch.setattr(MlflowStore, "put", full)
         patch.setattr(
-            proxy, "rule", lambda asked: "refuse" if asked.method == "PUT" and "model.saf" in asked.path else None
+            mlflow.proxy,
+            "rule",
+            lambda asked: "refuse" if asked.method == "PUT" and "model.saf" in asked.path else None,
         )
-        with pytest.raises(InfrastructureError, match="the disk is full" if kind == "folder" else "the store refuses"):
+        with pytest.raises(
+            InfrastructureError, match="the store refuses" if mlflow.kind == "s3" else "the disk is full"
+        ):
             models.register(folder, policy_version="w3", name=name)
     assert models.versions(name) == []
     (begun,) = logged.unfinished(name)
     found = models.register(folder, policy_version="w3", name=name)
     assert (found.version, found.model_id) == (1, begun.model_id)
     assert logged.unfinished(name) == []
-    assert files(found, url) == ["config.json", "model.safetensors"]
+    assert mlflow.files(found) == ["config.json", "model.safetensors"]
 
 
 def test_pruning_frees_what_no_alias_and_no_lineage_reaches(mlflow, request, tmp_path, monkeypatch) -> None:
-    _, _, url = mlflow
     name = name_of(request)
     bases = {"p1": "", "p2": "p1", "p3": "p1", "p4": "p2"}
     refs = {}
@@ -116,9 +168,9 @@ def test_pruning_frees_what_no_alias_and_no_lineage_reaches(mlflow, request, tmp
     models.download(3, name)
     planned = retention.prune(1, name, dry_run=True)
     assert (planned.versions, planned.bytes > 3000) == ([3], True)
-    assert files(refs["p3"], url)
+    assert mlflow.files(refs["p3"])
     assert retention.prune(1, name) == planned
-    assert {policy: bool(files(ref, url)) for policy, ref in refs.items()} == {"p1": 1, "p2": 1, "p3": 0, "p4": 1}
+    assert {policy: bool(mlflow.files(ref)) for policy, ref in refs.items()} == {"p1": 1, "p2": 1, "p3": 0, "p4": 1}
     with pytest.raises(ConfigurationError, match=r"the files of .* version 3 were pruned; take another version"):
         models.download(3, name)
     with pytest.raises(ConfigurationError, match="were pruned"):
@@ -126,7 +178,7 @@ def test_pruning_frees_what_no_alias_and_no_lineage_reaches(mlflow, request, tmp
     assert models.get(3, name).tags["base"] == "p1"  # what it was stays known
     assert retention.prune(1, name).versions == []
     again = models.register(tmp_path / f"{name}-p3", policy_version="p3", name=name, tags={"base": "p1"})
-    assert again.version == 5 and files(again, url)
+    assert again.version == 5 and mlflow.files(again)
     assert models.checkpoint_hash(models.download(5, name)) == again.checkpoint_hash
 
 
