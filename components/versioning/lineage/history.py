@@ -140,7 +140,12 @@ def find_build(lock_hash: str, builds: list[Known]) -> Known | None:
 
 
 def keep_build(root: Path = Path()) -> str:
-    """Keep the lock, the inputs and the parameters of the build that stands; the lock's SHA-256. Doing it again changes nothing."""
+    """Keep the lock, the inputs and the parameters of the build that stands; the lock's SHA-256. Doing it again changes nothing.
+
+    Raises ConfigurationError where nothing was built.
+    """
+    if not (root / LOCK).is_file():
+        raise ConfigurationError(f"{root / LOCK} is absent: nothing was built here yet; run `ratchet build`")
     lock_hash = sha256((root / LOCK).read_bytes()).hexdigest()
     place = root / LOCKS / lock_hash
     if not (place / LOCK).is_file():
