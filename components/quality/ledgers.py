@@ -4,8 +4,8 @@ So feedback lasts, and only a ledger changes a rank: looking at a dataset or exp
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -84,24 +84,28 @@ def feedback(files: Sequence[Path], contents: Mapping[str, str]) -> dict[str, fl
 
 def times_used(files: Sequence[Path]) -> dict[str, int]:
     """By episode how many models were trained on it: each model of a build and dataset once. Raises DataError."""
-    used: Iterable[Use] = (each for path in files for each in _read(path, Use) if each.rows > 0)
-    found: defaultdict[str, int] = defaultdict(int)
-    for episode, _, _, _ in {(each.episode_id, each.dataset, each.model, each.build) for each in used}:
-        found[episode] += 1
-    return dict(found)
+    used = {
+        (each.episode_id, each.dataset, each.model, each.build)
+        for path in files
+        for each in _read(path, Use)
+        if each.rows > 0
+    }
+    return dict(Counter(episode for episode, _, _, _ in used))
 
 
 def _read(path: Path, kind: type[Line]) -> Iterator[Line]:
+    """The lines of a file, all at once where they are as they should be; else one by one, to name the one that is not."""
     decoder = msgspec.json.Decoder(kind)
     try:
-        file = path.open("rb")
+        data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; restore it with its night") from error
-    with file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
+    try:
+        yield from decoder.decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        for number, line in enumerate(data.splitlines(), start=1):
             try:
-                yield decoder.decode(line)
+                decoder.decode(line) if line.strip() else None
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise DataError(f"{path}, line {number}: {error}; restore it with its night") from error
+        raise
