@@ -35,6 +35,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trajectories_made import WORDS
+
 from components.protocol import Environment, TimeStep, ToolCall, ToolResult, ToolSpec, load_domain
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
@@ -49,11 +51,6 @@ THEIRS_SCORED = {500: 2_000, 2_000: 2_000}
 """Steps of the original, where 4,000 would take minutes."""
 THEIRS_COLLECTED = 400  # the longest episode that the original is asked to collect: each step costs more than the last
 BAR_SHORT, BAR_LONG, BAR_LINEAR, BAR_STEP, BAR_CALIBRATION = 4.0, 40.0, 2.0, 100e-6, 100.0
-_VOCABULARY = (
-    "def return import value price total count order error line test passed failed assert module package file path name "
-    "index result config handler request response update branch commit merge diff added removed changed while for if else"
-)
-WORDS = _VOCABULARY.split()
 Step = dict[str, Any]
 
 

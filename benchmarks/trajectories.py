@@ -37,23 +37,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from trajectories_made import ours, recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from components.protocol import ToolCall, ToolResult
 from components.rewards.table import WHOLE, ScoreRow, write_parquet
 from components.trajectories import readers
 from components.trajectories.record import (
-    Agent,
-    Message,
-    Outcome,
-    Provenance,
-    TaskRef,
     Trajectory,
-    Turn,
-    episode_id,
-    group_id,
-    sealed,
 )
 from components.trajectories.sanitise import sanitise
 from components.trajectories.shards import read_jsonl, write_shard
@@ -61,101 +52,12 @@ from components.trajectories.store import Query, Store, Writer
 from components.trajectories.writers import lines_of
 
 PEER = Path(__file__).parent / "trajectories_original.py"
-EPISODES, TASKS, STEPS, OUTPUT = 2_000, 250, 20, 300
+EPISODES, STEPS, OUTPUT = 2_000, 20, 300
 STORED, THEIRS_STORED, SHARD = 100_000, 300, 500
-TOOLS = ("bash", "read_file", "edit_file", "grep")
 BARS = {"read and write": 4.0, "read": 4.0, "store, as they are": 15.0, "sanitise": 5.0}
 STATED = {"store": 702.0, "sanitise": 3.85}
 """Of the original's source: episodes a second into its store, megabytes a second of its sanitiser."""
 BAR_RECALL, BAR_PRECISION, BAR_QUERY = 0.99, 0.98, 0.050
-_VOCABULARY = (
-    "def return import value price total count order error line test passed failed assert module package file path name "
-    "index result config handler request response update branch commit merge diff added removed changed while for if else"
-)
-WORDS = _VOCABULARY.split()
-
-
-def text(random_: random.Random, length: int) -> str:
-    """Something like a tool's output, of exactly `length` characters."""
-    words: list[str] = []
-    size = 0
-    while size < length:
-        word = random_.choice(WORDS)
-        words.append(f"{word}_{random_.randrange(100)}" if random_.random() < 0.2 else word)
-        size += len(words[-1]) + 1
-    return "".join(word + ("\n" if i % 9 == 8 else " ") for i, word in enumerate(words))[:length]
-
-
-def recorded(episodes: int, steps: int, output: int) -> Iterator[dict[str, Any]]:
-    """Records of the original, all different."""
-    random_ = random.Random(7)
-    for number in range(episodes):
-        success = random_.random() < 0.5
-        yield {
-            "task": {
-                "task_id": f"task-{number % TASKS:03d}",
-                "description": f"Mend fault {number % TASKS}.",
-                "domain": "coding",
-            },
-            "agent": "openhands",
-            "model": "some-model",
-            "steps": [
-                {
-                    "step_id": step,
-                    "thought": text(random_, 20),
-                    "tool_call": {
-                        "name": random_.choice(TOOLS),
-                        "parameters": {"path": f"src/module_{step}.py", "n": number},
-                    },
-                    "tool_result": {"output": text(random_, output), "exit_code": 0, "error": None},
-                    "timestamp": "2026-02-15T13:00:00Z",
-                    "token_count": 120,
-                }
-                for step in range(steps)
-            ],
-            "outcome": {"success": success, "tests_passed": 4 if success else 1, "tests_failed": 0 if success else 3},
-            "metadata": {},
-        }
-
-
-def ours(number: int, record: dict[str, Any]) -> Trajectory:
-    """The same episode as our record."""
-    task, outcome = record["task"], record["outcome"]
-    attempt, task_hash = number // TASKS, f"hash-{task['task_id']}"
-    turns = tuple(
-        Turn(
-            index,
-            "agent",
-            "",
-            step["thought"],
-            (ToolCall(f"{index}-0", step["tool_call"]["name"], step["tool_call"]["parameters"]),),
-            (ToolResult(f"{index}-0", step["tool_result"]["output"], step["tool_result"]["exit_code"]),),
-        )
-        for index, step in enumerate(record["steps"])
-    )
-    return sealed(
-        Trajectory(
-            episode_id=episode_id(task["task_id"], task_hash, "v1", attempt, number),
-            group_id=group_id(task["task_id"], task_hash, "v1"),
-            attempt=attempt,
-            seed=number,
-            task=TaskRef(
-                task["task_id"],
-                task_hash,
-                "bench",
-                f"family-{number % 50}",
-                "repair",
-                "train",
-                "coding",
-                task["description"],
-            ),
-            agent=Agent(record["agent"], f"policy-{number % 4}", "v1"),
-            messages=(Message("user", task["description"]),),
-            turns=turns,
-            outcome=Outcome(outcome["success"], None, outcome["tests_passed"], 4, terminated=True),
-            provenance=Provenance(collected_at=f"2026-02-{1 + number % 28:02d}T13:00:00Z"),
-        )
-    )
 
 
 def timed(call: Callable[[], Any]) -> float:
