@@ -58,6 +58,7 @@ def build(
     begin = time.perf_counter()
     with only_build(root):
         alone(root)
+        _readable(root, inputs)
         keep(root)
         try:
             fixed = write_build(inputs, root=root) if inputs else _standing(root)
@@ -71,6 +72,13 @@ def build(
             raise failed(root, InfrastructureError("the data build was interrupted; run it again")) from None
         forget(root)
     return _report(root, fixed, stages, time.perf_counter() - begin)
+
+
+def _readable(root: Path, inputs: Inputs | None) -> None:
+    """Nothing is begun on what cannot be put back."""
+    read_lock(root / LOCK)
+    if inputs is None:
+        read_build(root)
 
 
 def _standing(root: Path) -> Build:

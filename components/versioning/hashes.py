@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from components.protocol import DataError
+
 CHUNK = 1 << 20
 LOCK = Path("dvc.lock")
 """What DVC says of the last build: each stage with the hashes of what it read and wrote."""
@@ -42,18 +44,34 @@ def outputs_of(lock: dict[str, Any]) -> dict[str, str]:
 
 
 def read_lock(path: Path) -> dict[str, Any]:
-    """A `dvc.lock` as values; empty where there is none."""
+    """A `dvc.lock` as values; empty where there is none. Raises DataError."""
+    values = _values(path, "take it from a night's tag, or remove it: all that was built is found in the cache")
+    if not isinstance(values.get("stages") or {}, dict):
+        raise DataError(f"{path} is no lock of DVC; remove it: all that was built is found in the cache")
+    return values
+
+
+def pointed(pointer: Path) -> tuple[Path, str]:
+    """What a `.dvc` pointer file names: the path, beside it, and its hash. Raises DataError."""
+    try:
+        (out,) = _values(pointer, "take it from a night's tag")["outs"]
+        path, md5 = out["path"], out["md5"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{pointer} is no pointer of DVC; take it from a night's tag") from error
+    if path != pointer.stem:
+        raise DataError(f"{pointer} points to '{path}' and not to what stands beside it; take it from a night's tag")
+    return pointer.parent / path, md5
+
+
+def _values(path: Path, advice: str) -> dict[str, Any]:
     import yaml
 
     if not path.is_file():
         return {}
-    values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return values if isinstance(values, dict) else {}
-
-
-def pointed(pointer: Path) -> tuple[Path, str]:
-    """What a `.dvc` pointer file names: the path, beside it, and its hash."""
-    import yaml
-
-    (out,) = yaml.safe_load(pointer.read_text(encoding="utf-8"))["outs"]
-    return pointer.parent / out["path"], out["md5"]
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}; {advice}") from error
+    if not isinstance(values, dict):
+        raise DataError(f"{path} is a {type(values).__name__} and must be a mapping; {advice}")
+    return values

@@ -3,6 +3,9 @@
 import hashlib
 from pathlib import Path
 
+import pytest
+
+from components.protocol import DataError
 from components.versioning.hashes import md5_of, outputs_of, pointed, read_lock
 
 
@@ -36,3 +39,31 @@ def test_a_pointer_names_the_path_beside_it(tmp_path: Path) -> None:
     pointer = tmp_path / "n1.dvc"
     pointer.write_text("outs:\n- md5: abc.dir\n  size: 1\n  path: n1\n")
     assert pointed(pointer) == (tmp_path / "n1", "abc.dir")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"outs: []", b"outs: 3", b"[1]", b"\xff\xfe", b"<<<<\na: 1\n", b"outs:\n- path: n1\n"]
+)
+def test_a_pointer_that_cannot_be_read_is_one_line(tmp_path: Path, text: bytes) -> None:
+    pointer = tmp_path / "n1.dvc"
+    pointer.write_bytes(text)
+    with pytest.raises(DataError, match=r"n1\.dvc .*take it from a night's tag") as caught:
+        pointed(pointer)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../n1", "/etc", "n2", "."])
+def test_a_pointer_points_to_nothing_else(tmp_path: Path, path: str) -> None:
+    pointer = tmp_path / "n1.dvc"
+    pointer.write_text(f"outs:\n- md5: abc.dir\n  path: {path}\n")
+    with pytest.raises(DataError, match="and not to what stands beside it"):
+        pointed(pointer)
+
+
+@pytest.mark.parametrize("text", [b"[1]", b"\xff\xfe", b"<<<<<<< ours\na: 1\n", b"stages: 3\n", b"lock\n"])
+def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, text: bytes) -> None:
+    lock = tmp_path / "dvc.lock"
+    lock.write_bytes(text)
+    with pytest.raises(DataError, match=r"dvc\.lock .*remove it: all that was built is found in the cache") as caught:
+        read_lock(lock)
+    assert "\n" not in str(caught.value)
