@@ -1,0 +1,208 @@
+"""Lines: what each line of an exported dataset says by itself, a row of facts each. Read in pieces, by all cores."""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from components.protocol import DataError
+from components.quality.dialogue import chat_fault
+from components.trajectories.parallel import LITTLE, map_ordered
+
+from .columns import COLUMNS, Kind
+from .rows import Row
+from .written import episodes_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE = 16 << 20
+"""Bytes that are read at once."""
+FIELDS = {
+    "bytes": "int64", "sha256": "string", "fault": "string", "task_id": "string", "chat_fault": "string",
+    "trains": "bool", "content": "string", "policy_version": "string",
+}  # fmt: skip
+
+
+class Piece(NamedTuple):
+    """Whole lines of a split's file."""
+
+    path: Path
+    split: str
+    begin: int
+    end: int
+
+
+def read_lines(folder: Path, name: str, splits: Sequence[str], max_row_bytes: int) -> "pa.Table":
+    """The facts of every line, in the order of splits and lines, with `split`, `line` (from 1) and `place`, which names it.
+
+    A line that is no row of this dataset has a `fault`. A longer one than `max_row_bytes` is measured and not read.
+    """
+    import pyarrow as pa
+
+    pieces = [piece for split in splits for piece in pieces_of(folder / f"{split}.jsonl", split)]
+    little = sum(piece.end - piece.begin for piece in pieces) <= LITTLE
+    parts = map_ordered(pieces, partial(_facts_of, name, max_row_bytes), workers=1 if little else None)
+    return _numbered(pa.concat_tables([schema().empty_table(), *parts]), name)
+
+
+def schema() -> "pa.Schema":
+    """The Arrow schema of the facts."""
+    import pyarrow as pa
+
+    fields = [(name, pa.type_for_alias(kind)) for name, kind in FIELDS.items()]
+    lists = [("episode_ids", pa.list_(pa.string())), ("rewards", pa.list_(pa.float64()))]
+    return pa.schema([("split", pa.string()), *fields, *lists])
+
+
+def pieces_of(path: Path, split: str) -> list[Piece]:
+    """The pieces of a file; none of an empty one. Raises DataError."""
+    try:
+        size, places = path.stat().st_size, [0]
+        with path.open("rb") as file:
+            while places[-1] + PIECE < size:
+                file.seek(places[-1] + PIECE)
+                file.readline()
+                places.append(min(file.tell(), size))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; run the export again") from error
+    ends = [*places[1:], size]
+    return [Piece(path, split, begin, end) for begin, end in zip(places, ends, strict=True) if end > begin]
+
+
+def _facts_of(name: str, max_row_bytes: int, piece: Piece) -> "pa.Table":
+    import pyarrow as pa
+
+    with piece.path.open("rb") as file:
+        file.seek(piece.begin)
+        data = file.read(piece.end - piece.begin)
+    rows = [facts(name, line, max_row_bytes) for line in data.removesuffix(b"\n").split(b"\n")]
+    columns = {column: [row.get(column) for row in rows] for column in schema().names if column != "split"}
+    return pa.table({"split": [piece.split] * len(rows), **columns}, schema=schema())
+
+
+def facts(name: str, line: bytes, max_row_bytes: int) -> dict[str, Any]:
+    """The facts of one line of the dataset of that name."""
+    found: dict[str, Any] = {"bytes": len(line), "sha256": hashlib.sha256(line).hexdigest()}
+    if len(line) > max_row_bytes:
+        return found
+    try:
+        row: Row = msgspec.json.decode(line, type=dict[str, Any])
+        fault = _shape_fault(row, COLUMNS[name])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fault = f"not a JSON object: {error}"
+    if fault is not None:
+        return found | {"fault": fault}
+    try:
+        own = _OWN[name](row)
+    except (AttributeError, TypeError, KeyError):
+        own = {"fault": "its messages are no objects with role and content"}
+    known = {"task_id": row["task_id"], "episode_ids": episodes_of(row), "policy_version": row.get("policy_version")}
+    return found | known | own
+
+
+def _shape_fault(row: Row, columns: Mapping[str, Kind]) -> str | None:
+    """The first column that is missing, or is not what it must be. Numbers must be finite; a pass rate may be null."""
+    for column, kind in columns.items():
+        if column not in row:
+            return f"column '{column}' is missing"
+        value = row[column]
+        if kind in ("number", "count"):
+            if not _is_number(value) and not (value is None and column == "pass_rate"):
+                return f"column '{column}' is no finite number"
+        elif kind == "text":
+            if not isinstance(value, str):
+                return f"column '{column}' is no text"
+        elif kind in _EACH and not (isinstance(value, list) and all(map(_EACH[kind], value))):
+            return f"column '{column}' is no list of {kind.removeprefix('lists of ')}"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_EACH: dict[str, Callable[[object], bool]] = {
+    "texts": lambda each: isinstance(each, str),
+    "numbers": _is_number,
+    "values": lambda each: isinstance(each, dict),
+    "lists of values": lambda each: isinstance(each, list),
+    "lists of numbers": lambda each: isinstance(each, list),
+}
+"""What each entry of a column that is a list must be."""
+
+
+def _sft(row: Row) -> dict[str, Any]:
+    messages = row["messages"]
+    spoken = [message for message in messages if message.get("role") == "assistant"]
+    weights = [message.get("weight", 1.0) for message in spoken]
+    if not all(_is_number(each) and each >= 0 for each in (*weights, row["weight"])):
+        return {"fault": "a weight is no number from 0 on"}
+    counts = zip(spoken, weights, strict=True)
+    trains = row["weight"] > 0 and any(weight > 0 and _says(message) for message, weight in counts)
+    return {"chat_fault": chat_fault(messages), "trains": trains, "content": _hash(row["task_id"], _plain(messages))}
+
+
+def _dpo(row: Row) -> dict[str, Any]:
+    prompt, chosen, rejected = row["prompt"], row["chosen"], row["rejected"]
+    if len(row["episode_ids"]) != 2:
+        return {"fault": "a pair has two episode_ids"}
+    fault = chat_fault([*prompt, *chosen]) or chat_fault([*prompt, *rejected])
+    sides = _plain(chosen), _plain(rejected)
+    speak = all(any(_says(each) for each in side) for side in (chosen, rejected))
+    trains = _asks(prompt) and speak and sides[0] != sides[1]
+    return {"chat_fault": fault, "trains": trains, "content": _hash(row["task_id"], _plain(prompt), *sides)}
+
+
+def _grpo(row: Row) -> dict[str, Any]:
+    return {"chat_fault": chat_fault(row["prompt"]), "trains": _asks(row["prompt"]) and bool(row["episode_ids"])}
+
+
+def _groups(row: Row) -> dict[str, Any]:
+    prompt, attempts = row["prompt"], row["completions"]
+    sizes = {len(row[name]) for name in ("completions", "rewards", "advantages", "step_rewards", "episode_ids")}
+    if len(sizes) > 1:
+        return {"fault": "completions, rewards, advantages, step_rewards and episode_ids differ in length"}
+    fault = next(filter(None, (chat_fault([*prompt, *each]) for each in attempts)), None)
+    trains = len(attempts) > 1 and _asks(prompt) and any(row["advantages"])
+    content = _hash(row["task_id"], *row["episode_ids"])
+    return {"chat_fault": fault, "trains": trains, "content": content, "rewards": row["rewards"]}
+
+
+_OWN: dict[str, Callable[[Row], dict[str, Any]]] = {"sft": _sft, "dpo": _dpo, "grpo": _grpo, "groups": _groups}
+"""What a row of each dataset says."""
+
+
+def _asks(prompt: Sequence[Row]) -> bool:
+    return any(str(message.get("content") or "").strip() for message in prompt)
+
+
+def _says(message: Row) -> bool:
+    return bool(message.get("tool_calls")) or bool(str(message.get("content") or "").strip())
+
+
+def _plain(messages: Sequence[Row]) -> list[Row]:
+    """Messages without what training adds to them."""
+    return [{name: value for name, value in message.items() if name != "weight"} for message in messages]
+
+
+def _hash(*content: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:24]
+
+
+def _numbered(table: "pa.Table", name: str) -> "pa.Table":
+    """The table with the number of each line within its split, and its place in words."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    split = table["split"].combine_chunks().dictionary_encode().indices.to_numpy()
+    first = np.searchsorted(split, np.arange(split.max(initial=-1) + 1))
+    number = pa.array(np.arange(len(split)) - first[split] + 1)
+    file = pc.binary_join_element_wise(pa.scalar(f"{name}/"), table["split"], "")
+    place = pc.binary_join_element_wise(file, number.cast(pa.string()), ".jsonl, line ")
+    return table.append_column("line", number).append_column("place", place)
