@@ -49,6 +49,10 @@ def read_accepted(path: Path) -> frozenset[str]:
     import pyarrow.parquet as pq
 
     try:
+        schema = pq.read_schema(path)
+        for name, kind in (("episode_id", pa.string()), ("accepted", pa.bool_())):
+            if name not in schema.names or schema.field(name).type != kind:
+                raise DataError(f"{path} has no column '{name}' of type {kind}; build it again")
         table = pq.read_table(path, columns=["episode_id", "accepted"])
         accepted = table.filter(table["accepted"])["episode_id"]
     except (OSError, pa.ArrowException) as error:
