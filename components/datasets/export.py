@@ -9,19 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from components.quality.params import read_section
 from components.quality.split import SPLITS
 from components.quality.stage import run_stage
 from components.trajectories.parallel import Progress, reporting
 
-from .files import hash_of, origin, shards_of, trace_origin, write_dataset
+from .files import hash_of, shards_of, write_dataset
 from .formats import DATASETS
 from .params import ExportParams
 from .plan import Planned, Source, Wants, plan, scored_episodes
 from .ranked import pairs_for, read_pairs, read_ranked
-from .rows import Row
 from .spool import Spool, gather
 from .steps import StepScores
+from .written import Line, line_of, origin, ranked_line, trace_origin
 
 
 class Request(NamedTuple):
@@ -55,16 +57,14 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     spool = Spool(wants.count, folder)
     try:
-        own = dict(wants.by_episode)
-        gather(request.rollouts, own, spool, request.params.agent_format, workers=workers, on_progress=on_progress)
+        gather(request.rollouts, wants, spool, request.params.agent_format, workers=workers, on_progress=on_progress)
         inputs = inputs_of(request, source.steps.versions)
         return {
             name: write_dataset(
                 places[name],
                 name,
-                {split: _rows(rows, split, spool) for split in SPLITS},
+                {split: _lines(name, rows, split, spool) for split in SPLITS},
                 inputs,
-                origin_of=trace_origin if name == "verifiers" else origin,
                 parquet=request.parquet,
             )
             for name, rows in plans.items()
@@ -83,8 +83,16 @@ def read_source(request: Request, datasets: Iterable[str]) -> Source:
     return source._replace(steps=StepScores.read(request.scores, wanted))
 
 
-def _rows(plans: Iterable[Planned], split: str, spool: Spool) -> Iterator[Row]:
-    return (each.make(*map(spool.piece, each.pieces)) for each in plans if each.split == split)
+def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Iterator[Line]:
+    """The lines of a split, one at a time."""
+    origin_of = trace_origin if name == "verifiers" else origin
+    for each in plans:
+        if each.split != split:
+            continue
+        if each.ranked is not None:
+            yield ranked_line(spool.piece(each.pieces[0]), spool.hash(each.pieces[0]), each.ranked)
+        else:
+            yield line_of(each.make(*(msgspec.Raw(spool.piece(number)) for number in each.pieces)), origin_of)
 
 
 def inputs_of(request: Request, scorers: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -18,30 +21,15 @@ from .card import COUNTED, card
 from .columns import COLUMNS
 from .parquet import write_parquet
 from .rows import Row
+from .written import Line, line_of
 
 MANIFEST = "manifest.json"
 ROWS = "rows.parquet"
 SCHEMA_VERSION = 1
+BATCH = 64
+"""Lines that are written at once."""
 ALWAYS = ("train", "validation")
 """Splits that have a file even where they have no row: a training job reads both."""
-
-
-class Origin(NamedTuple):
-    """Where a row comes from, and why it is in."""
-
-    task_id: str
-    episode_ids: tuple[str, ...]
-    reason: str
-
-
-def origin(row: Row) -> Origin:
-    """What a row says of itself."""
-    return Origin(str(row["task_id"]), tuple(episodes_of(row)), str(row.get("reason", "")))
-
-
-def trace_origin(row: Row) -> Origin:
-    """The same of a trace of verifiers."""
-    return Origin(str(row["task"]["data"]["idx"]), (str(row["id"]),), "an attempt that fits")
 
 
 class _Written:
@@ -53,39 +41,40 @@ class _Written:
         }
         self.counts: dict[str, dict[str, Counter[str]]] = {}
 
-    def split(self, path: Path, split: str, rows: Iterable[Row], origin_of: Callable[[Row], Origin]) -> dict[str, Any]:
-        """Write the lines of a split; its entry in the manifest."""
-        encode, whole, table = msgspec.json.Encoder().encode, hashlib.sha256(), self.table
-        tasks: set[str] = set()
-        episodes: set[str] = set()
+    def split(self, path: Path, split: str, lines: Iterator[Line]) -> dict[str, Any]:
+        """Write the lines of a split; its entry in the manifest. Another thread hashes and writes meanwhile."""
+        begin = len(self.table["row"])
         counts = self.counts.setdefault(split, {column: Counter() for column in COUNTED})
-        number = size = 0
-        with whole_file(path) as file:
-            for number, row in enumerate(rows, start=1):
-                found = origin_of(row)
-                try:
-                    line = encode(row)
-                except (OverflowError, RecursionError) as error:
-                    raise DataError(f"{', '.join(found.episode_ids)} cannot be written as JSON: {error}") from error
-                entry = (split, number - 1, hashlib.sha256(line).hexdigest(), *found)
-                for values, value in zip(table.values(), entry, strict=True):
-                    values.append(value)
-                for column, counter in counts.items():
-                    if column in row:
-                        counter[row[column]] += 1
-                line += b"\n"
-                file.write(line)
-                whole.update(line)
-                size += len(line)
-                tasks.add(found.task_id)
-                episodes.update(found.episode_ids)
+        whole = hashlib.sha256()
+        with whole_file(path, durable=False) as file, ThreadPoolExecutor(1) as thread:
+            put = partial(_put, file, whole)
+            running: Future[list[str]] | None = None
+            while batch := list(islice(lines, BATCH)):
+                self._note(split, begin, batch, counts)
+                before, running = running, thread.submit(put, batch)
+                self.table["sha256"] += before.result() if before else []
+            self.table["sha256"] += running.result() if running else []
+            size = file.tell()
+        own = slice(begin, None)
         return {
             "sha256": whole.hexdigest(),
             "bytes": size,
-            "rows": number,
-            "tasks": len(tasks),
-            "episodes": len(episodes),
+            "rows": len(self.table["row"]) - begin,
+            "tasks": len(set(self.table["task_id"][own])),
+            "episodes": len({episode for each in self.table["episode_ids"][own] for episode in each}),
         }
+
+    def _note(self, split: str, begin: int, batch: Sequence[Line], counts: Mapping[str, Counter[str]]) -> None:
+        table = self.table
+        first = len(table["row"]) - begin
+        for number, line in enumerate(batch, start=first):
+            table["split"].append(split)
+            table["row"].append(number)
+            table["task_id"].append(line.origin.task_id)
+            table["episode_ids"].append(line.origin.episode_ids)
+            table["reason"].append(line.origin.reason)
+            for column, value in line.counted:
+                counts[column][value] += 1
 
     def write_table(self, path: Path) -> dict[str, Any]:
         """Write why each row is in; the entry in the manifest."""
@@ -100,10 +89,9 @@ class _Written:
 def write_dataset(
     folder: Path,
     name: str,
-    rows: Mapping[str, Iterable[Row]],
+    rows: Mapping[str, Iterable[Row | Line]],
     inputs: dict[str, Any],
     *,
-    origin_of: Callable[[Row], Origin] = origin,
     parquet: bool = False,
 ) -> dict[str, Any]:
     """Write the lines of each split, `rows.parquet`, `manifest.json` and `README.md`; the manifest.
@@ -114,7 +102,8 @@ def write_dataset(
     written, files = _Written(), {}
     for split in SPLITS:
         path = folder / f"{split}.jsonl"
-        entry = written.split(path, split, rows.get(split, ()), origin_of)
+        lines = (each if isinstance(each, Line) else line_of(each) for each in rows.get(split, ()))
+        entry = written.split(path, split, lines)
         if not entry["rows"] and split not in ALWAYS:
             path.unlink()
             continue
@@ -131,6 +120,14 @@ def write_dataset(
     return manifest
 
 
+def _put(file: BinaryIO, whole: "hashlib._Hash", batch: Sequence[Line]) -> list[str]:
+    """Write some lines; the hash of each. Hashing leaves other threads alone."""
+    data = b"\n".join([line.data for line in batch]) + b"\n"
+    file.write(data)
+    whole.update(data)
+    return [line.hash or hashlib.sha256(line.data).hexdigest() for line in batch]
+
+
 def _hashed(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
@@ -143,11 +140,6 @@ def hash_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; run the stage that writes it") from error
-
-
-def episodes_of(row: Row) -> list[str]:
-    """The episodes that a row came from."""
-    return list(row["episode_ids"]) if "episode_ids" in row else [row["episode_id"]]
 
 
 def shards_of(folders: Iterable[Path]) -> dict[str, dict[str, str]]:

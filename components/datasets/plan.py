@@ -16,30 +16,38 @@ from .groups import groups_of
 from .params import ExportParams
 from .ranked import Pair, Ranked
 from .rows import Row, benchmark_row, dpo_row, group_row, grpo_row, rollout_row, sft_row, trace_row
-from .shown import Want, What, sides_of
+from .shown import WRITTEN, Want, What, sides_of
 from .steps import StepScores, message_weights
 
 
 class Planned(NamedTuple):
-    """One row: `make` puts it together of its pieces, given in the order of their numbers."""
+    """One row: `make` puts it together of its pieces, given in the order of their numbers.
+
+    Of a row that is one piece, a whole line, `ranked` says what else there is to know.
+    """
 
     split: Split
     pieces: Sequence[int]
     make: Callable[..., Row]
+    ranked: Ranked | None = None
 
 
 class Wants:
-    """The pieces that are wanted, by episode; each gets a number."""
+    """The pieces that are wanted, by episode; each gets a number. `written`: whether whole records have to be read for them."""
 
     def __init__(self) -> None:
         self.by_episode: dict[str, list[Want]] = defaultdict(list)
         self.count = 0
+        self.written = False
 
-    def piece(self, row: Ranked, what: What, turn: int = 0, weights: tuple[float, ...] = ()) -> int:
+    def piece(
+        self, row: Ranked, what: What, turn: int = 0, weights: tuple[float, ...] = (), end: bytes | None = None
+    ) -> int:
         """Want a piece of an episode; its number."""
         number = self.count
         self.count += 1
-        self.by_episode[row.episode_id].append(Want(number, what, turn, weights))
+        self.written |= what in WRITTEN
+        self.by_episode[row.episode_id].append(Want(number, what, turn, weights, end))
         return number
 
 
@@ -100,8 +108,8 @@ def _sft(source: Source, wants: Wants) -> Iterator[Planned]:
         weights: tuple[float, ...] = ()
         if source.params.step_weights:
             weights = message_weights(source.steps.of(row.episode_id, row.turns))
-        pieces = wants.piece(row, "chat", weights=weights), wants.piece(row, "tools")
-        yield Planned(_split(row), pieces, partial(sft_row, ranked=row))
+        line = wants.piece(row, "chat", weights=weights, end=_end(row))
+        yield Planned(_split(row), (line,), partial(sft_row, ranked=row), row)
 
 
 def _dpo(source: Source, wants: Wants) -> Iterator[Planned]:
@@ -151,6 +159,15 @@ def _prime_rl(source: Source, wants: Wants) -> Iterator[Planned]:
 
 def _decoded(make: Callable[..., Row], row: Ranked, shown: msgspec.Raw) -> Row:
     return make(msgspec.json.decode(shown), row)
+
+
+_BEFORE = b'{"messages":null,"tools":null'
+
+
+def _end(row: Ranked) -> bytes:
+    """What stands after messages and tools in the line of an SFT row."""
+    null = msgspec.Raw(b"null")
+    return msgspec.json.encode(sft_row(null, null, row)).removeprefix(_BEFORE)
 
 
 def _split(row: Ranked) -> Split:

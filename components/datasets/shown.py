@@ -1,7 +1,9 @@
 """Shown: what rows show of episodes, rendered shard by shard in worker processes, as JSON."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,70 +14,116 @@ from components.trajectories.record import Trajectory
 from components.trajectories.writers.openai_chat import WRITER as OPENAI
 from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
+from .quick import Record, opening_json, turn_json
 from .ranked import Pair, Ranked
 from .rows import Row, dpo_row
 from .text import as_text
 
+Known = TypeVar("Known", Record, Trajectory)
 What = Literal["chat", "opening", "history", "message", "rest", "tools", "trace", "rollout"]
 """A whole conversation; what stands before the first turn; before turn t; the assistant's message of turn t; all turns; the tools;
 the record as verifiers or prime-rl write it."""
 AgentFormat = Literal["tools", "text"]
+WRITTEN: frozenset[What] = frozenset({"trace", "rollout"})
+"""What only a whole record tells."""
 
 
 class Want(NamedTuple):
-    """One piece of an episode that some row shows. `number` is the piece's own; `weights` are of the turns of a chat."""
+    """One piece of an episode that some row shows. `number` is the piece's own; `weights` are of the turns of a chat.
+
+    A chat with an `end` is a whole line of SFT: all that stands after its tools is given. Its hash is made with it.
+    """
 
     number: int
     what: What
     turn: int = 0
     weights: tuple[float, ...] = ()
+    end: bytes | None = None
 
 
 class Shown(NamedTuple):
-    """Pieces: their numbers, the sizes of their JSON, which stands in `data` one after the other.
+    """Pieces: their numbers, the sizes of their JSON, which stands in `data` one after the other, and hashes of whole lines.
 
     `branches`: wanted episodes that are branches, and have to be completed by their parents first.
     """
 
     numbers: list[int]
     sizes: list[int]
+    hashes: list[str]
     data: bytes
     branches: list[str]
 
 
+Wants = Mapping[str, Sequence[Want]]
+"""What is wanted of each episode."""
+
+
+def show_records(wants: Wants, records: list[Record], place: ShardPlace) -> Shown:
+    """The wanted pieces of a shard's records, copied as they stand there; see `quick`. Raises DataError."""
+    return _pieces(wants, records, record_json, lambda record: record.is_branch)
+
+
 def show_shard(
-    wants: Mapping[str, Sequence[Want]], agent_format: AgentFormat, trajectories: list[Trajectory], place: ShardPlace
+    wants: Wants, agent_format: AgentFormat, trajectories: Iterable[Trajectory], place: ShardPlace | None = None
 ) -> Shown:
-    """The wanted pieces of a shard. Raises DataError."""
-    return show(wants, agent_format, trajectories)
+    """The wanted pieces of trajectories. Raises DataError."""
+
+    def is_branch(trajectory: Trajectory) -> bool:
+        return place is not None and trajectory.parent is not None
+
+    return _pieces(wants, trajectories, partial(trajectory_json, agent_format=agent_format), is_branch)
 
 
-def show(
-    wants: Mapping[str, Sequence[Want]],
-    agent_format: AgentFormat,
-    trajectories: Iterable[Trajectory],
-    *,
-    whole: bool = False,
+def _pieces(
+    wants: Wants, records: Iterable[Known], render: Callable[[Known, Want], bytes], is_branch: Callable[[Known], bool]
 ) -> Shown:
-    """The wanted pieces of some episodes; of branches only where these are `whole`. Raises DataError that names the episode."""
-    encode = msgspec.json.Encoder().encode
     numbers: list[int] = []
+    hashes: list[str] = []
     pieces: list[bytes] = []
     branches: list[str] = []
-    for trajectory in trajectories:
-        wanted = wants.get(trajectory.episode_id)
+    for record in records:
+        wanted = wants.get(record.episode_id)
         if wanted is None:
             continue
-        if trajectory.parent is not None and not whole:
-            branches.append(trajectory.episode_id)
+        if is_branch(record):
+            branches.append(record.episode_id)
             continue
-        try:
-            for want in wanted:
-                pieces.append(encode(piece(trajectory, want, agent_format)))
-                numbers.append(want.number)
-        except (OverflowError, RecursionError, ValueError) as error:
-            raise DataError(f"{trajectory.episode_id} cannot be written as JSON: {error}; leave it out") from error
-    return Shown(numbers, [len(each) for each in pieces], b"".join(pieces), branches)
+        for want in wanted:
+            shown = render(record, want)
+            pieces.append(shown)
+            numbers.append(want.number)
+            hashes.append("" if want.end is None else hashlib.sha256(shown).hexdigest())
+    return Shown(numbers, [len(each) for each in pieces], hashes, b"".join(pieces), branches)
+
+
+def record_json(record: Record, want: Want) -> bytes:
+    """One piece, copied. Raises DataError for a turn that the episode has not."""
+    what, turns, weights = want.what, record.turns, want.weights
+    if what == "tools":
+        return record.tools
+    _check_turn(record.episode_id, want, len(turns))
+    if what == "message":
+        return b"[%b]" % turn_json(turns[want.turn])[0]
+    messages = [] if what == "rest" else opening_json(record)
+    if what != "opening":
+        for index, turn in enumerate(turns[: want.turn] if what == "history" else turns):
+            weight = weights[index] if index < len(weights) else 1.0
+            messages += turn_json(turn, b',"weight":%b' % msgspec.json.encode(weight) if weights else b"")
+    shown = b"[%b]" % b",".join(messages)
+    return shown if want.end is None else b'{"messages":%b,"tools":%b%b' % (shown, record.tools, want.end)
+
+
+def trajectory_json(trajectory: Trajectory, want: Want, *, agent_format: AgentFormat) -> bytes:
+    """One piece. Raises DataError, also for what JSON cannot hold."""
+    encode = msgspec.json.encode
+    try:
+        shown = encode(piece(trajectory, want, agent_format))
+        if want.end is None:
+            return shown
+        tools = encode(piece(trajectory, Want(0, "tools"), agent_format))
+    except (OverflowError, RecursionError, ValueError) as error:
+        raise DataError(f"{trajectory.episode_id} cannot be written as JSON: {error}; leave it out") from error
+    return b'{"messages":%b,"tools":%b%b' % (shown, tools, want.end)
 
 
 def piece(trajectory: Trajectory, want: Want, agent_format: AgentFormat = "tools") -> Any:
@@ -95,10 +143,7 @@ def piece(trajectory: Trajectory, want: Want, agent_format: AgentFormat = "tools
 
 def _messages(trajectory: Trajectory, want: Want) -> list[Message]:
     what, turns = want.what, trajectory.turns
-    if want.turn >= max(1, len(turns)) or (what == "message" and not turns):
-        raise DataError(
-            f"{trajectory.episode_id} has {len(turns)} turns, and a pair names turn {want.turn}; run the build again"
-        )
+    _check_turn(trajectory.episode_id, want, len(turns))
     if what == "message":
         return turn_messages(turns[want.turn])[:1]
     messages = [] if what == "rest" else opening(trajectory.messages)
@@ -110,6 +155,11 @@ def _messages(trajectory: Trajectory, want: Want) -> list[Message]:
             said[0]["weight"] = want.weights[index] if index < len(want.weights) else 1.0
         messages += said
     return messages
+
+
+def _check_turn(episode_id: str, want: Want, turns: int) -> None:
+    if want.turn >= max(1, turns) or (want.what == "message" and not turns):
+        raise DataError(f"{episode_id} has {turns} turns, and a pair names turn {want.turn}; run the build again")
 
 
 def sides_of(pair: Pair) -> tuple[tuple[What, int], tuple[What, int]]:

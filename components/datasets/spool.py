@@ -1,21 +1,22 @@
 """Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from components.protocol import DataError
 from components.trajectories.lineage import is_whole, with_ancestors
-from components.trajectories.parallel import Progress, map_shards
+from components.trajectories.parallel import Progress, map_records, map_shards
 from components.trajectories.pieces import pieces_of, read_piece
 from components.trajectories.record import Trajectory
 
-from .shown import AgentFormat, Shown, Want, show, show_shard
+from .plan import Wants
+from .quick import records_of
+from .shown import AgentFormat, Shown, show_records, show_shard
 
 IN_MEMORY = 64 << 20
 """Bytes of pieces that need no file."""
@@ -28,6 +29,7 @@ class Spool:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed by `close`
         self._places = np.full(count, -1, dtype=np.int64)
         self._sizes = np.zeros(count, dtype=np.int64)
+        self._hashes: dict[int, str] = {}
         self._end = 0
 
     def add(self, shown: Shown) -> None:
@@ -37,13 +39,20 @@ class Spool:
         new = self._places[numbers] < 0
         places = self._end + np.cumsum(sizes) - sizes
         self._places[numbers[new]], self._sizes[numbers[new]] = places[new], sizes[new]
+        for number, line in zip(shown.numbers, shown.hashes, strict=True):
+            if line:
+                self._hashes.setdefault(number, line)
         self._file.write(shown.data)
         self._end += len(shown.data)
 
-    def piece(self, number: int) -> msgspec.Raw:
+    def piece(self, number: int) -> bytes:
         """One piece, as JSON."""
         self._file.seek(int(self._places[number]))
-        return msgspec.Raw(self._file.read(int(self._sizes[number])))
+        return self._file.read(int(self._sizes[number]))
+
+    def hash(self, number: int) -> str:
+        """The SHA-256 of a piece that is a whole line."""
+        return self._hashes[number]
 
     def absent(self) -> set[int]:
         """The numbers of pieces that nobody gave."""
@@ -56,7 +65,7 @@ class Spool:
 
 def gather(
     folders: Sequence[Path],
-    wants: Mapping[str, Sequence[Want]],
+    wants: Wants,
     spool: Spool,
     agent_format: AgentFormat,
     *,
@@ -65,14 +74,18 @@ def gather(
 ) -> None:
     """Render every wanted piece of some nights. Raises DataError where an episode is in none of them, or is not whole."""
     branches: list[str] = []
-    work = partial(show_shard, wants, agent_format)
-    for shown in map_shards(folders, work, workers=workers, on_progress=on_progress):
+    own = wants.by_episode
+    if wants.written or agent_format == "text":
+        found = map_shards(folders, partial(show_shard, own, agent_format), workers=workers, on_progress=on_progress)
+    else:
+        found = map_records(folders, records_of, partial(show_records, own), workers=workers, on_progress=on_progress)
+    for shown in found:
         spool.add(shown)
         branches += shown.branches
     if branches:
-        spool.add(show(wants, agent_format, _completed(folders, set(branches)), whole=True))
+        spool.add(show_shard(own, agent_format, _completed(folders, set(branches))))
     if absent := spool.absent():
-        lost = sorted(name for name, own in wants.items() if any(want.number in absent for want in own))
+        lost = sorted(name for name, wanted in own.items() if any(want.number in absent for want in wanted))
         raise DataError(f"{lost[0]} is ranked and stands in none of the nights; run the build again")
 
 

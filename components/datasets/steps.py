@@ -60,7 +60,7 @@ class StepScores:
         starts = _starts(codes, turns)
         counts = np.diff(np.append(starts, len(values)))
         self._turns.append(turns[starts])
-        self._means.append(np.add.reduceat(values, starts) / counts)
+        self._means.append(np.round(np.add.reduceat(values, starts) / counts, 6))
         codes = codes[starts]
         episodes = _starts(codes)
         for begin, end in zip(episodes.tolist(), [*episodes[1:].tolist(), len(codes)], strict=True):
@@ -68,14 +68,14 @@ class StepScores:
 
     def of(self, episode_id: str, turns: int) -> list[float | None]:
         """One value per turn; None where no step of the turn was scored."""
-        found: list[float | None] = [None] * turns
         table, begin, end = self._places.get(episode_id, (0, 0, 0))
-        if end > begin:
-            values = zip(self._turns[table][begin:end].tolist(), self._means[table][begin:end].tolist(), strict=True)
-            for turn, value in values:
-                if turn < turns:
-                    found[turn] = round(value, 6)
-        return found
+        if end == begin:
+            return [None] * turns
+        numbers, values = self._turns[table][begin:end], self._means[table][begin:end].tolist()
+        if end - begin == turns and numbers[-1] == turns - 1:  # every turn is there
+            return values
+        known = dict(zip(numbers.tolist(), values, strict=True))
+        return [known.get(turn) for turn in range(turns)]
 
 
 def message_weights(scores: Sequence[float | None]) -> tuple[float, ...]:
@@ -87,7 +87,7 @@ def message_weights(scores: Sequence[float | None]) -> tuple[float, ...]:
     mean = sum(known) / len(known) if known else 0.0
     if mean <= 0:
         return (1.0,) * len(scores)
-    return tuple(1.0 if score is None else round(score / mean, 6) for score in scores)
+    return tuple([1.0 if score is None else round(score / mean, 6) for score in scores])
 
 
 def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":

@@ -17,9 +17,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A file to write to, which takes its name when the block ends well; else nothing of it is left. Folders are made.
 
+    What can be made again need not be `durable`: it outlives a kill, but perhaps no power cut.
     Raises ConfigurationError where no file can be made there.
     """
     try:
@@ -33,7 +34,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the place is right
             raise
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; give the path of a file") from error
-    with _renamed(path, opened) as file:
+    with _renamed(path, opened, durable=durable) as file:
         yield file
 
 
@@ -62,15 +63,17 @@ def _temporary(path: Path) -> Path:
 
 
 @contextmanager
-def _renamed(path: Path, opened: BinaryIO) -> Iterator[BinaryIO]:
+def _renamed(path: Path, opened: BinaryIO, *, durable: bool = True) -> Iterator[BinaryIO]:
     temporary = _temporary(path)
     try:
         with opened as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)

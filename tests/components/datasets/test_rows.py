@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from components.datasets.ranked import COLUMNS, Pair, Ranked
 from components.datasets.rows import benchmark_row, difficulty, group_row, grpo_row, rollout_row, sft_row
-from components.datasets.shown import Want, pair_row, piece, show
+from components.datasets.shown import Want, pair_row, piece, show_shard
 from components.protocol import DataError, ToolCall
 from components.trajectories.messages import chat
 from components.trajectories.record import Trajectory
@@ -132,4 +132,4 @@ def test_what_json_cannot_hold_names_the_episode() -> None:
     episode = make_episode()
     broken = replace(episode, turns=(replace(episode.turns[0], calls=(call,)),))
     with pytest.raises(DataError, match=rf"{episode.episode_id} cannot be written as JSON"):
-        show({episode.episode_id: [Want(0, "chat")]}, "tools", [broken])
+        show_shard({episode.episode_id: [Want(0, "chat")]}, "tools", [broken])

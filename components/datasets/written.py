@@ -1,0 +1,60 @@
+"""Lines: rows as they are written, with what is known of each."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from components.protocol import DataError
+
+from .card import COUNTED
+from .ranked import Ranked
+from .rows import Row
+
+
+class Origin(NamedTuple):
+    """Where a row comes from, and why it is in."""
+
+    task_id: str
+    episode_ids: tuple[str, ...]
+    reason: str
+
+
+class Line(NamedTuple):
+    """One line, without its newline. `hash`: its SHA-256 where that is known. `counted`: columns and values that a card counts."""
+
+    data: bytes
+    origin: Origin
+    counted: tuple[tuple[str, str], ...]
+    hash: str | None = None
+
+
+def origin(row: Row) -> Origin:
+    """What a row says of itself."""
+    return Origin(str(row["task_id"]), tuple(episodes_of(row)), str(row.get("reason", "")))
+
+
+def trace_origin(row: Row) -> Origin:
+    """The same of a trace of verifiers."""
+    return Origin(str(row["task"]["data"]["idx"]), (str(row["id"]),), "an attempt that fits")
+
+
+def episodes_of(row: Row) -> list[str]:
+    """The episodes that a row came from."""
+    return list(row["episode_ids"]) if "episode_ids" in row else [row["episode_id"]]
+
+
+def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin) -> Line:
+    """The line of a row. Raises DataError for what JSON cannot hold."""
+    found = origin_of(row)
+    try:
+        data = msgspec.json.encode(row)
+    except (OverflowError, RecursionError) as error:
+        raise DataError(f"{', '.join(found.episode_ids)} cannot be written as JSON: {error}") from error
+    return Line(data, found, tuple((column, str(row[column])) for column in COUNTED if column in row))
+
+
+def ranked_line(data: bytes, hash: str, ranked: Ranked) -> Line:
+    """A line that was put together elsewhere, of one episode."""
+    found = Origin(ranked.task_id, (ranked.episode_id,), ranked.reason)
+    return Line(data, found, (("kind", ranked.kind), ("source", ranked.source)), hash)

@@ -1,0 +1,110 @@
+"""The quick way gives what the plain way gives, byte for byte, whatever stands in a record."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from episodes import TOOL, make_episode, turn, write_night
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.datasets.quick import records_of
+from components.datasets.shown import Want, record_json, trajectory_json
+from components.protocol import DataError, ToolCall, ToolResult
+from components.trajectories.pieces import Piece, pieces_of
+from components.trajectories.record import Message, Parent, Trajectory, Turn
+
+WANTS = (
+    Want(0, "chat"),
+    Want(0, "chat", weights=(0.5, 0.000001)),
+    Want(0, "chat", end=b',"task_id":"t"}'),
+    Want(0, "opening"),
+    Want(0, "history", 1),
+    Want(0, "message", 1),
+    Want(0, "rest"),
+    Want(0, "tools"),
+)
+PIECE = Piece(Path("night"), "shard-00000.jsonl", "", 0, 0, 0, ())
+
+
+def both(trajectory: Trajectory, want: Want) -> tuple[bytes, bytes]:
+    record = records_of(msgspec.json.Encoder().encode_lines([trajectory]), PIECE)[0]
+    return record_json(record, want), trajectory_json(trajectory, want, agent_format="tools")
+
+
+TEXTS = st.text(max_size=12)
+CALLS = st.builds(
+    ToolCall,
+    st.sampled_from(["a", "b", "ü"]),
+    TEXTS,
+    st.dictionaries(
+        TEXTS, st.one_of(st.none(), st.booleans(), st.floats(allow_nan=False), TEXTS, st.lists(TEXTS)), max_size=3
+    ),
+    TEXTS,
+    st.one_of(st.none(), st.just("unreadable")),
+)
+RESULTS = st.builds(ToolResult, st.sampled_from(["a", "b", "ü", ""]), TEXTS)
+TURNS = st.builds(
+    Turn,
+    st.just(0),
+    st.just("agent"),
+    TEXTS,
+    calls=st.lists(CALLS, max_size=3).map(tuple),
+    results=st.lists(RESULTS, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(TURNS, min_size=2, max_size=4), st.lists(st.builds(Message, TEXTS, TEXTS), max_size=2))
+@settings(max_examples=60, deadline=None)
+def test_every_piece_is_the_same_byte_for_byte(turns: list[Turn], messages: list[Message]) -> None:
+    episode = make_episode(turns=turns, messages=tuple(messages))
+    for want in WANTS:
+        quick, plain = both(episode, want)
+        assert quick == plain
+
+
+@pytest.mark.parametrize("extra", [{}, {"tools": None}, {"tools": "none"}, {"tools": [TOOL, {"x": 1.5}]}, {"other": 1}])
+def test_tools_are_a_list_or_none(extra: dict[str, Any]) -> None:
+    quick, plain = both(make_episode(source_extra=extra), Want(0, "tools"))
+    assert quick == plain
+
+
+def test_other_writers_json_is_the_same_value() -> None:
+    import json
+
+    episode = make_episode(turns=[turn(0, "read_file", path="ü\u2028"), turn(1, "submit")])
+    line = json.dumps(msgspec.to_builtins(episode), ensure_ascii=True).replace(",", " , ").encode() + b"\n"
+    record = records_of(line, PIECE)[0]
+    for want in WANTS:
+        shown = msgspec.json.decode(record_json(record, want))
+        assert shown == msgspec.json.decode(trajectory_json(episode, want, agent_format="tools"))
+
+
+def test_a_branch_is_told_from_an_episode() -> None:
+    lines = msgspec.json.Encoder().encode_lines([make_episode(), make_episode(parent=Parent("ep", 1))])
+    assert [record.is_branch for record in records_of(lines, PIECE)] == [False, True]
+
+
+def test_a_turn_that_never_was_is_refused_in_both_ways() -> None:
+    episode = make_episode()
+    record = records_of(msgspec.json.Encoder().encode_lines([episode]), PIECE)[0]
+    with pytest.raises(DataError, match="has 3 turns, and a pair names turn 3"):
+        record_json(record, Want(0, "message", 3))
+    with pytest.raises(DataError, match="has 3 turns, and a pair names turn 3"):
+        trajectory_json(episode, Want(0, "history", 3), agent_format="tools")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[:-40], "line 2: the last line is cut short"),
+        (lambda data: data.replace(b"return good", b"return \xff\xfe"), "line 1"),
+        (lambda data: data.replace(b'"schema_version":1', b'"schema_version":9'), "schema_version 9 is newer"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, damage: Any, said: str) -> None:
+    night = write_night(tmp_path / "night", [make_episode(), make_episode(attempt=1)])
+    piece = pieces_of(night)[0]
+    with pytest.raises(DataError, match=said):
+        records_of(damage(piece.path.read_bytes()), piece)
