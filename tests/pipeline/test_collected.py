@@ -9,6 +9,7 @@ import pytest
 
 from components.datasets import export
 from components.quality import rank, validate
+from components.quality.duplicates import stage as duplicates
 from components.rewards import score
 from components.rewards.preferences import stage as pairs
 from components.rollouts.collect import collect
@@ -26,7 +27,9 @@ def made(folder: Path, policy: str, seed: int = 0) -> Path:
     collect(CollectPlan.load({**PLAN, "policy": policy, "seed": seed}), night)
     both = ["--rollouts", str(night), "--scores", str(scores)]
     score.main(["--rollouts", str(night), "--domain-from-task", "--out", str(scores), *settings])
-    validate.main([*both, "--out", str(folder), *settings])
+    validate.main([*both, "--as-of", "2030-01-01", "--out", str(folder), *settings])
+    known = ["--tasksets", str(ROOT / "data/tasksets"), "--data", str(folder)]
+    duplicates.main(["--rollouts", str(night), *known, *settings])
     rank.main(["--as-of", "2030-01-01", "--data", str(folder), *settings])
     ranked = ["--ranked", str(folder / "ranked.parquet"), *settings]
     pairs.main([*both, "--out", str(folder / "pairs.parquet"), *ranked])
