@@ -1,5 +1,6 @@
 """The data build with real DVC, in a repository of its own: what it makes, that it is repeatable, that it fails whole."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 from episodes import make_episode, night_of, write_night
+from projects import git, new_project
 
 from components.protocol import DataError, RatchetError, load_domain
 from components.rewards.calibration import Calibration
@@ -21,23 +23,27 @@ from components.rewards.judgement import Judgement, judgement_key
 from components.rewards.label import Label
 from components.trajectories.record import Trajectory
 from components.versioning import (
+    BASELINES,
     JUDGEMENTS,
     LABELS,
     BuildReport,
     Inputs,
+    Request,
     add_night,
     build,
     checkout_night,
     commit_night,
     dvc,
+    inputs_for,
+    last_accepted,
     push,
     seal_beside,
+    write_build,
 )
 from components.versioning.hashes import md5_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
 
-FILES = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
 SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
 LIKED_AND_NOT = [
     make_episode("repair/train-0950", attempt, success=True, edit=f"return {attempt}") for attempt in range(2)
@@ -100,25 +106,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     return rows
-
-
-def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
-
-
-def new_project(root: Path) -> Path:
-    """A repository with the code and settings of this one, and no data."""
-    for name in FILES:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(name, root / name)
-    for name in ("components", "data/tasksets"):
-        shutil.copytree(name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    git(root, "init", "-q")
-    git(root, "config", "user.name", "Somebody")
-    git(root, "config", "user.email", "somebody@example.org")
-    git(root, "add", ".")
-    git(root, "commit", "-q", "-m", "first")
-    return root
 
 
 def inputs(*nights: str) -> Inputs:
@@ -408,3 +395,103 @@ def test_a_build_of_an_earlier_window_is_found_in_the_cache(
     report = build(inputs(SHOWN, FIRST), root=project)
     assert "ran" not in states(report).values()
     assert contents(project) == first_contents
+
+
+def test_another_clone_hash_seed_time_zone_and_core_count_give_the_same_lock(
+    project: Path, first: BuildReport, tmp_path: Path
+) -> None:
+    clone = tmp_path / "another clone"
+    git(project, "clone", "-q", str(project), str(clone))
+    for kind in ("rollouts", "judgements", "labels"):
+        for night in (SHOWN, FIRST):
+            shutil.copytree(project / "data" / kind / night, clone / "data" / kind / night)
+    write_build(inputs(SHOWN, FIRST), root=clone)
+    odd = {"PYTHONHASHSEED": "4242", "TZ": "Asia/Kolkata", "LC_ALL": "C", "RATCHET_DVC_CALLER": ""}
+    command = [
+        sys.executable,
+        "-c",
+        "import os; os.sched_setaffinity(0, {0}); from dvc.cli import main; main(['repro', '-f'])",
+    ]
+    subprocess.run(command, cwd=clone, env={**dvc.environment(), **odd}, check=True, capture_output=True)
+    build(inputs(SHOWN, FIRST), root=project)
+    assert (clone / "dvc.lock").read_bytes() == (project / "dvc.lock").read_bytes()
+    assert hashlib.sha256((clone / "dvc.lock").read_bytes()).hexdigest() == first.lock_hash
+
+
+def test_one_changed_parameter_of_the_scorer_reruns_scoring_and_what_follows(
+    project: Path, first_contents: dict[str, str | None]
+) -> None:
+    build(inputs(SHOWN, FIRST), root=project)
+    text = (project / "params.yaml").read_text()
+    (project / "params.yaml").write_text(text.replace("    process: 0.5 ", "    process: 0.4 ", 1))
+    assert (project / "params.yaml").read_text() != text
+    changed = states(build(root=project))
+    assert changed.pop("calibrate") == "unchanged"
+    assert {changed[name] for name in (f"score@{SHOWN}", f"score@{FIRST}", "validate", "rank")} == {"ran"}
+    (project / "params.yaml").write_text(text.replace("  half_life_days: 30", "  half_life_days: 29", 1))
+    later = states(build(root=project))
+    before = {"calibrate", f"score@{SHOWN}", f"score@{FIRST}", "validate", "duplicates"}
+    assert "ran" not in {later[name] for name in before} and later["rank"] == "ran"
+    (project / "params.yaml").write_text(text)
+    assert "ran" not in states(build(root=project)).values()
+    assert contents(project) == first_contents
+
+
+def test_the_next_build_is_held_against_the_accepted_one(project: Path, first: BuildReport, tmp_path: Path) -> None:
+    build(inputs(SHOWN, FIRST), root=project)
+    assert first.profile is not None and last_accepted(project) == first.profile
+    wanted = inputs_for(Request(nights=(SHOWN, FIRST, SECOND)), "2026-11-21", root=project)
+    assert wanted is not None and wanted.baseline == first.profile
+    report = build(wanted, root=project)
+    assert f"--baseline {BASELINES}/{first.profile}.json" in (project / "dvc.lock").read_text()
+    assert report.profile != first.profile
+    push(root=project)
+    commit_night("held", {"verdict": "keep"}, "held against the first", root=project)
+    git(project, "clone", "-q", str(project), str(tmp_path / "clone"))
+    back = checkout_night("held", remote=str(project / ".ratchet/dvc-remote"), root=tmp_path / "clone")
+    for profile in (first.profile, report.profile):
+        assert (back.place / BASELINES / f"{profile}.json").is_file()
+    assert last_accepted(tmp_path / "clone") == report.profile
+    build(root=tmp_path / "clone")
+    (project / BASELINES / f"{first.profile}.json").write_text("{}")
+    with pytest.raises(DataError, match="is not what its name says"):
+        build(msgspec.structs.replace(wanted, as_of="2026-11-22"), root=project)
+    build(inputs(SHOWN, FIRST), root=project)
+    assert last_accepted(project) == first.profile  # and mends the file
+
+
+def test_any_folder_of_trajectories_can_be_built_from(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None], tmp_path: Path
+) -> None:
+    build(inputs(SHOWN, FIRST), root=project)
+    theirs = write_night(tmp_path / "their rollouts", night_of(12, 4, version="theirs-1"), shard=20)
+    before = md5_of(theirs)
+    text = (project / "params.yaml").read_text()
+    (project / "params.yaml").write_text(text.replace("  rollouts: null ", f"  rollouts: '{theirs}' "))
+    report = build(inputs_for(Request(baseline="none"), "2026-11-21", root=project), root=project)
+    (night,) = report.nights
+    assert night.startswith("their-rollouts-") and md5_of(theirs) == before
+    assert report.metrics["episodes"] == 48 and report.metrics["sft_train_rows"] > 0
+    (project / "params.yaml").write_text(text)
+    build(inputs(SHOWN, FIRST), root=project)
+    assert contents(project) == first_contents
+
+
+def test_metrics_and_plots_of_two_nights_are_shown_by_dvc(project: Path, first: BuildReport, tmp_path: Path) -> None:
+    build(inputs(SHOWN, FIRST, SECOND), root=project)
+    push(root=project)
+    commit_night("more", {"verdict": "keep"}, "one night more", root=project)
+    view = tmp_path / "view"
+    git(project, "clone", "-q", str(project), str(view))
+    git(view, "checkout", "-q", "night/more")
+    dvc.run(["remote", "modify", "--local", "local", "url", str(project / ".ratchet/dvc-remote")], view)
+    dvc.run(["pull"], view)
+    assert "up to date" in dvc.run(["repro"], view)
+    said = json.loads(dvc.run(["metrics", "diff", f"night/{FIRST}", "--json"], view).splitlines()[-1])
+    assert said["data/quality_report.json"]["episodes"]["old"] == 183
+    assert said["data/figures/summary.json"]["episodes"]["diff"] == 80
+    drawn = json.loads(dvc.run(["plots", "diff", f"night/{FIRST}", "--json"], view).splitlines()[-1])["data"]
+    assert {Path(name).name for name in drawn} == {"gdi.csv", "rewards.csv", "terms.csv", "rows.csv"}
+    revisions = {rev for plots in drawn.values() for plot in plots for rev in plot["revisions"]}
+    assert {f"night/{FIRST}", "workspace"} <= revisions
+    assert not git(view, "status", "--porcelain")
