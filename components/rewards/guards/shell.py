@@ -20,6 +20,8 @@ _TOKEN = re.compile(
     r"|(?P<other>.)",
     re.DOTALL,
 )
+_PLAIN = re.compile(r"[\w.,:=/+~@%^*?!\[\]{} \t-]*")
+"""Words without quotes, redirections, operators and comments: a single command."""
 _PREFIX_WORDS = (
     "sudo time env nohup setsid command exec builtin then do else elif if while until ! { } stdbuf nice ionice"
 )
@@ -138,6 +140,9 @@ class _Reader:
         self._waiting: list[tuple[_Draft, str]] = []
 
     def read(self) -> None:
+        if _PLAIN.fullmatch(self.script):  # most commands
+            self._draft.words = self.script.split()
+            self.position = len(self.script)
         while match := _TOKEN.match(self.script, self.position):
             self.position = match.end()
             self._take(match)

@@ -1,0 +1,27 @@
+"""Scripts as commands: the short way for plain words says what the whole grammar says."""
+
+import re
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.rewards.guards import shell
+
+NOTHING = re.compile(r"(?!)")
+WORDS = st.sampled_from(
+    ["sudo", "timeout", "-k", "5", "A=1", "B+=2", "if", "!", "{", "python", "-m", "é", "", "eval", "sh", "-c"]
+)
+PLAIN = st.lists(WORDS | st.text("ab=.-/ \t*", max_size=4), max_size=8).map(" ".join)
+
+
+@given(PLAIN)
+def test_plain_words_are_read_as_the_grammar_reads_them(script):
+    found = shell.commands(script)
+    with mock.patch.object(shell, "_PLAIN", NOTHING):
+        assert shell.commands(script) == found
+
+
+def test_what_is_more_than_words_does_not_go_the_short_way():
+    for script in ("a; b", "a\nb", "a 'b c'", "a > b", "a # b", "a $(b)", "a & b", "a | b", "a \\\n b", "a $'b'"):
+        assert shell._PLAIN.fullmatch(script) is None, script
