@@ -9,7 +9,7 @@ import msgspec
 from components.datasets.changes import EpisodeChanges, RowChanges, episode_changes, row_changes
 from components.datasets.counts import Group, counts, reasons
 from components.datasets.figures import read_ranked, summary
-from components.datasets.lineage import MANIFEST, Origin, origins, read_dataset_manifest, rows_with
+from components.datasets.lineage import MANIFEST, Origin, origins, origins_with, read_dataset_manifest
 from components.datasets.why import Why, why
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.trajectories.parallel import reporting
@@ -142,7 +142,7 @@ def trace_forward(episode_id: str) -> Reverse:
 def explain(episode_id: str, at: str | None) -> Why:
     """Why an episode is in, out or quarantined in a build. Raises DataError for one that the build does not know."""
     state = find_state(at, ROOT)
-    rows = {name: rows_with(_origins(state, name), {episode_id}) for name in state.datasets()}
+    rows = {name: origins_with(_files(state, name), {episode_id}) for name in state.datasets()}
     found = why(episode_id, lambda table: _table(state, table), {name: each for name, each in rows.items() if each})
     if found is None:
         nights = places_of(episode_id, ROOT)
@@ -160,9 +160,17 @@ def _table(state: State, name: str) -> Path | None:
     return None if files is None else files[""]
 
 
+def _files(state: State, dataset: str) -> Mapping[str, Path]:
+    """The files of a dataset; none where there is no such dataset. Raises DataError where it is not here any more."""
+    path = f"{DATASETS}/{dataset}"
+    files = state.files(path)
+    if files is None and dataset in state.datasets():
+        raise state.absent(path)
+    return files or {}
+
+
 def _origins(state: State, dataset: str) -> list[Origin]:
-    files = state.files(f"{DATASETS}/{dataset}")
-    return [] if files is None else origins(files)
+    return origins(_files(state, dataset))
 
 
 class DataDiff(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from components.versioning.sealed import LOCKS, ROLLOUTS, SEALED, USES, pointer_
 
 KEPT = (LOCK, BUILD, Path("params.yaml"))
 """What is kept of a build: the rest follows from these and from the code."""
+Kind = TypeVar("Kind", bound=msgspec.Struct)
 HERE = "the work tree"
 SHORT = 8
 """The fewest characters of a hash that name it."""
@@ -38,6 +39,19 @@ class Fixed(msgspec.Struct, frozen=True):
     as_of: str = ""
     scale: str = ""
     baseline: str | None = None
+
+
+class Out(msgspec.Struct, frozen=True):
+    """What a pointer names."""
+
+    path: str
+    md5: str
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """A `.dvc` file."""
+
+    outs: list[Out] = []
 
 
 class Known:
@@ -66,11 +80,15 @@ class Known:
     @cached_property
     def fixed(self) -> Fixed:
         """What the build was made from. Raises DataError for a damaged file."""
-        where = f"{BUILD} of {self.name}"
-        try:
-            return msgspec.convert(parse_yaml(self._build, where), Fixed)
-        except msgspec.ValidationError as error:
-            raise DataError(f"{where}: {error}; restore the file") from error
+        return _converted(self._build, f"{BUILD} of {self.name}", Fixed)
+
+
+def _converted(content: bytes, where: str, kind: type[Kind]) -> Kind:
+    """YAML as what it is to be. Raises DataError."""
+    try:
+        return msgspec.convert(parse_yaml(content, where), kind)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{where}: {error}; restore the file") from error
 
 
 def parse_yaml(content: bytes, where: str) -> dict[str, Any]:
@@ -185,8 +203,8 @@ def pointers(known: Known, root: Path) -> dict[str, str]:
         if f"{ROLLOUTS}/{night}" not in found and (pointer := root / pointer_of(night)).is_file():
             found[f"{ROLLOUTS}/{night}"] = pointed(pointer)[1]
     if known.uses:
-        (out,) = parse_yaml(known.uses, f"{USES} of {known.name}")["outs"]
-        found[f"{USES}/{out['path']}"] = out["md5"]
+        outs = _converted(known.uses, f"{USES} of {known.name}", Pointer).outs
+        found |= {f"{USES}/{out.path}": out.md5 for out in outs}
     return found
 
 

@@ -4,6 +4,7 @@ A listing (a hash that ends in `.dir`) names the files of a folder. Nothing is f
 brings what only a remote elsewhere holds.
 """
 
+import re
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from components.protocol import ConfigurationError, DataError
 from components.versioning.remote import configured, override
 
 FILES = Path("files/md5")
+HASH = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ class Objects:
 
     def find(self, md5: str) -> Path | None:
         """The file that holds an object; None where it is nowhere here. Its content was not compared with the hash."""
+        if not HASH.fullmatch(md5):
+            return None
         paths = (place / md5[:2] / md5[2:] for place in self._places)
         return next((path for path in paths if path.is_file()), None)
 

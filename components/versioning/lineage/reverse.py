@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from components.datasets.lineage import Origin, made_of, origins, rows_with
+from components.datasets.lineage import Origin, made_of, origins_with
 from components.protocol import DataError
 from components.trajectories.shards import read_manifest
 from components.versioning.sealed import BESIDE, ROLLOUTS, USES
@@ -154,7 +154,7 @@ def _touched(
         if files is None:
             unknown.append(f"rows of {name} of {own[0].name}: the dataset is not here any more")
             continue
-        if rows := rows_with(origins(files), episodes):
+        if rows := origins_with(files, episodes):
             found.append(Touched(name, {known.lock_hash: known.name for known in own}, rows))
     return found
 

@@ -203,7 +203,9 @@ def _rows(files: Mapping[str, Path], model: TracedModel | None, walk: _Walk) -> 
     for row in rows:
         own = lines.get(row.split, [])
         walk.checks.append(Check("row", row.name, row.sha256, own[row.row] if row.row < len(own) else None))
-    extra = sum(map(len, lines.values())) - len(rows)
+    extra = sum(map(len, lines.values())) - len({row.name for row in rows})
+    if len({row.name for row in rows}) < len(rows):
+        walk.checks.append(Check("row", "a row that stands twice", RECORDED, "twice"))
     if extra > 0:
         walk.checks.append(Check("row", f"{extra} more lines than rows", RECORDED, "extra"))
     if any(row.reason is None for row in rows):

@@ -3,12 +3,25 @@
 import hashlib
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from components.datasets.lineage import Origin, find_row, line_hashes, made_of, of_nights, origins, rows_with
+from components.datasets.lineage import Origin, find_row, line_hashes, made_of, of_nights, origins, origins_with
 from components.protocol import DataError
 
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string() if name != "row" else pa.int64()) for name in ("split", "row", "sha256", "task_id")),
+        ("episode_ids", pa.list_(pa.string())),
+        ("reason", pa.string()),
+    ]
+)
 LINES = [
     {"task_id": "t1", "episode_id": "e1", "night": "n1"},
     {"task_id": "t2", "episode_ids": ["e2", "e3"], "night": "n2"},
@@ -44,7 +57,7 @@ def test_what_a_training_job_of_some_nights_was_given_has_a_hash(files: dict[str
 
 def test_rows_are_found_by_episode_place_and_hash(files: dict[str, Path]) -> None:
     rows = origins(files)
-    assert rows_with(rows, {"e3", "e9"}) == rows[1:] and made_of(files, rows, {"n2"}) == rows[1:]
+    assert origins_with(files, {"e3", "e9"}) == rows[1:] and made_of(files, rows, {"n2"}) == rows[1:]
     assert find_row(rows, "train/1") == find_row(rows, rows[1].sha256[:8]) == rows[1]
     for name in ("train/2", rows[1].sha256[:7], ""):
         with pytest.raises(DataError, match="no row"):
@@ -56,3 +69,23 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "train.jsonl").write_bytes(b'{"episode_id":"e1"}\n' + content)
     with pytest.raises(DataError, match=r"train.jsonl, line 2"):
         origins({"train.jsonl": tmp_path / "train.jsonl"})
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["e1", "e2", "e3", "e11"]), max_size=3), max_size=6),
+    st.sets(st.sampled_from(["e1", "e2", "x"])),
+)
+def test_rows_of_an_episode_are_the_same_from_the_table_and_from_the_lines(told, wanted) -> None:
+    lines = [json.dumps({"task_id": "t", "episode_ids": each}) for each in told]
+    with TemporaryDirectory() as place:
+        train = Path(place) / "train.jsonl"
+        train.write_text("".join(f"{line}\n" for line in lines))
+        every = origins({"train.jsonl": train})
+        table = pa.Table.from_pylist(
+            [msgspec.to_builtins(each) | {"episode_ids": list(each.episode_ids)} for each in every], SCHEMA
+        )
+        pq.write_table(table, Path(place) / "rows.parquet")
+        both = {"train.jsonl": train, "rows.parquet": Path(place) / "rows.parquet"}
+        assert origins(both) == every
+        expected = [each for each in every if wanted & set(each.episode_ids)]
+        assert origins_with(both, wanted) == origins_with({"train.jsonl": train}, wanted) == expected
