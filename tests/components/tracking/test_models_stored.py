@@ -1,5 +1,6 @@
 """Models in a real MLflow, their checkpoints in a folder, in S3 or behind MLflow's server: whole, or not registered at all."""
 
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from faulty_s3 import BUCKET, Proxy, faulty_s3, s3_client
 from components.processes import free_port
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.tracking import logged, models, place, retention
-from components.tracking.checkpoints import FolderStore, Listing
+from components.tracking.checkpoints import FolderStore, Listing, s3
 from components.tracking.checkpoints.proxied import MlflowStore
 from components.tracking.runs import night_run
 
@@ -68,6 +69,16 @@ def mlflow_server(home: Path) -> Iterator[str]:
     process.wait(30)
 
 
+REGISTER = """
+import sys
+from pathlib import Path
+from components.tracking import models
+from components.tracking.checkpoints import s3
+s3.PART_BYTES, s3.AT_ONCE = 5 << 20, 1
+models.register(Path(sys.argv[1]), policy_version="w6", name=sys.argv[2])
+"""
+
+
 class Kind(NamedTuple):
     """`kind` of store, the proxy before S3 and its own URL, and where the server keeps its files."""
 
@@ -107,9 +118,11 @@ def test_a_checkpoint_is_registered_downloaded_and_checked(mlflow, request, tmp_
     name, folder = name_of(request), checkpoint(tmp_path, "w1")
     with night_run(name, "repair") as run:
         found = models.register(folder, policy_version="w1", name=name, run_id=run.run_id, metrics={"train/loss": 0.5})
+        run.artifact("notes/why.txt", "because")
     assert (found.version, found.location.startswith(f"s3://{BUCKET}/ratchet")) == (1, mlflow.kind == "s3")
     assert mlflow.files(found) == ["config.json", "model.safetensors"]
     assert Listing.of_tags(logged.model_of(found.model_id).tags) is not None
+    assert [each.path for each in place.client().list_artifacts(run.run_id, "notes")] == ["notes/why.txt"]
     got = models.download(1, name)
     assert models.checkpoint_hash(got) == models.checkpoint_hash(folder)
     assert got.is_relative_to(place.home() / "checkpoints") is (mlflow.kind != "folder")
@@ -201,3 +214,33 @@ def test_a_run_whose_artifacts_lie_elsewhere_does_not_decide_where_its_model_lie
         monkeypatch.setenv("RATCHET_ARTIFACTS", str(tmp_path / "elsewhere"))
         found = models.register(checkpoint(tmp_path, "w5"), policy_version="w5", name=name, run_id=run.run_id)
     assert found.path is not None and found.path.is_relative_to(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("mlflow", ["s3"], indirect=True)
+def test_a_registration_that_was_killed_left_no_version_and_goes_on_where_it_was(
+    mlflow, request, tmp_path, monkeypatch
+) -> None:
+    name, folder, proxy = name_of(request), tmp_path / "w6", mlflow.proxy
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(bytes(11 << 20))
+    proxy.asked.clear()
+    monkeypatch.setattr(
+        proxy, "rule", lambda asked: "wait" if asked.part and "partNumber=2&" in f"{asked.path}&" else None
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", REGISTER, str(folder), name], env=os.environ | {"PYTHONPATH": "."}
+    )
+    until = time.monotonic() + 120
+    while len(proxy.parts()) < 2 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    process.wait(30)
+    assert models.versions(name) == []
+    (begun,) = logged.unfinished(name)
+    monkeypatch.setattr(proxy, "rule", lambda asked: None)
+    monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
+    proxy.asked.clear()
+    found = models.register(folder, policy_version="w6", name=name)
+    assert (found.version, found.model_id) == (1, begun.model_id)
+    assert proxy.parts() == ["2", "3"]
+    assert models.checkpoint_hash(models.download(1, name)) == models.checkpoint_hash(folder)
