@@ -15,6 +15,7 @@ from .baselines import accept
 from .build_file import Build, Inputs, read_build, write_build
 from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .leftovers import alone
+from .lock import arrange
 from .place import local, only_build
 from .rescue import failed, forget, keep, prune
 
@@ -66,6 +67,7 @@ def build(
                 raise DataError("data/build.yaml lists no night: there is nothing to build; run `ratchet night`")
             prune(root, fixed.nights)
             stages = _repro(root, force, on_stage)
+            arrange(root, fixed.nights)
         except RatchetError as error:
             raise failed(root, error) from error
         except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from components.protocol import RatchetError
 from . import dvc
 from .build_file import BUILD, read_build
 from .hashes import LOCK, md5_of, outputs_of, read_lock
+from .lock import arrange
 from .place import local
 from .sealed import ensure_build_file
 
@@ -75,25 +76,7 @@ def prune(root: Path, nights: list[str]) -> None:
     for table in (root / "data/scores").glob("*.parquet"):
         if table.name not in own:
             table.unlink()
-    if (root / LOCK).is_file():
-        text = (root / LOCK).read_text(encoding="utf-8")
-        kept = without_stages(text, {f"score@{night}" for night in nights})
-        if kept != text:
-            (root / LOCK).write_text(kept, encoding="utf-8")
-
-
-def without_stages(lock: str, scores: set[str]) -> str:
-    """The text of a lock without the `score@…` stages that are not named; all else stays byte for byte."""
-    lines, skipping = [], False
-    for line in lock.splitlines(keepends=True):
-        if line.startswith("  ") and not line.startswith("   ") and line.rstrip().endswith(":"):
-            name = line.strip().removesuffix(":").strip("'\"")
-            skipping = name.startswith("score@") and name not in scores
-        elif not line.startswith(" "):
-            skipping = False
-        if not skipping:
-            lines.append(line)
-    return "".join(lines)
+    arrange(root, nights)
 
 
 def failed(root: Path, error: RatchetError) -> RatchetError:

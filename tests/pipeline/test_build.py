@@ -40,7 +40,7 @@ from components.versioning import (
     seal_beside,
     write_build,
 )
-from components.versioning.hashes import md5_of
+from components.versioning.hashes import md5_of, read_lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
 
@@ -443,7 +443,8 @@ def test_the_next_build_is_held_against_the_accepted_one(project: Path, first: B
     wanted = inputs_for(Request(nights=(SHOWN, FIRST, SECOND)), "2026-11-21", root=project)
     assert wanted is not None and wanted.baseline == first.profile
     report = build(wanted, root=project)
-    assert f"--baseline {BASELINES}/{first.profile}.json" in (project / "dvc.lock").read_text()
+    command = read_lock(project / "dvc.lock")["stages"]["validate"]["cmd"]
+    assert f"--baseline {BASELINES}/{first.profile}.json" in command
     assert report.profile != first.profile
     push(root=project)
     commit_night("held", {"verdict": "keep"}, "held against the first", root=project)

@@ -11,8 +11,9 @@ from components.versioning import BESIDE, JUDGEMENTS, LABELS, Inputs, build, rea
 from components.versioning.build_file import BUILD_KEYS, Hashes, keys_of, write_values
 from components.versioning.builds import StageRun, Watch
 from components.versioning.dvc import explain
+from components.versioning.lock import arranged, stages_of
 from components.versioning.place import only_build
-from components.versioning.rescue import keep, prune, without_stages
+from components.versioning.rescue import keep, prune
 from components.versioning.sealed import ensure_build_file
 
 LOCK = """schema: '2.0'
@@ -75,10 +76,21 @@ def test_a_failure_is_told_in_the_stages_own_words() -> None:
 
 
 def test_the_lock_forgets_only_nights_that_are_no_part_of_the_build() -> None:
-    assert without_stages(LOCK, {"score@old", "score@new.1"}) == LOCK
-    pruned = without_stages(LOCK, {"score@new.1"})
+    assert arranged(LOCK, ["rank", "score@old", "score@new.1"]) == LOCK
+    pruned = arranged(LOCK, ["rank", "score@new.1"])
     assert "old" not in pruned
     assert pruned == LOCK[: LOCK.index("  score@old:")] + LOCK[LOCK.index("  score@new.1:") :]
+
+
+def test_a_lock_is_in_the_order_of_the_stages_whatever_was_built_before(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages:\n  score:\n    foreach: ${nights}\n    do: {}\n  rank:\n    cmd: x\n")
+    stages = stages_of(project, ["new.1", "old"])
+    assert stages == ["score@new.1", "score@old", "rank"]
+    found = arranged(LOCK, stages)
+    names = [line.strip(" :\n") for line in found.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert names == stages and sorted(found.splitlines()) == sorted(LOCK.splitlines())
+    assert yaml.safe_load(found) == yaml.safe_load(LOCK)
+    assert arranged(found, stages) == found
 
 
 def test_tables_of_other_nights_leave_the_folder_of_scores(project: Path) -> None:

@@ -1,0 +1,44 @@
+"""The text of `dvc.lock`: the stages of one build, in the order of `dvc.yaml`, whatever was built here before.
+
+DVC adds a stage at the end when it first runs it, and keeps one that is no longer there. So the same build would leave
+another lock in a clone with another past.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .hashes import LOCK
+
+
+def arrange(root: Path, nights: Sequence[str]) -> None:
+    """Bring the lock into the order of `dvc.yaml` for those nights; what belongs to no stage of theirs is forgotten."""
+    path = root / LOCK
+    if not path.is_file():
+        return
+    text = path.read_text(encoding="utf-8")
+    new = arranged(text, stages_of(root, nights))
+    if new != text:
+        path.write_text(new, encoding="utf-8")
+
+
+def stages_of(root: Path, nights: Sequence[str]) -> list[str]:
+    """The stages that `dvc.yaml` has for those nights, by name, in its order."""
+    import yaml
+
+    found: dict[str, dict[str, object]] = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    each = ([f"{name}@{night}" for night in nights] if "foreach" in stage else [name] for name, stage in found.items())
+    return [name for names in each for name in names]
+
+
+def arranged(lock: str, stages: Sequence[str]) -> str:
+    """The text of a lock with those stages in that order, and no other; each stays byte for byte."""
+    header: list[str] = []
+    blocks: dict[str, list[str]] = {}
+    current = header
+    for line in lock.splitlines(keepends=True):
+        if line.startswith("  ") and not line.startswith("   ") and line.rstrip().endswith(":"):
+            current = blocks.setdefault(line.strip().removesuffix(":").strip("'\""), [])
+        elif not line.startswith(" "):
+            current = header
+        current.append(line)
+    return "".join([*header, *(line for name in stages for line in blocks.get(name, ()))])
