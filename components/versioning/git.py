@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError
@@ -32,6 +32,23 @@ def git_bytes(*arguments: str, root: Path, env: Mapping[str, str] | None = None,
             f"`git {arguments[0]}` failed in {root.absolute()}: {said[0] if said else 'it said nothing'}"
         )
     return done.stdout
+
+
+def git_objects(names: Sequence[str], root: Path) -> list[bytes | None]:
+    """The content of objects, by one process; None for each that there is not. Names are full: a commit's hash, or `hash:path`
+    with the path from the top of the repository."""
+    output = git_bytes("cat-file", "--batch", root=root, data="".join(f"{name}\n" for name in names).encode())
+    found: list[bytes | None] = []
+    at = 0
+    for _ in names:
+        head, at = output[at : output.index(b"\n", at)], output.index(b"\n", at) + 1
+        if head.endswith(b" missing"):
+            found.append(None)
+            continue
+        size = int(head.rpartition(b" ")[2])
+        found.append(output[at : at + size])
+        at += size + 1
+    return found
 
 
 def commit_of(name: str, root: Path) -> str | None:

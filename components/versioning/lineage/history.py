@@ -5,7 +5,7 @@ trained on is kept by `keep_build`, and committed with the night.
 """
 
 import shutil
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from components.protocol import ConfigurationError, DataError
 from components.versioning.build_file import BUILD
 from components.versioning.commits import TAG, list_nights
-from components.versioning.git import commit_of, git, git_bytes
+from components.versioning.git import commit_of, git, git_objects
 from components.versioning.hashes import LOCK, outputs_of, pointed
 from components.versioning.sealed import LOCKS, ROLLOUTS, SEALED, USES, pointer_of
 
@@ -111,44 +111,43 @@ def here(root: Path) -> Known | None:
 
 def of_commit(name: str, commit: str, root: Path) -> Known:
     """The build that a commit holds. Raises DataError for a commit without one."""
-    try:
-        lock, build = (git_bytes("show", f"{commit}:./{path.as_posix()}", root=root) for path in (LOCK, BUILD))
-    except ConfigurationError as error:
-        raise DataError(f"{name} holds no {LOCK} with {BUILD}: no data was built there; name a night") from error
-    uses = _show(commit, pointer_of(name.removeprefix(TAG), USES), root) if name.startswith(TAG) else b""
-    return Known(name, lock, build, commit=commit, code=_code(commit, root), uses=uses)
+    found = _of_commits({name: commit}, root)
+    if not found:
+        raise DataError(f"{name} holds no {LOCK} with {BUILD}: no data was built there; name a night")
+    return found[0]
 
 
-def _show(commit: str, path: Path, root: Path) -> bytes:
-    """A file of a commit; empty where it holds none of that name."""
-    if not git("ls-tree", "--name-only", commit, "--", path.as_posix(), root=root):
-        return b""
-    return git_bytes("show", f"{commit}:./{path.as_posix()}", root=root)
+def _of_commits(commits: Mapping[str, str], root: Path) -> list[Known]:
+    """The builds of commits by name, and after each those whose locks it keeps; one without a build is left out."""
+    prefix = git("rev-parse", "--show-prefix", root=root)
+    names = []
+    for name, commit in commits.items():
+        paths = (LOCK, BUILD, pointer_of(name.removeprefix(TAG), USES), LOCKS)
+        names += [commit, *(f"{commit}:{prefix}{path.as_posix()}" for path in paths)]
+    contents, found = iter(git_objects(names, root)), []
+    for name, commit in commits.items():
+        text, lock, build, uses, locks = (next(contents) for _ in range(5))
+        if lock is None or build is None:
+            continue
+        found.append(Known(name, lock, build, commit=commit, code=_code(text or b""), uses=uses or b""))
+        if locks is not None:
+            found += _committed_locks(found[-1], prefix, root)
+    return found
 
 
 def known_builds(root: Path) -> list[Known]:
-    """Every build that is known here, once each: the work tree's first, then kept ones, then the nights', newest first."""
+    """Every build that is known here, once each: the work tree's first, then the nights', newest first, then kept ones."""
+    try:
+        nights = sorted(list_nights(root).items(), reverse=True)
+    except ConfigurationError:  # outside of git
+        nights = []
     kept = [_of_folder(folder) for folder in sorted((root / LOCKS).glob("[!.]*")) if (folder / LOCK).is_file()]
-    tagged = _tagged(root)
-    within = [each for build in tagged for each in _committed_locks(build, root)]
+    tagged = _of_commits({f"{TAG}{night}": commit for night, commit in nights}, root) if nights else []
     found: dict[str, Known] = {}
-    for build in (*tagged, *kept, *within, here(root)):  # a night's name says most
+    for build in (*tagged, *kept, here(root)):  # a night's name says most
         if build is not None:
             found.setdefault(build.lock_hash, build)
     return sorted(found.values(), key=lambda build: build.name != HERE)
-
-
-def _tagged(root: Path) -> list[Known]:
-    """The nights' builds, newest first; none outside of git."""
-    try:
-        nights = sorted(list_nights(root).items(), reverse=True)
-    except ConfigurationError:
-        return []
-    found = []
-    for night, commit in nights:
-        with suppress(DataError):  # a tag of that name without data
-            found.append(of_commit(f"{TAG}{night}", commit, root))
-    return found
 
 
 def find_build(lock_hash: str, builds: list[Known]) -> Known | None:
@@ -181,16 +180,18 @@ def _of_folder(folder: Path) -> Known:
     return Known(f"{LOCKS}/{folder.name[:SHORT]}", *((folder / name).read_bytes() for name in (LOCK, BUILD.name)))
 
 
-def _committed_locks(night: Known, root: Path) -> list[Known]:
+def _committed_locks(night: Known, prefix: str, root: Path) -> list[Known]:
     """The kept builds that stand in a night's commit."""
-    assert night.commit is not None
-    names = git("ls-tree", "-r", "--name-only", night.commit, f"{LOCKS}/", root=root).splitlines()
-    folders = sorted({str(Path(name).parent) for name in names})
-    found = []
-    for folder in folders:
-        lock, build = (git_bytes("show", f"{night.commit}:./{folder}/{path}", root=root) for path in (LOCK, BUILD.name))
-        found.append(Known(f"{night.name}, {folder}", lock, build, commit=night.commit, code=night.code))
-    return found
+    listed = git("ls-tree", "-r", "--full-tree", "--name-only", str(night.commit), f"{prefix}{LOCKS}/", root=root)
+    folders = sorted({name.rpartition("/")[0] for name in listed.splitlines()})
+    names = [f"{night.commit}:{folder}/{path}" for folder in folders for path in (LOCK, BUILD.name)]
+    contents = iter(git_objects(names, root))
+    pairs = ((folder, next(contents), next(contents)) for folder in folders)
+    return [
+        Known(f"{night.name}, {folder.removeprefix(prefix)}", lock, build, commit=night.commit, code=night.code)
+        for folder, lock, build in pairs
+        if lock is not None and build is not None
+    ]
 
 
 def pointers(known: Known, root: Path) -> dict[str, str]:
@@ -216,8 +217,8 @@ def head(root: Path = Path()) -> str | None:
         return None
 
 
-def _code(commit: str, root: Path) -> str | None:
+def _code(commit: bytes) -> str | None:
     """The commit of the code that ran, as the night's message says it."""
-    lines = git("log", "-1", "--format=%B", commit, root=root).splitlines()
+    lines = commit.partition(b"\n\n")[2].decode(errors="replace").splitlines()
     said = [line.removeprefix("Code: ") for line in lines if line.startswith("Code: ")]
     return said[-1] if said and said[-1] != "no commit" else None
