@@ -3,11 +3,9 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -42,18 +40,16 @@ class _Written:
         self.counts: dict[str, dict[str, Counter[str]]] = {}
 
     def split(self, path: Path, split: str, lines: Iterator[Line]) -> dict[str, Any]:
-        """Write the lines of a split; its entry in the manifest. Another thread hashes and writes meanwhile."""
+        """Write the lines of a split; its entry in the manifest."""
         begin = len(self.table["row"])
         counts = self.counts.setdefault(split, {column: Counter() for column in COUNTED})
         whole = hashlib.sha256()
-        with whole_file(path, durable=False) as file, ThreadPoolExecutor(1) as thread:
-            put = partial(_put, file, whole)
-            running: Future[list[str]] | None = None
+        with whole_file(path, durable=False) as file:
             while batch := list(islice(lines, BATCH)):
                 self._note(split, begin, batch, counts)
-                before, running = running, thread.submit(put, batch)
-                self.table["sha256"] += before.result() if before else []
-            self.table["sha256"] += running.result() if running else []
+                data = b"\n".join([line.data for line in batch]) + b"\n"
+                whole.update(data)
+                file.write(data)
             size = file.tell()
         own = slice(begin, None)
         return {
@@ -70,6 +66,7 @@ class _Written:
         for number, line in enumerate(batch, start=first):
             table["split"].append(split)
             table["row"].append(number)
+            table["sha256"].append(line.hash or hashlib.sha256(line.data).hexdigest())
             table["task_id"].append(line.origin.task_id)
             table["episode_ids"].append(line.origin.episode_ids)
             table["reason"].append(line.origin.reason)
@@ -118,14 +115,6 @@ def write_dataset(
     write_atomically(folder / MANIFEST, encoded + b"\n")
     write_atomically(folder / "README.md", card(name, manifest, written.counts).encode())
     return manifest
-
-
-def _put(file: BinaryIO, whole: "hashlib._Hash", batch: Sequence[Line]) -> list[str]:
-    """Write some lines; the hash of each. Hashing leaves other threads alone."""
-    data = b"\n".join([line.data for line in batch]) + b"\n"
-    file.write(data)
-    whole.update(data)
-    return [line.hash or hashlib.sha256(line.data).hexdigest() for line in batch]
 
 
 def _hashed(path: Path) -> dict[str, Any]:
