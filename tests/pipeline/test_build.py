@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 from episodes import make_episode, night_of, write_night
+from faulty_s3 import BUCKET, faulty_s3
 from projects import git, new_project
 
 from components.protocol import DataError, RatchetError, load_domain
@@ -176,6 +177,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
     seal_beside(JUDGEMENTS, FIRST, msgspec.json.Encoder().encode_lines(said), root=root)
     write_night(root / "data/rollouts" / SECOND, night_of(20, 4, version="weights-2", day="2026-11-21"))
     return root
+
+
+@pytest.fixture
+def s3() -> Iterator[str]:
+    """A remote on a real S3 server."""
+    with faulty_s3():
+        yield f"s3://{BUCKET}/whole"
 
 
 @pytest.fixture(scope="module")
@@ -478,16 +486,20 @@ def test_any_folder_of_trajectories_can_be_built_from(
     assert contents(project) == first_contents
 
 
-def test_metrics_and_plots_of_two_nights_are_shown_by_dvc(project: Path, first: BuildReport, tmp_path: Path) -> None:
-    build(inputs(SHOWN, FIRST, SECOND), root=project)
-    push(root=project)
+def test_from_s3_a_clone_has_nothing_to_do_and_dvc_shows_metrics_and_plots_of_two_nights(
+    project: Path, first: BuildReport, tmp_path: Path, s3: str
+) -> None:
+    for nights in ((SHOWN, FIRST), (SHOWN, FIRST, SECOND)):
+        build(inputs(*nights), root=project)
+        push(remote=s3, root=project)
     commit_night("more", {"verdict": "keep"}, "one night more", root=project)
     view = tmp_path / "view"
     git(project, "clone", "-q", str(project), str(view))
     git(view, "checkout", "-q", "night/more")
-    dvc.run(["remote", "modify", "--local", "local", "url", str(project / ".ratchet/dvc-remote")], view)
+    dvc.run(["remote", "modify", "--local", "local", "url", s3], view)
     dvc.run(["pull"], view)
     assert "up to date" in dvc.run(["repro"], view)
+    assert md5_of(view / "dvc.lock") == md5_of(project / "dvc.lock")
     said = json.loads(dvc.run(["metrics", "diff", f"night/{FIRST}", "--json"], view).splitlines()[-1])
     assert said["data/quality_report.json"]["episodes"]["old"] == 183
     assert said["data/figures/summary.json"]["episodes"]["diff"] == 80
