@@ -1,148 +1,201 @@
-"""The checks of the gate: what must hold for exported files before anything trains on them. Reads, never repairs."""
+"""The checks of the gate: what must hold of manifests, lines, pairs and tasks before anything trains. Reads, never repairs."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from components.protocol import DataError
+from components.quality.split import SPLITS
+from components.quality.tables import read_table
 
-from .files import MANIFEST, episodes_of
-from .params import GateParams
-from .ranked import Ranked
-from .rows import Row
+from .files import ALWAYS, MANIFEST, ROWS, SCHEMA_VERSION, hash_of
+from .origins import Ranks
 
-REQUIRED = {
-    "sft": ("messages", "tools", "episode_id", "task_id", "night", "source", "weight", "kind", "family"),
-    "dpo": ("prompt", "chosen", "rejected", "tools", "episode_ids", "task_id"),
-    "grpo": ("prompt", "tools", "task_id", "episode_ids"),
-    "groups": ("prompt", "tools", "completions", "rewards", "advantages", "group_id", "task_id", "episode_ids"),
-}
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-
-def read_split(path: Path, max_row_bytes: int) -> list[Row]:
-    """The rows of a JSONL file. Raises DataError naming the line that is no JSON object or is too large."""
-    rows: list[Row] = []
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; run the export again") from error
-    for number, line in enumerate(lines, start=1):
-        if len(line) > max_row_bytes:
-            raise DataError(f"{path}, line {number}: {len(line)} bytes, more than max_row_bytes {max_row_bytes} allows")
-        try:
-            rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}, line {number}: not a JSON object: {error}; run the export again") from error
-    return rows
+PAIRS = {
+    "task_id": "string", "level": "string", "turn": "int32", "chosen_episode_id": "string",
+    "rejected_episode_id": "string", "margin": "double",
+}  # fmt: skip
+"""What the gate reads of the table of pairs."""
+TASKS = {
+    "task_id": "string", "unit": "string", "cluster": "string", "split": "string", "contaminated_by": "string",
+    "reason": "string",
+}  # fmt: skip
+"""What the gate reads of the table of tasks."""
 
 
 def check_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest, after its hashes were compared with the files. Raises DataError."""
+    """The manifest, after its files were compared with it. Raises DataError.
+
+    It names plain files of its folder: they are there, no links, and of the hash and size that it says; no other data is there.
+    """
     path = folder / MANIFEST
     try:
         manifest: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        listed: dict[str, Any] = manifest["files"]
-        for name, entry in listed.items():
-            if hashlib.sha256((folder / name).read_bytes()).hexdigest() != entry["sha256"]:
-                raise DataError(f"{folder / name} differs from the hash in its manifest; run the export again")
-    except (OSError, msgspec.DecodeError, KeyError, TypeError) as error:
+        version, listed = manifest.get("schema_version", SCHEMA_VERSION), dict(manifest["files"])
+        if version != SCHEMA_VERSION:
+            raise DataError(
+                f"{path} has schema_version {version}, not {SCHEMA_VERSION}; upgrade Ratchet, or export again"
+            )
+        if manifest.get("dataset") != folder.name or not isinstance(manifest["on_policy_only"], bool):
+            raise DataError(f"{path} is of another dataset ({manifest.get('dataset')!r}); run the export again")
+        for name, entry in sorted(
+            listed.items(), key=lambda each: each[0] != ROWS
+        ):  # the table of rows says which line differs
+            _check_file(folder, name, entry["sha256"], entry["bytes"])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a manifest ({error}); run the export again") from error
+    needed = [*(f"{split}.jsonl" for split in ALWAYS), ROWS]
+    if absent := [name for name in needed if name not in listed]:
+        raise DataError(f"{path} does not list {absent[0]}; run the export again")
+    strays = sorted(each.name for each in folder.iterdir() if each.suffix in (".jsonl", ".parquet"))
+    if strays := [name for name in strays if name not in listed]:
+        raise DataError(f"{folder / strays[0]} is not in the manifest; remove it, or run the export again")
     return manifest
 
 
-def problems(
-    name: str,
-    splits: Mapping[str, list[Row]],
-    ranked: Mapping[str, Ranked],
-    params: GateParams,
-    *,
-    on_policy_only: bool,
-) -> list[str]:
-    """Everything that is wrong with a dataset, a line each; empty where it may be trained on."""
-    found = _shape(name, splits) or [
-        *_roles(splits, ranked),
-        *_disjoint(splits),
-        *_duplicates(name, splits),
-        *_content(name, splits, ranked, on_policy_only),
-    ]
-    least = getattr(params, f"min_{name}_train")
-    if len(splits["train"]) < least:
-        found.append(f"{name}/train has {len(splits['train'])} rows, fewer than min_{name}_train {least}")
-    return found
+def _check_file(folder: Path, name: str, sha256: str, size: int) -> None:
+    path = folder / name
+    if PurePath(name).name != name or name in ("", ".", ".."):
+        raise DataError(f"{folder / MANIFEST} lists '{name}', which is no file of its folder; run the export again")
+    if path.is_symlink() or not path.is_file():
+        what = "is a link" if path.is_symlink() else "stands in the manifest and is absent"
+        raise DataError(f"{path} {what}; run the export again")
+    if path.stat().st_size != size or hash_of(path) != sha256:
+        where = _difference(path, folder / ROWS) if path.suffix == ".jsonl" else ""
+        raise DataError(f"{path} differs from the hash in its manifest{where}; run the export again")
 
 
-def _shape(name: str, splits: Mapping[str, list[Row]]) -> list[str]:
-    return [
-        f"{name}/{split}, row {number}: column '{column}' is missing"
-        for split, rows in splits.items()
-        for number, row in enumerate(rows, start=1)
-        for column in REQUIRED[name]
-        if column not in row
-    ]
+def _difference(path: Path, rows: Path) -> str:
+    """Which is the first line that the table of rows does not know so."""
+    import pyarrow.compute as pc
+
+    try:
+        listed = read_table(rows, ["split", "row", "sha256"])
+        own = listed.filter(pc.equal(listed["split"], path.stem)).sort_by("row")["sha256"].to_pylist()
+    except (DataError, ValueError, TypeError):
+        return ""
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    wrong = (at for at, line in enumerate(lines, 1) if at > len(own) or hashlib.sha256(line).hexdigest() != own[at - 1])
+    first = next(wrong, None)
+    return (
+        f": it has {len(lines)} lines and was written with {len(own)}" if first is None else f", first in line {first}"
+    )
 
 
-def _roles(splits: Mapping[str, list[Row]], ranked: Mapping[str, Ranked]) -> list[str]:
-    found = []
-    for split, rows in splits.items():
-        for row in rows:
-            for episode in episodes_of(row):
-                origin = ranked.get(episode)
-                if origin is None:
-                    found.append(f"{split}: {episode} is not in the ranked table")
-                elif not origin.usable:
-                    found.append(
-                        f"{split}: {episode} (task {origin.task_id}, role {origin.role}) may not be trained on"
-                    )
-    return found
+def with_listed(lines: "pa.Table", folder: Path, manifest: dict[str, Any]) -> "pa.Table":
+    """The lines with `unchanged`: they are what the table of rows says that the export wrote. Raises DataError for other counts."""
+    import pyarrow.compute as pc
+
+    listed = read_table(folder / ROWS, ["split", "row", "sha256", "task_id", "episode_ids"])
+    for split in SPLITS:
+        said = manifest["files"].get(f"{split}.jsonl", {}).get("rows", 0)
+        counts = {pc.sum(pc.equal(table["split"], split)).as_py() or 0 for table in (lines, listed)} | {said}
+        if len(counts) > 1:
+            told = " and ".join(str(count) for count in sorted(counts))
+            raise DataError(f"{folder / split}.jsonl, {ROWS} and {MANIFEST} tell of {told} rows; run the export again")
+    listed = listed.take(pc.index_in(lines["place"], value_set=_places(listed, folder.name)))
+    same = pc.fill_null(pc.equal(lines["sha256"], listed["sha256"]), False)
+    for name in ("task_id", "episode_ids"):
+        own, other = (_as_text(table[name]) for table in (lines, listed))
+        same = pc.and_(same, pc.or_(pc.is_null(own), pc.fill_null(pc.equal(own, other), False)))
+    return lines.append_column("unchanged", same)
 
 
-def _disjoint(splits: Mapping[str, list[Row]]) -> list[str]:
-    tasks = {split: {row["task_id"] for row in rows} for split, rows in splits.items()}
-    shared = sorted(tasks["train"] & tasks["validation"])
-    return [f"task {task} stands in train and in validation" for task in shared]
+def _places(listed: "pa.Table", name: str) -> Any:
+    """The place of each row as lines name theirs."""
+    import pyarrow as pa
+
+    rows = zip(listed["split"].to_pylist(), listed["row"].to_pylist(), strict=True)
+    return pa.array([f"{name}/{split}.jsonl, line {row + 1}" for split, row in rows], pa.string())
 
 
-def _duplicates(name: str, splits: Mapping[str, list[Row]]) -> list[str]:
-    if name in ("grpo", "groups"):
-        own = "task_id" if name == "grpo" else "group_id"
-        keys = Counter(row[own] for rows in splits.values() for row in rows)
-    else:
-        content = ("messages",) if name == "sft" else ("prompt", "chosen", "rejected")
-        keys = Counter(_hash(row, content) for rows in splits.values() for row in rows)
-        episodes = Counter(row["episode_id"] for rows in splits.values() for row in rows if name == "sft")
-        if repeated := sorted(episode for episode, count in episodes.items() if count > 1):
-            return [f"episode {repeated[0]} stands in {name} more than once"]
-    doubles = sum(count - 1 for count in keys.values())
-    return [f"{name} holds {doubles} rows twice"] if doubles else []
+def _as_text(column: "pa.ChunkedArray") -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.binary_join(column.combine_chunks(), " ") if pa.types.is_list(column.type) else column.combine_chunks()
 
 
-def _hash(row: Row, columns: tuple[str, ...]) -> bytes:
-    content = [row["task_id"], *(row[column] for column in columns)]
-    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).digest()
+def preferences(path: Path, ranks: Ranks, *, totals: bool) -> "pa.Table":
+    """The table of pairs as the suite of preferences judges it. `totals`: sides are compared by their totals. Raises DataError."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = read_table(path, PAIRS).combine_chunks()
+    sides = [table[f"{side}_episode_id"].combine_chunks() for side in ("chosen", "rejected")]
+    chosen, rejected = (ranks.places(side) for side in sides)
+    task = np.append(pc.index_in(ranks.table["task_id"].combine_chunks(), value_set=_unique(ranks)).to_numpy(), -1)
+    named = pc.fill_null(pc.index_in(table["task_id"].combine_chunks(), value_set=_unique(ranks)), -2)
+    known = (chosen >= 0) & (rejected >= 0)
+    one_task = ~known | ((task[chosen] == task[rejected]) & (task[chosen] == named.to_numpy(zero_copy_only=False)))
+    margin = table["margin"].to_numpy()
+    turn = pc.binary_join_element_wise(table["level"], table["turn"].cast(pa.string()), " ").combine_chunks()
+    ways = _ways(sides[0], sides[1], turn), _ways(sides[1], sides[0], turn)
+    nobody, named_sides = pa.scalar(None, pa.string()), [pc.fill_null(side, "nobody") for side in sides]
+    second = pc.if_else(pa.array(rejected < 0), named_sides[1], nobody)
+    return pa.table(
+        {
+            "pair": ways[0],
+            "level": table["level"],
+            "margin_positive": pa.array(np.isfinite(margin) & (margin > 0)),
+            "unknown": pc.if_else(pa.array(chosen < 0), named_sides[0], second),
+            "one_task": pa.array(one_task),
+            "accepted": pa.array(~known | ranks.accepted[chosen]),
+            "preference_fault": pa.array(ranks.preference_faults(chosen, rejected, totals), pa.string()),
+            "agrees": pc.invert(pc.is_in(ways[0], value_set=ways[1])),
+        }
+    )
 
 
-def _content(
-    name: str, splits: Mapping[str, list[Row]], ranked: Mapping[str, Ranked], on_policy_only: bool
-) -> list[str]:
-    rows = [row for each in splits.values() for row in each]
-    found = []
-    if name == "sft":
-        found += [f"{row['episode_id']} has no assistant message" for row in rows if not _speaks(row["messages"])]
-        refused = {episode for episode, origin in ranked.items() if not origin.accepted}
-        found += [f"{row['episode_id']} was not accepted" for row in rows if row["episode_id"] in refused]
-        if on_policy_only:
-            found += [f"{row['episode_id']} is a demonstration" for row in rows if row["source"] != "on_policy"]
-    if name == "dpo":
-        found += [f"{row['episode_ids'][0]}: both sides are equal" for row in rows if row["chosen"] == row["rejected"]]
-        found += [
-            f"{row['episode_ids'][0]}: a side is empty" for row in rows if not row["chosen"] or not row["rejected"]
-        ]
-    return found + [f"task {row['task_id']} has an empty prompt" for row in rows if name != "sft" and not row["prompt"]]
+def _ways(better: Any, worse: Any, turn: Any) -> Any:
+    """Each preference in words."""
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(better, worse, " over "), turn, ", ")
 
 
-def _speaks(messages: list[dict[str, Any]]) -> bool:
-    return any(message.get("role") == "assistant" for message in messages)
+def _unique(ranks: Ranks) -> Any:
+    return ranks.table["task_id"].combine_chunks().unique()
+
+
+def tasks(path: Path, ranks: Ranks) -> "pa.Table":
+    """The table of tasks as the suite of tasks judges it. Raises DataError."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = read_table(path, TASKS).combine_chunks()
+    placed = pc.is_valid(table["split"])
+    own = ranks.table.select(["task_id", "split"]).to_pydict()
+    said = dict(zip(table["task_id"].to_pylist(), table["split"].to_pylist(), strict=True))
+    other = {task for task, split in zip(own["task_id"], own["split"], strict=True) if said.get(task) != split}
+    lost = sorted({task for task in own["task_id"] if task not in said})
+    if lost:
+        raise DataError(f"{path} does not know task {lost[0]}, which was played; run the build again")
+    return pa.table(
+        {
+            "task_id": table["task_id"],
+            "split": table["split"],
+            "placed": pc.or_(placed, pc.is_valid(table["reason"])),
+            "clean": pc.or_(pc.invert(placed), pc.is_null(table["contaminated_by"])),
+            "unit_whole": _whole(table, "unit"),
+            "cluster_whole": _whole(table, "cluster"),
+            "ranked_agrees": pa.array([task not in other for task in table["task_id"].to_pylist()], pa.bool_()),
+        }
+    )
+
+
+def _whole(table: "pa.Table", name: str) -> Any:
+    """Whether all placed tasks of this unit, or cluster, are in one split."""
+    import pyarrow as pa
+
+    splits: dict[str, set[str]] = {}
+    pairs = list(zip(table[name].to_pylist(), table["split"].to_pylist(), strict=True))
+    for each, split in pairs:
+        splits.setdefault(each, set()).update([split] if split else [])
+    return pa.array([split is None or len(splits[each]) == 1 for each, split in pairs], pa.bool_())

@@ -1,58 +1,94 @@
 """Stage `gate`: the exported datasets in; `gate.json` out, or one clear line and a stopped build.
 
-    python -m components.datasets.gate --datasets data/datasets --ranked data/ranked.parquet --params params.yaml \\
-        --out data/gate.json
+    python -m components.datasets.gate --datasets data/datasets --ranked data/ranked.parquet \\
+        --pairs data/pairs.parquet --tasks data/tasks.parquet --params params.yaml --out data/gate.json
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pydantic
 
 from components.protocol import DataError
+from components.protocol.configuration import Configuration
+from components.quality.judge import judge
 from components.quality.params import read_section
 from components.quality.split import SPLITS
 from components.quality.stage import run_stage
+from components.quality.suites.exports import SUITES, rows
+from components.quality.suites.preferences import preferences as preferences_suite
+from components.quality.suites.tasks import tasks as tasks_suite
+from components.quality.verdict import Finding, judge_findings, report
 from components.trajectories.files import write_atomically
 
-from .checks import check_manifest, problems, read_split
+from .checks import check_manifest, preferences, tasks, with_listed
 from .formats import DATASETS
+from .lines import read_lines
+from .origins import Ranks, with_origins
 from .params import GateParams
-from .ranked import read_ranked
-from .rows import Row
+
+
+class PairsParams(Configuration):
+    """What the gate has to know of how pairs were made."""
+
+    model_config = pydantic.ConfigDict(extra="ignore", frozen=True)
+
+    worth: str = "total"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Raises DataError with the first problem and how many more there are; `gate.json` is written all the same."""
+    """Raises DataError with the first failure and how many more there are; `gate.json` is written all the same."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", type=Path, default=Path("data/datasets"))
     parser.add_argument("--ranked", type=Path, default=Path("data/ranked.parquet"))
+    parser.add_argument("--pairs", type=Path, default=Path("data/pairs.parquet"))
+    parser.add_argument("--tasks", type=Path, default=Path("data/tasks.parquet"))
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     parser.add_argument("--out", type=Path, default=Path("data/gate.json"))
     given = parser.parse_args(arguments)
     params = read_section(given.params, "gate", GateParams)
-    ranked = read_ranked(given.ranked)
-    report: dict[str, Any] = {"passed": True, "datasets": {}}
-    found: list[str] = []
+    totals = read_section(given.params, "pairs", PairsParams).worth == "total"
+    ranks = Ranks.read(given.ranked)
+    findings = judge(tasks(given.tasks, ranks), tasks_suite(), key="task_id")
+    findings += judge(preferences(given.pairs, ranks, totals=totals), preferences_suite(), key="pair")
+    counted: dict[str, Any] = {}
     for name in DATASETS:
-        manifest = check_manifest(given.datasets / name)
-        splits: dict[str, list[Row]] = {
-            split: read_split(given.datasets / name / f"{split}.jsonl", params.max_row_bytes) for split in SPLITS
-        }
-        own = problems(name, splits, ranked, params, on_policy_only=manifest["on_policy_only"])
-        report["datasets"][name] = {**_counts(splits, manifest), "problems": len(own)}
-        found += own
-    report["passed"] = not found
-    write_atomically(given.out, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    if found:
-        more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
-        raise DataError(f"the gate is shut: {found[0]}{more} (report: {given.out})")
+        counts, own = judged(given.datasets / name, ranks, params, totals=totals)
+        counted[name], findings = counts, findings + own
+    verdict = judge_findings(findings, sum(each["rows"] for each in counted.values()), 1.0)
+    told = report(verdict, "rows") | {"datasets": counted}
+    write_atomically(given.out, msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
+    if verdict.stop is not None:
+        raise DataError(f"the gate is shut: {verdict.stop} (report: {given.out})")
 
 
-def _counts(splits: dict[str, list[Row]], manifest: dict[str, Any]) -> dict[str, Any]:
-    counts: dict[str, Any] = {f"{split}_rows": len(rows) for split, rows in splits.items()}
-    return counts | {"bytes": sum(entry["bytes"] for entry in manifest["files"].values())}
+def judged(folder: Path, ranks: Ranks, params: GateParams, *, totals: bool) -> tuple[dict[str, Any], list[Finding]]:
+    """The counts of a dataset, and the findings of its suite. Raises DataError for files that are not what their manifest says."""
+    name = folder.name
+    manifest = check_manifest(folder)
+    present = [split for split in SPLITS if f"{split}.jsonl" in manifest["files"]]
+    lines = read_lines(folder, name, present, params.max_row_bytes)
+    lines = with_listed(lines, folder, manifest)
+    table = with_origins(lines, ranks, name, own_only=manifest["on_policy_only"], totals=totals)
+    train = [
+        place
+        for place, split in zip(lines["place"].to_pylist(), lines["split"].to_pylist(), strict=True)
+        if split == "train"
+    ]
+    findings = judge(table.drop_columns(["episode_ids", "rewards"]), SUITES[name](params.max_row_bytes), key="place")
+    findings += judge({"place": train}, rows(name, getattr(params, f"min_{name}_train")), key="place")
+    return counts(manifest, findings), findings
+
+
+def counts(manifest: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Rows of each split and bytes as the manifest says; how many expectations failed."""
+    files = manifest["files"]
+    own = {f"{split}_rows": files.get(f"{split}.jsonl", {}).get("rows", 0) for split in SPLITS}
+    total = {"rows": sum(own.values()), "bytes": sum(entry["bytes"] for entry in files.values())}
+    return own | total | {"problems": sum(not finding.success for finding in findings)}
 
 
 if __name__ == "__main__":

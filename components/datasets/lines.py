@@ -12,6 +12,7 @@ import msgspec
 from components.protocol import DataError
 from components.quality.dialogue import chat_fault
 from components.trajectories.parallel import LITTLE, map_ordered
+from components.trajectories.sanitise import holds_credential
 
 from .columns import COLUMNS, Kind
 from .rows import Row
@@ -24,7 +25,7 @@ PIECE = 16 << 20
 """Bytes that are read at once."""
 FIELDS = {
     "bytes": "int64", "sha256": "string", "fault": "string", "task_id": "string", "chat_fault": "string",
-    "trains": "bool", "content": "string", "policy_version": "string",
+    "useless": "string", "secret": "bool", "content": "string", "policy_version": "string",
 }  # fmt: skip
 
 
@@ -101,8 +102,8 @@ def facts(name: str, line: bytes, max_row_bytes: int) -> dict[str, Any]:
         own = _OWN[name](row)
     except (AttributeError, TypeError, KeyError):
         own = {"fault": "its messages are no objects with role and content"}
-    known = {"task_id": row["task_id"], "episode_ids": episodes_of(row), "policy_version": row.get("policy_version")}
-    return found | known | own
+    found |= {"task_id": row["task_id"], "episode_ids": episodes_of(row), "policy_version": row.get("policy_version")}
+    return found | own | {"secret": holds_credential(line)}
 
 
 def _shape_fault(row: Row, columns: Mapping[str, Kind]) -> str | None:
@@ -143,8 +144,10 @@ def _sft(row: Row) -> dict[str, Any]:
     if not all(_is_number(each) and each >= 0 for each in (*weights, row["weight"])):
         return {"fault": "a weight is no number from 0 on"}
     counts = zip(spoken, weights, strict=True)
-    trains = row["weight"] > 0 and any(weight > 0 and _says(message) for message, weight in counts)
-    return {"chat_fault": chat_fault(messages), "trains": trains, "content": _hash(row["task_id"], _plain(messages))}
+    useless = None if any(map(_says, spoken)) else "the agent says nothing"
+    if row["weight"] == 0 or not any(weight > 0 and _says(message) for message, weight in counts):
+        useless = useless or "nothing that the agent says has a weight above 0"
+    return {"chat_fault": chat_fault(messages), "useless": useless, "content": _hash(row["task_id"], _plain(messages))}
 
 
 def _dpo(row: Row) -> dict[str, Any]:
@@ -153,13 +156,15 @@ def _dpo(row: Row) -> dict[str, Any]:
         return {"fault": "a pair has two episode_ids"}
     fault = chat_fault([*prompt, *chosen]) or chat_fault([*prompt, *rejected])
     sides = _plain(chosen), _plain(rejected)
-    speak = all(any(_says(each) for each in side) for side in (chosen, rejected))
-    trains = _asks(prompt) and speak and sides[0] != sides[1]
-    return {"chat_fault": fault, "trains": trains, "content": _hash(row["task_id"], _plain(prompt), *sides)}
+    useless = "both sides are equal" if sides[0] == sides[1] else _mute(prompt)
+    if not all(any(map(_says, side)) for side in (chosen, rejected)):
+        useless = "a side is empty"
+    return {"chat_fault": fault, "useless": useless, "content": _hash(row["task_id"], _plain(prompt), *sides)}
 
 
 def _grpo(row: Row) -> dict[str, Any]:
-    return {"chat_fault": chat_fault(row["prompt"]), "trains": _asks(row["prompt"]) and bool(row["episode_ids"])}
+    useless = _mute(row["prompt"]) if row["episode_ids"] else "it names no episode"
+    return {"chat_fault": chat_fault(row["prompt"]), "useless": useless}
 
 
 def _groups(row: Row) -> dict[str, Any]:
@@ -168,17 +173,21 @@ def _groups(row: Row) -> dict[str, Any]:
     if len(sizes) > 1:
         return {"fault": "completions, rewards, advantages, step_rewards and episode_ids differ in length"}
     fault = next(filter(None, (chat_fault([*prompt, *each]) for each in attempts)), None)
-    trains = len(attempts) > 1 and _asks(prompt) and any(row["advantages"])
+    useless = _mute(prompt) if len(attempts) > 1 else "it has fewer than two attempts"
+    if useless is None and not any(row["advantages"]):
+        useless = "no attempt is better than another"
     content = _hash(row["task_id"], *row["episode_ids"])
-    return {"chat_fault": fault, "trains": trains, "content": content, "rewards": row["rewards"]}
+    return {"chat_fault": fault, "useless": useless, "content": content, "rewards": row["rewards"]}
 
 
 _OWN: dict[str, Callable[[Row], dict[str, Any]]] = {"sft": _sft, "dpo": _dpo, "grpo": _grpo, "groups": _groups}
 """What a row of each dataset says."""
 
 
-def _asks(prompt: Sequence[Row]) -> bool:
-    return any(str(message.get("content") or "").strip() for message in prompt)
+def _mute(prompt: Sequence[Row]) -> str | None:
+    """What is wrong with a prompt that asks for nothing."""
+    asks = any(str(message.get("content") or "").strip() for message in prompt)
+    return None if asks else "the prompt is empty"
 
 
 def _says(message: Row) -> bool:

@@ -166,7 +166,7 @@ def _firsts(size: int, row: Any, episodes: Any) -> Any:
 
     place = np.full(size, -1)
     place[row[::-1]] = np.arange(len(row))[::-1]
-    return episodes.take(pa.array(np.where(place < 0, None, place).tolist(), pa.int64()))
+    return episodes.take(pa.array(place, pa.int64(), mask=place < 0))
 
 
 def _group_faults(lines: "pa.Table", ranks: Ranks, row: Any, place: Any, first: Any) -> Sequence[str | None]:

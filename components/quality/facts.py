@@ -16,6 +16,7 @@ from components.trajectories.parallel import ShardPlace
 from components.trajectories.record import FailureKind, Trajectory
 from components.trajectories.rules import Severity, faults
 
+from .bounds import out_of_bounds
 from .dialogue import alternates, chat_fault
 from .language import script_of
 from .template import Model
@@ -99,18 +100,18 @@ def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, An
     day = _day(trajectory.provenance.collected_at)
     return {
         "episode_id": trajectory.episode_id,
-        "group_id": trajectory.group_id,
+        "group_id": _name(trajectory.group_id),
         "night": night,
         "schema_version": trajectory.schema_version,
-        "task_id": task.task_id,
+        "task_id": _name(task.task_id),
         "task_hash": task.task_hash,
         "taskset": task.taskset,
-        "family": task.family,
+        "family": _name(task.family),
         "kind": task.kind,
         "role": task.role,
         "domain": task.domain,
         "policy": agent.policy,
-        "policy_version": agent.policy_version,
+        "policy_version": _name(agent.policy_version),
         "source": "demonstration" if agent.policy in reading.demonstrators else "on_policy",
         "attempt": trajectory.attempt if abs(trajectory.attempt) < 1 << 31 else None,
         "content_hash": trajectory.content_hash,
@@ -122,7 +123,7 @@ def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, An
 
 def _sealed(trajectory: Trajectory) -> dict[str, Any]:
     """What the format's own rules say: the seal, the identity, and the first of the other faults."""
-    found: dict[str, Any] = {"hash_matches": True, "identity_fault": None, "fault": None}
+    found: dict[str, Any] = {"hash_matches": True, "identity_fault": None, "fault": out_of_bounds(trajectory)}
     for fault in faults(trajectory):
         if fault.severity is not Severity.ERROR:
             continue
@@ -220,6 +221,11 @@ def _held(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
     size = len(msgspec.json.encode(trajectory))
     small = size <= reading.max_bytes
     return {"bytes": size, "secrets_remaining": len(reading.remaining(trajectory)) if small else None}
+
+
+def _name(text: str) -> str | None:
+    """A name; one that is blank names nothing."""
+    return text if text.strip() else None
 
 
 def _is_broken(trajectory: Trajectory) -> bool:

@@ -11,7 +11,7 @@ from .finding import Finding, Sanitised
 from .kinds import PERSONAL, Severity
 from .names import NameFinder
 from .policy import Action, Policy, SecretFound
-from .sanitiser import Sanitiser
+from .sanitiser import Sanitiser, holds_credential
 
 __all__ = [
     "Action",
@@ -23,6 +23,7 @@ __all__ = [
     "Sanitiser",
     "SecretFound",
     "Severity",
+    "holds_credential",
     "remaining",
     "sanitise",
     "sanitise_trajectory",

@@ -14,7 +14,7 @@ from .patterns import Span
 from .policy import Action, Policy
 from .pseudonyms import Pseudonyms, new_salt
 from .redaction import elsewhere, redact
-from .scanner import may_hold, merged, scan
+from .scanner import may_hold, may_hold_credential, merged, scan
 
 ROUNDS = 4
 """A text is read again until nothing is found: what stood beside a secret may look different without it."""
@@ -147,6 +147,15 @@ class Sanitiser:
                 )
             )
         return made
+
+
+def holds_credential(encoded: bytes) -> bool:
+    """Whether a JSON object holds a password, key or token; what is personal is none. Nothing is redacted."""
+    if not may_hold_credential(flat(encoded)):
+        return False
+    _, fields = fields_of(encoded)
+    spans = merged([*_within(scan(joined(fields)), fields), *_told(fields)])
+    return any(span.kind.is_credential for span in spans)
 
 
 def flat(encoded: bytes) -> bytes:

@@ -36,6 +36,8 @@ _DETECTORS = (
     prose,
 )
 """The surer first: of two that find the same bytes, the first names them."""
+_OF_PEOPLE = (identities, numbers, addresses, streets)
+"""Those whose every kind is personal."""
 _hints = Hints(each.HINT for each in _DETECTORS)
 _SEVERITIES = list(Severity)
 
@@ -43,6 +45,11 @@ _SEVERITIES = list(Severity)
 def may_hold(data: bytes) -> bool:
     """False where no detector could find anything."""
     return bool(_hints.found(data))
+
+
+def may_hold_credential(data: bytes) -> bool:
+    """The same, of detectors that find more than people and places."""
+    return any(_DETECTORS[index] not in _OF_PEOPLE for index in _hints.found(data))
 
 
 def scan(data: bytes) -> list[Span]:

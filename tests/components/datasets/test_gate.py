@@ -1,116 +1,77 @@
 """The gate opens for sound exports alone, and says in one line why it does not."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import EPISODES, datasets, pair, ranked, task, write
 
-from components.datasets.checks import check_manifest, problems, read_split
-from components.datasets.files import write_dataset
-from components.datasets.params import GateParams
-from components.datasets.ranked import Ranked
+from components.datasets import gate
 from components.protocol import DataError
 
-INPUTS = {"nights": ["n1"], "as_of": "2026-11-21", "on_policy_only": False, "shards": {}}
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("great_expectations")]
 
 
-def sft(task: str, episode: str, text: str = "hello", **changes: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": task}, {"role": "assistant", "content": text}]
-    row = {
-        "messages": messages,
-        "tools": [],
-        "episode_id": episode,
-        "task_id": task,
-        "night": "n1",
-        "source": "on_policy",
-    }
-    return row | {"weight": 1.0, "kind": "k", "family": "f"} | changes
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "gate.json").read_text())
+    return found
 
 
-def origin(episode: str, **changes: Any) -> Ranked:
-    fields = ("group", "n1", "t1", "k", "f", "train", "on_policy", 1.0, 0.5, True, False, False)
-    return Ranked(**dict(zip(Ranked.__struct_fields__, (episode, *fields), strict=False)) | changes)
+def test_sound_datasets_pass_and_are_counted(tmp_path: Path) -> None:
+    gate.main(write(tmp_path))
+    told = report(tmp_path)
+    assert (told["passed"], told["failed"]) == (True, {"critical": 0, "warning": 0, "info": 0})
+    counted = told["datasets"]["sft"]
+    assert [counted[name] for name in ("train_rows", "validation_rows", "test_rows", "problems")] == [2, 1, 0, 0]
+    assert told["results"].keys() >= {"tasks", "preferences", "sft", "dpo", "grpo", "groups", "sft_train"}
+    first = (tmp_path / "gate.json").read_bytes()
+    gate.main(write(tmp_path))
+    assert (tmp_path / "gate.json").read_bytes() == first
 
 
-TABLE = {f"ep-{i}": origin(f"ep-{i}") for i in range(5)}
+def sft(*changes: dict[str, Any]) -> dict[str, Any]:
+    rows = datasets()["sft"]
+    made = [row | change for row, change in zip(rows["train"], changes, strict=False)]
+    return {"sft": {"train": [*made, *rows["train"][len(changes) :]], "validation": rows["validation"]}}
 
 
-def found(
-    train: list[dict[str, Any]], validation: list[dict[str, Any]] | None = None, name: str = "sft", **options: Any
-) -> list[str]:
-    table = options.pop("table", TABLE)
-    return problems(
-        name,
-        {"train": train, "validation": validation or []},
-        table,
-        GateParams(),
-        **({"on_policy_only": False} | options),
-    )
+ROW = datasets()["sft"]["train"][0]
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "an empty train part": ({"sft": {"train": []}}, {}, "'rows_present' failed: sft/train has fewer rows than min_sft_train 1"),
+    "an episode twice": (
+        {"sft": {"train": [ROW, ROW | {"messages": ROW["messages"][:1] + datasets()["dpo"]["train"][0]["chosen"]}]}}, {},
+        "'episode_once' failed: an episode stands in it more than once: sft/train.jsonl, line 1 (ep-1), ",
+    ),
+    "two rows alike": (sft({}, ROW | {"episode_id": "ep-4"}), {}, "'rows_once' failed: two rows of a task say the same"),
+    "a held-out task": (
+        {}, {"ranked": [ranked("ep-1", role="promote"), *EPISODES[1:]]},
+        "'episodes_usable' failed: it is of an episode that may not be trained on: sft/train.jsonl, line 1 (ep-1: task t1, role",
+    ),
+    "a task of two splits": (
+        {}, {"ranked": [*EPISODES[:3], ranked("ep-4", "t3", split="test")]}, "'ranks_keep_the_split' failed",
+    ),
+    "a leaked task": ({}, {"tasks": [task("t1", contaminated_by="p"), task("t2"), task("t3")]}, "'not_contaminated' failed"),
+    "a bad pair": ({}, {"pairs": [pair("ep-1", "ep-2", margin=-1.0)]}, "'margin_positive' failed: the margin is no positive"),
+    "a broken row": (sft({"weight": None}), {}, "'row_formed' failed: the line is no row of this dataset: sft/train.jsonl, li"),
+    "a silent row": (sft({"messages": ROW["messages"][:1]}), {}, "(the agent says nothing)"),
+}  # fmt: skip
 
 
-def test_a_sound_export_has_no_problem() -> None:
-    assert found([sft("t1", "ep-1"), sft("t2", "ep-2")], [sft("t3", "ep-3")]) == []
+@pytest.mark.parametrize("kind", CASES)
+def test_a_fault_shuts_the_gate(tmp_path: Path, kind: str) -> None:
+    changes, tables, told = CASES[kind]
+    flags = write(tmp_path, changes, **tables)
+    with pytest.raises(DataError) as error:
+        gate.main(flags)
+    assert str(error.value).startswith("the gate is shut: expectation ") and told in str(error.value)
+    assert "\n" not in str(error.value)
+    assert report(tmp_path)["passed"] is False
 
 
-def test_an_empty_train_part_shuts_the_gate() -> None:
-    assert found([], [sft("t1", "ep-1")]) == ["sft/train has 0 rows, fewer than min_sft_train 1"]
-
-
-def test_a_task_in_both_splits_shuts_the_gate() -> None:
-    assert "task t1 stands in train and in validation" in found([sft("t1", "ep-1")], [sft("t1", "ep-2", "other")])
-
-
-def test_a_held_out_or_unknown_or_refused_episode_shuts_the_gate() -> None:
-    table = TABLE | {"ep-1": origin("ep-1", role="audit"), "ep-2": origin("ep-2", accepted=False)}
-    assert "may not be trained on" in found([sft("t1", "ep-1")], table=table)[0]
-    assert found([sft("t1", "ep-2")], table=table) == ["ep-2 was not accepted"]
-
-
-def test_an_episode_that_is_not_ranked_shuts_the_gate() -> None:
-    assert found([sft("t1", "ep-99")])[0] == "train: ep-99 is not in the ranked table"
-
-
-def test_duplicates_shut_the_gate() -> None:
-    assert found([sft("t1", "ep-1"), sft("t1", "ep-1")]) == ["episode ep-1 stands in sft more than once"]
-    assert found([sft("t1", "ep-1"), sft("t1", "ep-2")]) == ["sft holds 1 rows twice"]
-
-
-def test_a_missing_column_shuts_the_gate() -> None:
-    row = sft("t1", "ep-1")
-    del row["weight"]
-    assert found([row]) == ["sft/train, row 1: column 'weight' is missing"]
-
-
-def test_a_demonstration_in_an_on_policy_export_shuts_the_gate() -> None:
-    assert found([sft("t1", "ep-1", source="demonstration")], on_policy_only=True) == ["ep-1 is a demonstration"]
-
-
-def test_a_pair_of_equals_shuts_the_gate() -> None:
-    said = [{"role": "assistant", "content": "same"}]
-    row = {
-        "prompt": said,
-        "chosen": said,
-        "rejected": said,
-        "tools": [],
-        "episode_ids": ["ep-1", "ep-2"],
-        "task_id": "t",
-    }
-    assert found([row], name="dpo") == ["ep-1: both sides are equal"]
-
-
-def test_a_changed_file_does_not_match_its_manifest(tmp_path: Path) -> None:
-    write_dataset(tmp_path, "sft", {"train": [sft("t1", "ep-1")], "validation": []}, INPUTS)
-    with (tmp_path / "train.jsonl").open("a") as file:
-        file.write("{}\n")
-    with pytest.raises(DataError, match=r"train.jsonl differs from the hash in its manifest"):
-        check_manifest(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"), [(b'{"a": 1', "line 1: not a JSON object"), (b'{"a": "xxxxxxxxxxx"}', "more than")]
-)
-def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: bytes, said: str) -> None:
-    path = tmp_path / "train.jsonl"
-    path.write_bytes(line)
-    with pytest.raises(DataError, match=said):
-        read_split(path, 15)
+def test_a_row_of_megabytes_shuts_the_gate(tmp_path: Path) -> None:
+    flags = write(tmp_path, sft({"messages": [*ROW["messages"], {"role": "user", "content": "x" * 5_000_000}]}))
+    with pytest.raises(
+        DataError, match=r"'row_size' failed: a row of more than max_row_bytes 4000000: sft/train.jsonl, line 1"
+    ):
+        gate.main(flags)

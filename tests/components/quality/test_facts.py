@@ -164,6 +164,34 @@ def test_a_number_that_no_table_holds_is_left_out_and_its_identity_doubted() -> 
     assert found["attempt"] is None and "episode_id" in found["identity_fault"]
 
 
+@pytest.mark.parametrize(("levels", "told"), [(60, None), (70, "are nested more than 64 deep")])
+def test_arguments_without_end_are_told(levels: int, told: str | None) -> None:
+    value: Any = {"n": 1}
+    for _ in range(levels):
+        value = [value]
+    fault = row(make_episode(turns=[turn(0, "bash", deep=value)]))["fault"]
+    assert fault == (told and f"turns[0].calls: the arguments of '0-0' {told}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seed": 1 << 64}, "seed is beyond 64 bit"),
+        ({"outcome": Outcome(True, None, 10**30, 10**30)}, "outcome.tests_passed is beyond 64 bit"),
+        ({"turns": [turn(0, "bash", n=[{"m": -(1 << 63)}])]}, "turns[0].calls: the arguments of '0-0' hold a number"),
+        ({"source_extra": {"n": 10**30}}, "sampling or source_extra hold a number beyond 64 bit"),
+    ],
+)
+def test_numbers_beyond_64_bit_are_told(changes: dict[str, Any], told: str) -> None:
+    assert row(make_episode(**changes))["fault"].startswith(told)
+
+
+def test_a_blank_name_names_nothing() -> None:
+    episode = make_episode()
+    blank = changed(episode, task=msgspec.structs.replace(episode.task, task_id=" ", family=""))
+    assert (row(blank)["task_id"], row(blank)["family"]) == (None, None)
+
+
 def test_the_parameters_say_how_records_are_read() -> None:
     reading = reading_of(QualityParams(demonstrators=("expert",), max_bytes=5), date(2026, 1, 1))
     assert reading.demonstrators == {"expert"}
