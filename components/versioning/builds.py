@@ -18,6 +18,7 @@ from .leftovers import alone
 from .lock import arrange
 from .place import local, only_build
 from .rescue import failed, forget, keep, prune
+from .standing import check_standing
 
 State = Literal["ran", "cached", "unchanged"]
 
@@ -86,8 +87,10 @@ def _readable(root: Path, inputs: Inputs | None) -> None:
 def _standing(root: Path) -> Build:
     """The inputs that stand; those of an older Ratchet are completed by what is sealed beside the nights."""
     fixed = read_build(root)
-    whole = set(fixed.nights) == set(fixed.judgements) == set(fixed.labels)
-    return fixed if whole and fixed.evidence and fixed.drift else write_build(fixed.asked(), root=root)
+    if not set(fixed.nights) == set(fixed.judgements) == set(fixed.labels) or not fixed.drift:
+        return write_build(fixed.asked(), root=root)
+    check_standing(fixed, root)
+    return fixed
 
 
 def _repro(root: Path, force: bool, on_stage: Callable[[str], None] | None) -> list[StageRun]:

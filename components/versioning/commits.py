@@ -18,6 +18,7 @@ from .build_file import BUILD, NAME, read_build
 from .git import commit_of, git
 from .project import with_git
 from .sealed import EVERY, LOCKS, USES, pointer_of, with_uses
+from .standing import check_pointers
 from .uses import builds_of
 
 TAG = "night/"
@@ -52,6 +53,7 @@ def _files(night: str, root: Path) -> dict[Path, bytes]:
     """What a night's commit holds, its decision apart. Raises DataError where a file is missing."""
     build = read_build(root)
     nights = build.nights
+    check_pointers(build, root)
     wanted = [pointer_of(each, kind) for each in nights for kind in EVERY]
     if night not in nights:
         wanted += [each for kind in EVERY if (root / (each := pointer_of(night, kind))).is_file()]

@@ -246,6 +246,27 @@ def test_judgements_that_were_changed_after_sealing_are_refused(
     assert contents(project) == first_contents
 
 
+def test_a_sealed_night_that_was_changed_and_given_to_dvc_by_hand_is_not_built_from(
+    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+) -> None:
+    """DVC by itself takes it for a new version."""
+    shard = project / "data/rollouts" / FIRST / "shard-00000.jsonl"
+    pointer = project / "data/rollouts" / f"{FIRST}.dvc"
+    sealed, pointed = shard.read_bytes(), pointer.read_bytes()
+    shard.unlink()
+    shard.write_bytes(sealed.replace(b"return good", b"return evil"))
+    with pytest.raises(DataError, match=rf"{FIRST} differs from its pointer"):
+        build(root=project)
+    dvc.run(["add", f"data/rollouts/{FIRST}"], project)
+    with pytest.raises(DataError, match=rf"{FIRST}\.dvc is not the one that .*build\.yaml was written for"):
+        build(root=project)
+    pointer.write_bytes(pointed)
+    shard.unlink()
+    shard.write_bytes(sealed)
+    assert set(states(build(root=project)).values()) == {"unchanged"}
+    assert contents(project) == first_contents
+
+
 def test_an_odd_row_is_set_aside_and_named(project: Path, first: BuildReport) -> None:
     import pyarrow.parquet as pq
 

@@ -32,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for night in ("n0", "n1", "other"):
             (tmp_path / kind / f"{night}.dvc").write_text(f"outs:\n- md5: {night}.dir\n  path: {night}\n")
     (tmp_path / "dvc.lock").write_text("stages: {}\n")
-    write_values(Inputs(("n0", "n1"), "2026-11-21", "smoke", 3), Hashes({"n0": "a", "n1": "b"}), tmp_path)
+    write_values(Inputs(("n0", "n1"), "2026-11-21", "smoke", 3), Hashes({"n0": "n0.dir", "n1": "n1.dir"}), tmp_path)
     (tmp_path / "code.py").write_text("changed\n")
     (tmp_path / "params.yaml").write_text("params: tonight\n")
     (tmp_path / "staged.py").write_text("staged\n")
@@ -115,3 +115,15 @@ def test_an_unknown_night_is_refused_with_the_known_ones(project: Path) -> None:
     commit_night("n1", {}, "night n1", root=project)
     with pytest.raises(ConfigurationError, match=r"no tag night/n7 here \(nights: n1\)"):
         checkout_night("n7", root=project)
+
+
+def test_a_pointer_that_the_build_was_not_made_from_is_not_committed(project: Path) -> None:
+    """What `dvc repro` by hand makes of a sealed night that was changed."""
+    pointer = project / "data/rollouts/n0.dvc"
+    pointer.write_text("outs:\n- md5: changed.dir\n  path: n0\n")
+    with pytest.raises(DataError, match=r"n0\.dvc is not the one that .*build\.yaml was written for"):
+        commit_night("n1", {"verdict": "promote"}, "night n1", root=project)
+    pointer.unlink()
+    with pytest.raises(DataError, match=r"n0\.dvc is absent"):
+        commit_night("n1", {"verdict": "promote"}, "night n1", root=project)
+    assert list_nights(project) == {}
