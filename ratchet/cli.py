@@ -19,6 +19,7 @@ from . import (
     agents,
     branching,
     data,
+    exporting,
     house,
     judging,
     labels,
@@ -44,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, data, lineage, scoring, judging, labels, preferences, branching),
+    *(night, agents, data, exporting, lineage, scoring, judging, labels, preferences, branching),
     *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)

@@ -1,0 +1,59 @@
+"""Exporting what the last build ranked: a format, a filter, a folder. Nothing here needs a Prefect server."""
+
+from pathlib import Path
+from typing import Any
+
+from components import versioning
+from components.datasets.export import Request
+from components.datasets.formats import FORMATS
+from components.datasets.layout import write_format
+from components.datasets.params import ExportParams
+from components.protocol import ConfigurationError, DataError
+from components.quality.params import read_section
+from components.trajectories.parallel import reporting
+
+PARAMS = Path("params.yaml")
+
+
+def export_build(
+    format: str, out: Path, *, parquet: bool = False, root: Path = Path(), **changes: Any
+) -> dict[str, Any]:
+    """Write a format from the tables of the last build; its manifests by dataset, with the rows of each.
+
+    `changes`: fields of the section `export` that differ from params.yaml, None where not. Raises ConfigurationError for an
+    unknown format or a filter that cannot be read, DataError for a missing or damaged table.
+    """
+    known = next((each for each in FORMATS if each == format), None)
+    if known is None:
+        raise ConfigurationError(f"'{format}' is no format of export; known: {', '.join(FORMATS)}")
+    request = request_of(root, parquet=parquet, **changes)
+    found = write_format(known, request, out, on_progress=reporting("export: shards"))
+    rows = {name: rows_of(manifest) for name, manifest in found.items()}
+    return {"out": str(out), "format": format, "rows": rows, "manifests": found}
+
+
+def request_of(root: Path, *, parquet: bool = False, **changes: Any) -> Request:
+    """What is exported of the last build."""
+    build = versioning.read_build(root)
+    if not build.nights:
+        raise DataError(
+            "data/build.yaml lists no night: there is nothing to export; run `ratchet night` or `ratchet build`"
+        )
+    base = read_section(root / PARAMS, "export", ExportParams)
+    asked = {name: value for name, value in changes.items() if value is not None}
+    return Request(
+        [root / path for path in build.files["rollouts"]],
+        [root / path for path in build.files["scores"]],
+        root / "data/ranked.parquet",
+        root / "data/pairs.parquet",
+        build.as_of,
+        build.on_policy_only,
+        ExportParams.load(base.model_dump() | asked),
+        parquet,
+    )
+
+
+def rows_of(manifest: dict[str, Any]) -> dict[str, int]:
+    """The rows of each split."""
+    files = manifest["files"]
+    return {name.removesuffix(".jsonl"): each["rows"] for name, each in files.items() if name.endswith(".jsonl")}
