@@ -1,5 +1,8 @@
 """MinHash estimates the Jaccard similarity without bias, and bands find what is similar as the textbook says."""
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -57,3 +60,11 @@ def test_an_empty_set_has_an_empty_signature_and_disturbs_no_other() -> None:
     assert (made[[0, 2]] == EMPTY).all()
     assert np.array_equal(made[1], signatures(Sets(values, np.array([0, 2])))[0])
     assert signatures(Sets(values[:0], np.array([0]))).shape == (0, SIZE)
+
+
+@pytest.mark.slow
+def test_a_forked_process_goes_on_where_this_one_has_used_it() -> None:
+    signatures(pairs_of(0.5, 500))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        there = pool.submit(signatures, pairs_of(0.5, 500)).result(timeout=60)
+    assert np.array_equal(there, signatures(pairs_of(0.5, 500)))
