@@ -188,7 +188,7 @@ def _committed_locks(night: Known, prefix: str, root: Path) -> list[Known]:
     contents = iter(git_objects(names, root))
     pairs = ((folder, next(contents), next(contents)) for folder in folders)
     return [
-        Known(f"{night.name}, {folder.removeprefix(prefix)}", lock, build, commit=night.commit, code=night.code)
+        Known(f"{night.name}, {LOCKS}/{Path(folder).name[:SHORT]}", lock, build, commit=night.commit, code=night.code)
         for folder, lock, build in pairs
         if lock is not None and build is not None
     ]
