@@ -4,6 +4,7 @@ A folder elsewhere is taken in: copied, shard by shard and each hash checked, to
 sealed like a night. The folder itself is only read; when it has grown, the next build takes it in again under another hash.
 """
 
+import errno
 import hashlib
 import itertools
 import os
@@ -34,7 +35,7 @@ from .sealed import ROLLOUTS
 PARAMS = Path("params.yaml")
 SHARD = 500
 """Episodes of a shard that is made of files without a manifest."""
-CHUNK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DataParams(Configuration):
@@ -75,23 +76,36 @@ def _folders(place: Path) -> list[Path]:
 def take_in(folder: Path, *, root: Path = Path()) -> str:
     """The name under which a folder of shards stands in `data/rollouts`, whither it is copied unless it is there already.
 
-    Raises DataError for a damaged folder; then nothing is taken in.
+    Raises DataError for a folder that is damaged or cannot be read; then nothing is taken in.
     """
     if folder.resolve().parent == (root / ROLLOUTS).resolve():
         return folder.name
-    name = f"{_slug(folder.name)}-{_identity(folder)[:8]}"
-    target = root / ROLLOUTS / name
-    if target.exists() or target.with_name(f"{name}.dvc").is_file():
-        return name
-    spool = target.with_name(f".{name}.{os.getpid()}.tmp")
+    try:
+        entries = finished_shards(folder) if read_manifest(folder) else []
+        name = f"{_slug(folder.name)}-{_identity(folder, entries)[:8]}"
+        target = root / ROLLOUTS / name
+        if not target.exists() and not target.with_name(f"{name}.dvc").is_file():
+            _lay(folder, entries, target)
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise DataError(f"{error.filename or folder}: {error.strerror}; {folder} cannot be taken in") from error
+    return name
+
+
+def _lay(folder: Path, entries: list[ShardEntry], target: Path) -> None:
+    """Make a folder of shards, whole or not at all."""
+    spool = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
     try:
-        _copy(folder, spool) if read_manifest(folder) else _make(folder, spool)
+        if entries:
+            _copy(folder, entries, spool)
+        else:
+            _make(folder, spool)
         spool.rename(target)
     finally:
         shutil.rmtree(spool, ignore_errors=True)
-    return name
 
 
 def _slug(name: str) -> str:
@@ -99,16 +113,15 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:48] or "rollouts"
 
 
-def _identity(folder: Path) -> str:
+def _identity(folder: Path, entries: list[ShardEntry]) -> str:
     """A hash of what the folder holds: of the hashes in its manifest, else of its files."""
-    entries = read_manifest(folder)
     parts = [f"{each.shard} {each.sha256} {each.tokens_sha256}" for each in entries]
     parts = parts or [f"{path.name} {_sha256(path)}" for path in _files(folder)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.glob("*.jsonl") if each.name != MANIFEST)
+    return sorted(each for each in folder.glob("*.jsonl") if each.name != MANIFEST and each.is_file())
 
 
 def _sha256(path: Path) -> str:
@@ -116,9 +129,8 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _copy(folder: Path, spool: Path) -> None:
+def _copy(folder: Path, entries: list[ShardEntry], spool: Path) -> None:
     """Copy finished shards with their sidecars and blobs, and write their manifest last."""
-    entries = finished_shards(folder)
     for entry in entries:
         for name, expected in _hashed(entry):
             shutil.copyfile(folder / name, spool / name)

@@ -1,6 +1,7 @@
 """Folders of trajectories that others collected: taken in as they are, and never written to."""
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -112,3 +113,32 @@ def test_what_is_no_folder_of_trajectories_says_so(project: Path, tmp_path: Path
     with pytest.raises(ConfigurationError, match="did you mean 'rollouts'"):
         (project / "params.yaml").write_text("data:\n  rollout: x\n")
         named_nights(project)
+
+
+def test_a_link_out_of_the_folder_is_refused_and_a_pipe_is_not_read(
+    project: Path, folder: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(DataError, match="holds files without a trajectory"):
+        take_in(tmp_path, root=project)
+    shard = folder / "shard-00000.jsonl"
+    shard.rename(tmp_path / "elsewhere.txt")
+    shard.symlink_to(tmp_path / "elsewhere.txt")
+    with pytest.raises(DataError, match="is a link out of its folder"):
+        take_in(folder, root=project)
+
+
+def test_blobs_and_tokens_are_taken_along(project: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "with tokens"
+    folder.mkdir()
+    write_shard(folder, 0, EPISODES, tokens=b"parquet")
+    (folder / "blobs").mkdir()
+    (folder / "blobs/ab12").write_bytes(b"image")
+    place = project / "data/rollouts" / take_in(folder, root=project)
+    assert (place / "tokens-00000.parquet").read_bytes() == b"parquet" and (
+        place / "blobs/ab12"
+    ).read_bytes() == b"image"
+    (folder / "tokens-00000.parquet").write_bytes(b"other")
+    shutil.rmtree(place)
+    with pytest.raises(DataError, match=r"tokens-00000\.parquet differs from the hash"):
+        take_in(folder, root=project)
