@@ -8,10 +8,11 @@ import msgspec
 
 from components import versioning
 from components.evaluation.promotion import Decision
-from components.protocol import DataError
+from components.protocol import DataError, RatchetError
 from components.trajectories.files import write_atomically
 from components.versioning.lineage.check import sha256_of
 from components.versioning.lineage.history import head
+from tasks.quality import quality_page
 from tasks.registry import Model
 from tasks.versions import keep_build, publish_night, run_build
 
@@ -20,6 +21,8 @@ from .tonight import ROLLOUTS, Tonight
 
 EXPORT = Path("data/datasets/sft")
 """Where the build leaves the SFT export."""
+PAGE = "quality.html"
+"""The verdicts on the data, in the build's run."""
 
 
 class TrainingData(msgspec.Struct, frozen=True):
@@ -128,11 +131,17 @@ def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | 
         "as_of": tonight.night.begun[:10],
         "baseline": baseline,
     }
-    report: dict[str, Any] = tonight.night.once(step, lambda: run_build(list(names), **how))
+    try:
+        report: dict[str, Any] = tonight.night.once(step, lambda: run_build(list(names), **how))
+    except RatchetError:
+        with tonight.run.child(step, {"ratchet.kind": "build"}) as run:
+            run.artifact(PAGE, quality_page(failed=True))
+            raise
     with tonight.run.child(step, {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}) as run:
         run.params({"nights": " ".join(names)})
         run.tags({"ratchet.code": head() or "no commit", **_manifests()})
         run.metrics({f"data/{name}": value for name, value in report["metrics"].items()})
         run.metrics({"cost/build_seconds": report["seconds"]})
+        run.artifact(PAGE, quality_page())
     lock: str = report["lock_hash"]
     return lock

@@ -10,11 +10,13 @@ from prefect.cache_policies import NO_CACHE
 from components import versioning
 from components.evaluation.promotion import read_decision
 from components.evaluation.report import summary_sentence
+from components.protocol import RatchetError
 from components.versioning import uses
 from components.versioning.lineage import history
 from components.versioning.uses import Training
 
 from .display import display
+from .quality import show_quality
 from .retries import AGAIN
 
 
@@ -31,10 +33,15 @@ def add_night(night: str) -> str:
 def run_build(nights: list[str], *, scale: str, seed: int, as_of: str, baseline: str | None = None) -> dict[str, Any]:
     """Run the data build over those nights; the BuildReport as JSON values. Unchanged stages are not repeated."""
     with display().step(f"build {nights[-1]}") as step:
-        report = versioning.build(
-            versioning.Inputs(tuple(nights), as_of=as_of, scale=scale, seed=seed, baseline=baseline),
-            on_stage=lambda stage: step.update(remark=stage),
-        )
+        try:
+            report = versioning.build(
+                versioning.Inputs(tuple(nights), as_of=as_of, scale=scale, seed=seed, baseline=baseline),
+                on_stage=lambda stage: step.update(remark=stage),
+            )
+        except RatchetError:
+            show_quality(failed=True)
+            raise
+        show_quality()
         ran = sum(stage.state == "ran" for stage in report.stages)
         step.update(remark=f"{ran} of {len(report.stages)} stages ran, {rows(report.metrics)}")
     result: dict[str, Any] = msgspec.to_builtins(report)
