@@ -1,5 +1,6 @@
 """After kill -9 DVC's own lock never stands in the way of the next call."""
 
+import fcntl
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from components.protocol import ConfigurationError
+from components.versioning import leftovers
 from components.versioning.leftovers import CALLER, settle
 
 DVC = "import time; time.sleep(60)  # dvc"
@@ -108,3 +111,19 @@ def test_a_dvc_whose_caller_alone_was_killed_is_ended_with_its_stage(file, start
     settle(tmp_path)
     assert gone(dvc) and gone(stage)
     assert json.loads(file.read_text()) == {"write": {}, "read": {}}
+
+
+def test_a_project_that_dvc_has_locked_is_waited_for_and_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE", 0.2)
+    leftovers.alone(tmp_path)  # DVC was never here
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    file = tmp_path / ".dvc/tmp/lock"
+    file.write_text("1\n")
+    leftovers.alone(tmp_path)
+    with file.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigurationError, match=r"DVC is at work in this clone by hand \(the project is locked\)"):
+            leftovers.alone(tmp_path)
+    leftovers.alone(tmp_path)
