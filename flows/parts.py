@@ -148,7 +148,7 @@ def build_nights(request: "Request", *, force: bool) -> dict[str, Any]:
     from components import versioning
 
     if request.scale is not None:
-        load_scale(request.scale)
+        request = msgspec.structs.replace(request, scale=load_scale(request.scale).name)
     inputs = versioning.inputs_for(request, datetime.now(UTC).date().isoformat())
     with Display() as display, display.step("build") as step:
         report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
