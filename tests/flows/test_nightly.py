@@ -299,10 +299,11 @@ def test_what_each_model_was_trained_on_is_sealed_with_the_night(world):
 
 def test_the_registry_is_told_what_a_model_was_trained_on(world):
     run()
-    wanted = {"dataset", "data_sha256.train", "data_sha256.validation"}
+    wanted = {"base", "dataset", "data_sha256.train", "data_sha256.validation"}
     assert {title: set(tags) for title, tags in world.lineage.items()} == dict.fromkeys(
         ("cold-start", "challenger", "control"), wanted
     )
+    assert [world.lineage[title]["base"] for title in ("cold-start", "challenger")] == ["", "first-v"]
     read = world.jobs["train challenger"].train.read_bytes()
     assert world.lineage["challenger"]["data_sha256.train"] == hashlib.sha256(read).hexdigest()
 
