@@ -15,7 +15,7 @@ from .baselines import accept
 from .build_file import Build, Inputs, read_build, write_build
 from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .leftovers import alone
-from .lock import arrange
+from .lock import arrange, stages_of
 from .place import local, only_build
 from .rescue import failed, forget, keep, prune
 from .standing import check_standing
@@ -80,6 +80,7 @@ def build(
 def _readable(root: Path, inputs: Inputs | None) -> None:
     """Nothing is begun on what cannot be put back."""
     read_lock(root / LOCK)
+    stages_of(root, ())
     if inputs is None:
         read_build(root)
 

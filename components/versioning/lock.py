@@ -7,6 +7,8 @@ another lock in a clone with another past.
 from collections.abc import Sequence
 from pathlib import Path
 
+from components.protocol import ConfigurationError
+
 from .hashes import LOCK
 
 
@@ -22,12 +24,18 @@ def arrange(root: Path, nights: Sequence[str]) -> None:
 
 
 def stages_of(root: Path, nights: Sequence[str]) -> list[str]:
-    """The stages that `dvc.yaml` has for those nights, by name, in its order."""
+    """The stages that `dvc.yaml` has for those nights, by name, in its order. Raises ConfigurationError."""
     import yaml
 
-    found: dict[str, dict[str, object]] = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    each = ([f"{name}@{night}" for night in nights] if "foreach" in stage else [name] for name, stage in found.items())
-    return [name for names in each for name in names]
+    path = root / "dvc.yaml"
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"].items()
+        each = ([f"{name}@{night}" for night in nights] if "foreach" in stage else [name] for name, stage in found)
+        return [name for names in each for name in names]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from git"
+        ) from error
 
 
 def arranged(lock: str, stages: Sequence[str]) -> str:

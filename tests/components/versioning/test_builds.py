@@ -93,6 +93,15 @@ def test_a_lock_is_in_the_order_of_the_stages_whatever_was_built_before(project:
     assert arranged(found, stages) == found
 
 
+@pytest.mark.parametrize("content", [b"stages: [", b"\xff", b"stages: 3\n", b"", b"- a\n"])
+def test_a_pipeline_that_cannot_be_read_is_one_line_before_anything_is_touched(project: Path, content: bytes) -> None:
+    (project / "dvc.yaml").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"dvc\.yaml cannot be read: .*; restore it from git") as error:
+        build(inputs("n1"), root=project)
+    assert "\n" not in str(error.value) and not (project / "data").exists()
+    assert not (project / ".ratchet/build/before").exists()
+
+
 def test_tables_of_other_nights_leave_the_folder_of_scores(project: Path) -> None:
     (project / "data/scores").mkdir(parents=True)
     for name in ("old.parquet", "new.parquet"):
