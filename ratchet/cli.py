@@ -24,6 +24,7 @@ from . import (
     judging,
     labels,
     lineage,
+    models,
     night,
     preferences,
     sandbox,
@@ -45,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, data, exporting, lineage, scoring, judging, labels, preferences, branching),
+    *(night, agents, models, data, exporting, lineage, scoring, judging, labels, preferences, branching),
     *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)

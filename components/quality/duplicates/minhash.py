@@ -27,7 +27,7 @@ EMPTY = np.uint32(0xFFFFFFFF)
 
 def signatures(sets: Sets) -> NDArray[np.uint32]:
     """The signature of each set: (sets, SIZE)."""
-    import rensa  # type: ignore[import-untyped]
+    import rensa
 
     with _one_thread():
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(

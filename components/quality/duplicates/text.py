@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-import re2  # type: ignore[import-untyped]
+import re2
 
 from components.trajectories.record import Trajectory
 

@@ -52,7 +52,7 @@ class S3Store:
 
     def size(self, name: str) -> int | None:
         """As the bucket says."""
-        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+        from botocore.exceptions import ClientError
 
         with self._told(name):
             try:
@@ -172,8 +172,8 @@ def _md5(data: bytes) -> tuple[str, str]:
 
 
 def _client() -> Any:
-    import boto3  # type: ignore[import-untyped]
-    from botocore.config import Config  # type: ignore[import-untyped]
+    import boto3
+    from botocore.config import Config
 
     endpoint = os.environ.get("MLFLOW_S3_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT_URL_S3")
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL")

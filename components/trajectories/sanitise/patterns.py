@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-import re2  # type: ignore[import-untyped]
+import re2
 
 from .kinds import Kind
 

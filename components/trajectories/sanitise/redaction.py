@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-import re2  # type: ignore[import-untyped]
+import re2
 
 from .kinds import Kind
 from .patterns import Span, compile_pattern, is_word
