@@ -133,7 +133,7 @@ def made(task: int, attempt: int, planted: int = 0) -> Trajectory:
 def _altered(task: int, steps: list[Step]) -> list[Step]:
     """The same steps, of whose outputs a small share of the words are others."""
     random_ = random.Random(f"altered {task}")
-    share = random_.uniform(0.003, 0.018)
+    share = random_.uniform(0.015, 0.07)
     return [
         step._replace(
             output=" ".join(

@@ -119,7 +119,7 @@ def reporting(what: str, every: float = 10.0) -> Progress:
 
 def _here(items: Sequence[Item], work: Callable[[Item], Result]) -> Iterator[Result]:
     for item in items:
-        with _collector_paused():
+        with collector_paused():
             result = work(item)
         yield result
 
@@ -156,7 +156,7 @@ def _begin(work: Callable[[Any], Any], parent: int) -> None:
 
 def _do(item: Any) -> Any:
     assert _work is not None
-    with _collector_paused():
+    with collector_paused():
         return _work(item)
 
 
@@ -168,7 +168,7 @@ def end_with(parent: int) -> None:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Records and rows have no cycles; walking through thousands of them at every turn takes as long as reading them."""
     enabled = gc.isenabled()
     gc.disable()

@@ -38,6 +38,8 @@ class Said(NamedTuple):
     @classmethod
     def of(cls, moves: Sequence[Move]) -> "Said":
         """What those moves say together."""
+        if len(moves) == 1:
+            return cls(moves[0].said, moves[0].tools, float(moves[0].words), moves[0].length)
         words = sum(move.words for move in moves) / max(1, len(moves))
         tools = tuple(tool for move in moves for tool in move.tools)
         return cls(digest([move.said for move in moves]), tools, words, sum(move.length for move in moves))

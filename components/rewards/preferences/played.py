@@ -34,13 +34,16 @@ class Packed(Sequence[Move]):
     @overload
     def __getitem__(self, place: slice) -> tuple[Move, ...]: ...
     def __getitem__(self, place: int | slice) -> Move | tuple[Move, ...]:
-        return _decoder.decode(self._data)[place]
+        if isinstance(place, slice):
+            return _decoder.decode(self._data)[place]
+        return _one.decode(_each.decode(self._data)[place])
 
     def __iter__(self) -> Iterator[Move]:
         return iter(_decoder.decode(self._data))
 
 
 _decoder = msgspec.msgpack.Decoder(tuple[Move, ...])
+_each, _one = msgspec.msgpack.Decoder(list[msgspec.Raw]), msgspec.msgpack.Decoder(Move)
 
 
 class Played(NamedTuple):

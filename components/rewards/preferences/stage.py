@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from components.protocol import DataError, RatchetError
+from components.trajectories.parallel import collector_paused
 
 from ..params import load_section
 from ..table import read_totals, write_parquet
@@ -65,7 +66,9 @@ def build(rollouts: Sequence[Path], scores: Sequence[Path], ranked: Path, out: P
     totals = {episode: total for path in scores for episode, total in read_totals(path).items()}
     left_out: Counter[str] = Counter()
     judged = Judged(totals, read_accepted(ranked))
-    made = make_pairs(read_played(rollouts, judged, left_out), config, left_out)
+    played = read_played(rollouts, judged, left_out)
+    with collector_paused():
+        made = make_pairs(played, config, left_out)
     write_parquet(out, PairRow, [PairRow.of(pair) for pair in made.preferences])
     return made
 
