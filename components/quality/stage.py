@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from components.protocol import RatchetError
 
+INSTALL = "`make setup` installs what this version needs"
+
 
 def run_stage(main: Callable[[], None]) -> None:
     """Run a stage's `main`; an expected error becomes `error: …` on stderr and the error's exit code."""
@@ -13,6 +15,11 @@ def run_stage(main: Callable[[], None]) -> None:
     except RatchetError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "components"):
+            raise
+        print(f"error: the package '{error.name}' is not installed; {INSTALL}", file=sys.stderr)
+        sys.exit(2)
     except OSError as error:
         print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(4)

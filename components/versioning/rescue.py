@@ -46,13 +46,16 @@ def forget(root: Path) -> None:
 
 
 def restore(root: Path) -> None:
-    """Put lock, build file and the outputs that they name back. After a first build there is nothing to put back."""
+    """Put lock, build file and the outputs that they name back. After a first build there is nothing to put back.
+
+    The lock is put back byte for byte, whatever `dvc.yaml` says now: a build is known by the hash of its lock.
+    """
     before = local(root, "build") / "before"
     if (before / LOCK.name).is_file() and (before / BUILD.name).is_file():
         shutil.copy(before / LOCK.name, root / LOCK)
         shutil.copy(before / BUILD.name, root / BUILD)
         ensure_build_file(root)
-        prune(root, read_build(root).nights)
+        drop_tables(root, read_build(root).nights)
         outputs = outputs_of(read_lock(root / LOCK))
         changed = [path for path, hash_ in outputs.items() if md5_of(root / path) != hash_]
         if changed:
@@ -72,11 +75,16 @@ def keep_reports(root: Path) -> Path:
 
 def prune(root: Path, nights: list[str]) -> None:
     """Forget what the lock and `data/scores` hold of nights that are no part of the build; DVC's cache keeps it."""
+    drop_tables(root, nights)
+    arrange(root, nights)
+
+
+def drop_tables(root: Path, nights: list[str]) -> None:
+    """Remove the scores of other nights."""
     own = {f"{night}.parquet" for night in nights}
     for table in (root / "data/scores").glob("*.parquet"):
         if table.name not in own:
             table.unlink()
-    arrange(root, nights)
 
 
 def failed(root: Path, error: RatchetError) -> RatchetError:

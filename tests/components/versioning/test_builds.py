@@ -13,7 +13,7 @@ from components.versioning.builds import StageRun, Watch
 from components.versioning.dvc import explain
 from components.versioning.lock import arranged, stages_of
 from components.versioning.place import only_build
-from components.versioning.rescue import keep, prune
+from components.versioning.rescue import keep, prune, restore
 from components.versioning.sealed import ensure_build_file
 
 LOCK = """schema: '2.0'
@@ -116,6 +116,17 @@ def test_the_state_before_a_killed_build_is_what_a_later_failure_restores(projec
     (project / "dvc.lock").write_text("half")  # killed here: nothing was forgotten
     keep(project)
     assert (project / ".ratchet/build/before/dvc.lock").read_text() == "good"
+
+
+def test_a_lock_is_put_back_byte_for_byte_also_where_a_newer_pipeline_has_another_order(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages: {score: {foreach: []}, rank: {}}\n")
+    write_values(inputs("new.1"), Hashes(), project)
+    lock = "schema: '2.0'\nstages:\n  rank:\n    cmd: one\n  score@new.1:\n    cmd: two\n"
+    (project / "dvc.lock").write_text(lock)
+    keep(project)
+    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    restore(project)
+    assert (project / "dvc.lock").read_text() == lock
 
 
 def test_the_build_file_says_everything_twice_rather_than_by_reference(project: Path) -> None:

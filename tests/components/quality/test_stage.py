@@ -1,0 +1,37 @@
+"""How a stage ends: each expected failure is one line, in which DVC's output is searched for the reason."""
+
+import pytest
+
+from components.protocol import DataError
+from components.quality.stage import run_stage
+
+
+def raising(error: Exception):
+    def main() -> None:
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataError("a.parquet is absent"), 3, "error: a.parquet is absent\n"),
+        (OSError(28, "No space left on device", "a.parquet"), 4, "error: a.parquet: No space left on device\n"),
+        (
+            ModuleNotFoundError("No module named 'rensa'", name="rensa"),
+            2,
+            "error: the package 'rensa' is not installed; `make setup` installs what this version needs\n",
+        ),
+    ],
+)
+def test_what_is_expected_is_one_line(error, code, said, capsys) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run_stage(raising(error))
+    assert caught.value.code == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_module_of_ours_that_is_missing_is_a_fault_with_its_traceback() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        run_stage(raising(ModuleNotFoundError("No module named 'components.nope'", name="components.nope")))
