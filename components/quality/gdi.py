@@ -69,7 +69,6 @@ def explained(known: Known, params: RankParams) -> Gdi:
     """The rank of every episode by the parameters' preset, term by term."""
     rate = formulas.pass_rate(known.success, known.group)
     learner = formulas.learner_rate(rate, known.task, known.own)
-    own = np.where(known.own, rate, np.nan)
     terms = {
         "reward": known.reward,
         "process": known.process,
@@ -80,7 +79,7 @@ def explained(known: Known, params: RankParams) -> Gdi:
         "diversity": known.unlike,
         "difficulty": formulas.difficulty(learner),
         "learnability": formulas.learnability(learner),
-        "lim": formulas.lim(own, known.task, known.version),
+        "lim": formulas.lim(np.where(known.own, known.success, np.nan), known.task, known.version),
         "recency": formulas.recency(known.age_days, params.half_life_days),
         "use": formulas.use(known.times),
     }

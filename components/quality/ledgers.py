@@ -63,13 +63,14 @@ def feedback(files: Sequence[Path], contents: Mapping[str, str]) -> dict[str, fl
     """By episode the mean of what people said of it, each person's last word.
 
     `contents` are the content hashes of the episodes: a label of other content says nothing (an empty hash fits any).
-    Raises DataError that names file and line.
+    Raises DataError that names the file, and the line or the label.
     """
     last: dict[tuple[str, str], Said] = {}
-    for said in (each for path in files for each in _read(path, Said)):
+    for place, said in ((path, each) for path in files for each in _read(path, Said)):
         if not 0.0 <= said.value <= 1.0:
             raise DataError(
-                f"a label of {said.episode_id} by {said.annotator} has the value {said.value}: not in [0, 1]"
+                f"{place}: the label of {said.episode_id} by {said.annotator} has the value {said.value}, which is not in "
+                "[0, 1]; restore it with its night"
             )
         if not said.of_the_episode or said.content_hash not in ("", contents.get(said.episode_id, "")):
             continue

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration
@@ -60,6 +60,12 @@ class GdiWeights(Configuration):
     lim: Weight = 0.05
     recency: Weight = 0.05
     use: Weight = 0.0
+
+    @model_validator(mode="after")
+    def _something_counts(self) -> "GdiWeights":
+        if not any(self.model_dump().values()):
+            raise ValueError("all weights are 0, so that nothing would be ranked; give one term a weight")
+        return self
 
 
 class RankParams(Configuration):

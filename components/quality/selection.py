@@ -139,7 +139,7 @@ def _top(left: "Codes", candidates: Candidates, params: RankParams, reasons: "ND
     places = _places(own.astype(np.int64))
     sizes = np.where(own, own.sum(), len(own) - own.sum())
     stays = places < np.ceil(params.top_fraction * sizes - 1e-9)
-    reasons[left[~stays]] = f"not in the top {params.top_fraction:.0%} by gdi"
+    reasons[left[~stays]] = f"not in the top {100 * params.top_fraction:g}% by gdi"
     kept: Codes = left[stays]
     return kept
 

@@ -47,19 +47,21 @@ def difficulty(rate: "Floats") -> "Floats":
     return 1.0 - rate
 
 
-def lim(rate: "Floats", task: "Codes", version: "Codes") -> "Floats":
+def lim(success: "Floats", task: "Codes", version: "Codes") -> "Floats":
     """Learning impact measurement (Li, Zou and Liu, LIMR, 2025): how well a task's curve agrees with the mean learning curve.
 
         lim = 1 - sum_k (r_k - m_k)^2 / sum_k (1 - m_k)^2
 
-    `r_k` is the task's pass rate by the k-th policy version that played it, `m_k` the mean over all tasks which that version
-    played. 1 follows the mean curve; 0 is always solved (or as far from the curve as that, or further). NaN where the task
-    was played by fewer than two versions: that is no curve. Rows whose rate is NaN are no point of any curve.
+    `r_k` is the task's pass rate by the k-th policy version that played it, over all of its attempts, in however many nights;
+    `m_k` the mean over all tasks which that version played. 1 follows the mean curve; 0 is always solved (or as far from the
+    curve as that, or further). NaN where the task was played by fewer than two versions: that is no curve. Rows whose success
+    (1.0, 0.0) is NaN are no point of any curve.
     """
-    known = ~np.isnan(rate)
+    known = ~np.isnan(success)
     tasks, versions = int(task.max(initial=-1)) + 1, int(version.max(initial=-1)) + 1
-    points, first = np.unique(task[known] * max(versions, 1) + version[known], return_index=True)
-    of_task, of_version, r = points // max(versions, 1), points % max(versions, 1), rate[known][first]
+    points, place = np.unique(task[known] * max(versions, 1) + version[known], return_inverse=True)
+    of_task, of_version = points // max(versions, 1), points % max(versions, 1)
+    r = np.bincount(place, weights=success[known], minlength=len(points)) / np.bincount(place, minlength=len(points))
     played = np.bincount(of_version, minlength=versions)
     mean = np.divide(np.bincount(of_version, weights=r, minlength=versions), np.maximum(played, 1))[of_version]
     away = np.bincount(of_task, weights=(r - mean) ** 2, minlength=tasks)

@@ -74,5 +74,5 @@ def test_a_wrong_line_is_named(tmp_path, text) -> None:
 def test_an_absent_ledger_and_a_value_out_of_range_are_clear_lines(tmp_path) -> None:
     with pytest.raises(DataError, match=r"labels.jsonl cannot be read"):
         feedback([tmp_path / "labels.jsonl"], {})
-    with pytest.raises(DataError, match=r"value 2.0: not in \[0, 1\]"):
+    with pytest.raises(DataError, match=r"/a: the label of .* has the value 2.0, .*restore it with its night"):
         feedback([ledger(tmp_path / "a", said(2.0))], CONTENTS)

@@ -193,6 +193,7 @@ def test_a_missing_table_and_a_wrong_day_are_clear_lines(tmp_path) -> None:
         ("preset: originale", r"'preset'.*'own' or 'original'"),
         ("top_fraction: 0", r"'top_fraction'.*greater than 0"),
         ("max_tokens: -1", r"'max_tokens'.*greater than 0"),
+        ("weights: {" + ", ".join(f"{name}: 0" for name in TERMS) + "}", r"'weights'.*all weights are 0"),
         ("weights: {use: .inf}", r"'weights.use'.*finite"),
     ],
 )

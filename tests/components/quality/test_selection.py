@@ -100,6 +100,11 @@ def test_the_top_fraction_is_of_what_passed_and_rounded_up(fraction, count) -> N
     assert found == [f"e{index}" for index in range(10 - count, 10)]
 
 
+def test_a_small_fraction_is_said_as_it_is() -> None:
+    found = chosen(row("a", 0.9, task="t1"), row("b", 0.8, task="t2"), top_fraction=0.005)
+    assert found.reasons[1] == "not in the top 0.5% by gdi"
+
+
 def test_a_family_has_at_most_its_share_and_the_best_of_it() -> None:
     rows = [
         row("a", 0.1, task="t1"),

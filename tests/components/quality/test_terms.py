@@ -81,6 +81,14 @@ def test_lim_where_every_version_solves_everything_is_zero() -> None:
     assert lim_of([[1.0, 1.0], [1.0, 1.0]]) == [0.0, 0.0]
 
 
+def test_a_version_that_played_a_task_in_two_nights_is_one_point_of_its_curve() -> None:
+    success = floats(1, 1, 0, 0, 1, 0, 1, 0)  # the first version: two attempts in each of two nights, then another
+    task, version = codes(0, 0, 0, 0, 0, 0, 1, 1), codes(0, 0, 0, 0, 1, 1, 0, 1)
+    expected = lim_by_definition([[0.5, 0.5], [1.0, 0.0]])
+    assert terms.lim(success, task, version)[0] == pytest.approx(expected[0])
+    assert terms.lim(success[::-1], task[::-1], version[::-1])[-1] == pytest.approx(expected[0])
+
+
 def test_a_row_without_a_rate_is_no_point_of_a_curve() -> None:
     with_row = terms.lim(floats(0.5, 0.25, 0.75, 0.5, NAN), codes(0, 0, 1, 1, 1), codes(0, 1, 0, 1, 2))
     without = terms.lim(floats(0.5, 0.25, 0.75, 0.5), codes(0, 0, 1, 1), codes(0, 1, 0, 1))
