@@ -1,4 +1,4 @@
-"""Quality: the verdicts of the last data build for people: a page for MLflow, a summary in Prefect's pages. Neither stops a night."""
+"""Quality: the verdicts of the last data build for people: a page for MLflow, a summary for Prefect. Neither stops a night."""
 
 import contextlib
 from pathlib import Path

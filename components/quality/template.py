@@ -57,7 +57,15 @@ def _rendered(template: "Template", messages: Sequence[dict[str, Any]], tools: S
 
     try:
         return template.render(messages=messages, tools=list(tools) or None, add_generation_prompt=False)
-    except (TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"{' '.join(str(error).split()) or type(error).__name__}") from error
 
 
