@@ -32,9 +32,9 @@ class Ranks:
         for flag in ("quarantined", "infrastructure_failure"):
             usable = pc.and_(usable, pc.invert(pc.fill_null(self.table[flag], True)))
         self.usable = _flags(usable)
-        self.accepted = _flags(self.table["accepted"])
         self.own = _flags(pc.equal(self.table["source"], "on_policy"))
         self.failed = _flags(pc.invert(self.table["success"]))
+        self.accepted = _flags(self.table["accepted"]) & ~self.failed
         self.reward = np.append(self.table["reward"].to_numpy(), np.nan)
 
     @classmethod

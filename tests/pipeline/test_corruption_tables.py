@@ -225,11 +225,7 @@ RANKED: dict[str, tuple[Callable[[list[Record]], Any], str]] = {
         lambda rows: next(row for row in rows if row["success"] is False and not row["quarantined"]).update(
             accepted=True
         ),
-        r"ep-",
-    ),
-    "a held-out task that is accepted": (
-        lambda rows: next(row for row in rows if row["accepted"]).update(role="promote"),
-        r"ep-|made/train",
+        r"that failed.*: sft/train.jsonl, line",
     ),
     "an episode that is gone": (lambda rows: rows.remove(next(row for row in rows if row["accepted"])), r"."),
     "an episode that stands twice": (
@@ -250,3 +246,17 @@ def test_a_false_rank_never_becomes_a_dataset(project: Project, kind: str) -> No
     stop = project.run("export")
     assert stop is not None and stop.stage in ("export", "gate"), "nothing stopped it"
     assert re.search(said, stop.line), stop
+
+
+def test_a_held_out_task_that_a_false_rank_accepts_is_exported_nowhere(project: Project) -> None:
+    told: list[str] = []
+
+    def leak(rows: list[Record]) -> None:
+        row = next(row for row in rows if row["accepted"])
+        row["role"] = "promote"
+        told.append(row["episode_id"])
+
+    change_rows(project.data / "ranked.parquet", leak)
+    assert project.run("export") is None
+    for file in (project.data / "datasets").rglob("*.jsonl"):
+        assert told[0] not in file.read_text()

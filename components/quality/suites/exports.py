@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def sft(max_row_bytes: int) -> "gx.ExpectationSuite":
     """Whole episodes as conversations: accepted ones, each once, in which the policy says something that counts."""
-    accepted = "an episode that was not accepted stands in it"
+    accepted = "an episode that was not accepted, or that failed, stands in it"
     own = [
         true("accepted", "accepted", "critical", accepted),
         unique("episode", "episode_once", "critical", "an episode stands in it more than once"),
