@@ -25,7 +25,7 @@ USES = {
     "episode. `source` tells demonstrations from the policy's own attempts.",
     "dpo": "TRL's `DPOTrainer`: `prompt`, `chosen`, `rejected`, `tools`. `margin` is the difference of the totals.",
     "grpo": "TRL's `GRPOTrainer`: `prompt`, `tools`; the environment grades the task named by `task_id`.",
-    "groups": "Offline GRPO: `completions` of one `prompt` by one policy version, with `rewards`, group-normalised `advantages` "
+    "groups": "Offline GRPO: `attempts` at one `prompt` by one policy version, with `rewards`, group-normalised `advantages` "
     "and `step_rewards` (one per assistant message; null: not scored).",
     "benchmark": "Compare an agent with what is known: `pass_rate`, `difficulty` (thirds of the pass rate) and `reward_range` are "
     "those of the recorded attempts (`runs`).",

@@ -44,7 +44,7 @@ COLUMNS: dict[str, dict[str, Kind]] = {
     "groups": {
         "prompt": "values",
         "tools": "values",
-        "completions": "lists of values",
+        "attempts": "lists of values",
         "rewards": "numbers",
         "advantages": "numbers",
         "step_rewards": "lists of numbers",

@@ -103,7 +103,7 @@ def facts(name: str, line: bytes, max_row_bytes: int) -> dict[str, Any]:
     except (AttributeError, TypeError, KeyError):
         own = {"fault": "its messages are no objects with role and content"}
     found |= {"task_id": row["task_id"], "episode_ids": episodes_of(row), "policy_version": row.get("policy_version")}
-    return found | own | {"secret": holds_credential(line)}
+    return found | own | {"secret": holds_credential(line, row)}
 
 
 def _shape_fault(row: Row, columns: Mapping[str, Kind]) -> str | None:
@@ -168,10 +168,10 @@ def _grpo(row: Row) -> dict[str, Any]:
 
 
 def _groups(row: Row) -> dict[str, Any]:
-    prompt, attempts = row["prompt"], row["completions"]
-    sizes = {len(row[name]) for name in ("completions", "rewards", "advantages", "step_rewards", "episode_ids")}
+    prompt, attempts = row["prompt"], row["attempts"]
+    sizes = {len(row[name]) for name in ("attempts", "rewards", "advantages", "step_rewards", "episode_ids")}
     if len(sizes) > 1:
-        return {"fault": "completions, rewards, advantages, step_rewards and episode_ids differ in length"}
+        return {"fault": "attempts, rewards, advantages, step_rewards and episode_ids differ in length"}
     fault = next(filter(None, (chat_fault([*prompt, *each]) for each in attempts)), None)
     useless = _mute(prompt) if len(attempts) > 1 else "it has fewer than two attempts"
     if useless is None and not any(row["advantages"]):

@@ -70,14 +70,14 @@ def grpo_row(prompt: Said, tools: Said, attempts: Sequence[Ranked]) -> Row:
     }
 
 
-def group_row(prompt: Said, tools: Said, *completions: Said, members: Sequence[Ranked], steps: Sequence[Any]) -> Row:
+def group_row(prompt: Said, tools: Said, *attempts: Said, members: Sequence[Ranked], steps: Sequence[Any]) -> Row:
     """Attempts at a task by one policy version. Lists are in the order of `episode_ids`; null: a turn without a scored step."""
     rewards = [row.reward or 0.0 for row in members]
     first = members[0]
     return {
         "prompt": prompt,
         "tools": tools,
-        "completions": list(completions),
+        "attempts": list(attempts),
         "rewards": [round(reward, 6) for reward in rewards],
         "advantages": [round(advantage, 6) for advantage in advantages(rewards)],
         "step_rewards": list(steps),

@@ -71,7 +71,8 @@ class StepScores:
         table, begin, end = self._places.get(episode_id, (0, 0, 0))
         if end == begin:
             return [None] * turns
-        numbers, values = self._turns[table][begin:end], self._means[table][begin:end].tolist()
+        numbers = self._turns[table][begin:end]
+        values: list[float | None] = self._means[table][begin:end].tolist()
         if end - begin == turns and numbers[-1] == turns - 1:  # every turn is there
             return values
         known = dict(zip(numbers.tolist(), values, strict=True))

@@ -76,7 +76,7 @@ def datasets() -> dict[str, dict[str, list[dict[str, Any]]]]:
     sides = {"prompt": ASK, "chosen": said("good"), "rejected": said("bad"), "level": "step", "turn": 0, "margin": 0.5}
     group = {
         "prompt": ASK,
-        "completions": [said("good"), said("bad")],
+        "attempts": [said("good"), said("bad")],
         "rewards": [0.9, 0.1],
         "advantages": [0.7, -0.7],
     }

@@ -23,7 +23,7 @@ ROWS: dict[str, dict[str, Any]] = {
     },
     "grpo": {**TASK, "prompt": [ASK], "tools": [], "pass_rate": None, "episode_ids": ["ep-1"]},
     "groups": {
-        **TASK, "prompt": [ASK], "tools": [], "completions": [[ANSWER], [ANSWER]], "rewards": [1.0, 0.0],
+        **TASK, "prompt": [ASK], "tools": [], "attempts": [[ANSWER], [ANSWER]], "rewards": [1.0, 0.0],
         "advantages": [0.7, -0.7], "step_rewards": [[None], [0.5]], "group_id": "g", "policy_version": "v",
         "episode_ids": ["ep-1", "ep-2"],
     },
@@ -58,9 +58,9 @@ def test_a_sound_row_has_no_fault(name: str) -> None:
         (
             "groups",
             {"rewards": [1.0]},
-            "completions, rewards, advantages, step_rewards and episode_ids differ in length",
+            "attempts, rewards, advantages, step_rewards and episode_ids differ in length",
         ),
-        ("groups", {"completions": [["x"], ["y"]]}, "its messages are no objects with role and content"),
+        ("groups", {"attempts": [["x"], ["y"]]}, "its messages are no objects with role and content"),
         ("groups", {"advantages": [None, 1.0]}, "column 'advantages' is no list of numbers"),
     ],
 )

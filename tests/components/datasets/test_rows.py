@@ -89,7 +89,7 @@ def test_a_group_holds_what_each_attempt_said_and_what_it_was_worth() -> None:
     good, bad = make_episode(attempt=0), make_episode(attempt=1, success=False)
     said = [piece(each, Want(0, "rest")) for each in (good, bad)]
     row = group_row([], [], *said, members=[ranked(good), ranked(bad)], steps=[[0.5, None], [0.1, 0.2]])
-    assert row["completions"] == [chat(good)[1:], chat(bad)[1:]]
+    assert row["attempts"] == [chat(good)[1:], chat(bad)[1:]]
     assert (row["rewards"], row["step_rewards"]) == ([0.9, 0.2], [[0.5, None], [0.1, 0.2]])
     assert row["advantages"] == [pytest.approx(0.707, abs=1e-3), pytest.approx(-0.707, abs=1e-3)]
     assert row["reason"] == "2 attempts, rewards from 0.20 to 0.90"
