@@ -43,13 +43,15 @@ def back(found: "Trace") -> None:
     """Where a model, dataset or row comes from."""
     say(found.model.label if found.model else found.subject)
     trained = [row for row in found.rows if row.split == "train"]
+    lost = found.rollouts and not found.rows
+    rows = "its rows are not known" if lost else f"{len(found.rows)} rows ({len(trained)} train)"
     facts(
         {
             "  trained in": found.model.night if found.model else None,
-            "  weights from": found.model.base if found.model else None,
-            "  dataset": f"{found.dataset}: {len(found.rows)} rows ({len(trained)} train)",
+            "  weights from": (found.model.base or None) if found.model else None,
+            "  dataset": f"{found.dataset}: {rows}",
             "  build": f"{(found.build or 'a folder without a lock')[:16]} ({found.known_from})",
-            "  code": found.code,
+            "  code": found.code or "not known",
             "  nights": ", ".join(found.nights),
             "  rollouts": f"{len(found.rollouts)} of {found.tasks} tasks",
             **{f"  {name}": _counted(counts) for name, counts in _counters(found).items()},
@@ -105,6 +107,10 @@ def forward(found: "Reverse") -> None:
     ]
     columns = ("version", "model", "alias", "dataset", "trained on", "validated on", "known by")
     table(columns, models, title=f"{len(models)} models")
+    if found.heirs:
+        say("models whose weights come from these:")
+        for heir in found.heirs:
+            say(f"  {heir.label}, which began from {heir.base}")
     for line in found.unknown:
         say(f"not known: {line}")
 

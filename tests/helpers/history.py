@@ -192,7 +192,9 @@ class History:
         if not old:
             folder = self.root / "data/datasets/sft"
             hashes = {split: lines_of(folder / f"{split}.jsonl", nights)[1] for split in ("train", "validation")}
-            own |= data_tags("sft", hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest(), hashes)
+            own |= data_tags("sft", hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest(), hashes) | {
+                "base": ""
+            }
         return traced("agent", version, f"ckpt-{version}", "abc", own | tags, aliases)
 
     def aside(self, place: Path, nights: Sequence[str]) -> tuple[Path, Path]:

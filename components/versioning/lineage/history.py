@@ -55,8 +55,8 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """One build. `name` says where it is known from; `commit` is the night's, `code` that of the code that ran, `uses` the
-    pointer of what the night trained on."""
+    """One build. `name` says where it is known from; `commit` is the night's, `code` that of the code that ran where the night
+    says it (else see `code.code_of`), `uses` the pointer of what the night trained on."""
 
     def __init__(
         self,
@@ -75,7 +75,18 @@ class Known:
     @cached_property
     def outputs(self) -> dict[str, str]:
         """Every output by path, with DVC's hash. Raises DataError for a damaged lock."""
-        return outputs_of(parse_yaml(self._lock, f"the dvc.lock of {self.name}"))
+        return outputs_of(self._locked)
+
+    @cached_property
+    def code_files(self) -> dict[str, str]:
+        """Every file of code that the build ran, by path, with its MD5. Raises DataError for a damaged lock."""
+        stages = (self._locked.get("stages") or {}).values()
+        read = (each for stage in stages for each in stage.get("deps", ()))
+        return {each["path"]: str(each.get("md5")) for each in read if each["path"].endswith(".py")}
+
+    @cached_property
+    def _locked(self) -> dict[str, Any]:
+        return parse_yaml(self._lock, f"the dvc.lock of {self.name}")
 
     @cached_property
     def fixed(self) -> Fixed:
@@ -106,7 +117,7 @@ def here(root: Path) -> Known | None:
     """The build that stands in the work tree; None before the first."""
     if not (root / LOCK).is_file() or not (root / BUILD).is_file():
         return None
-    return Known(HERE, (root / LOCK).read_bytes(), (root / BUILD).read_bytes(), code=head(root))
+    return Known(HERE, (root / LOCK).read_bytes(), (root / BUILD).read_bytes())
 
 
 def of_commit(name: str, commit: str, root: Path) -> Known:

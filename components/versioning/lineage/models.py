@@ -1,6 +1,6 @@
 """What lineage knows of a model, as the registry's tags and the ledgers say it. The registry itself is in `components.tracking`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,8 @@ DATASET = "sft"
 
 class TracedModel(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a registered model. `build` is the SHA-256 of the lock of the build that its data came from; `data`
-    of the files that its training read, by split; `manifest` of the dataset's manifest. None and empty: not recorded."""
+    of the files that its training read, by split; `manifest` of the dataset's manifest; `base` the policy version from whose
+    weights its training began, "" for the first of its line. None and, of the others, empty: not recorded."""
 
     name: str
     version: int
@@ -52,7 +53,7 @@ def traced(
         aliases=aliases,
         night=tags.get("night") or None,
         role=tags.get("role") or None,
-        base=tags.get("base") or None,
+        base=tags.get("base"),
         nights=tuple(night for night in tags.get("nights", "").split(",") if night),
         build=tags.get("build") or None,
         dataset=tags.get("dataset") or DATASET,
@@ -61,3 +62,21 @@ def traced(
         checkpoint=checkpoint or None,
         pruned=tags.get("pruned") == "true",
     )
+
+
+def heirs_of(trained: Collection[str], models: Sequence[TracedModel]) -> list[TracedModel]:
+    """The models whose weights come, directly or through others, from those policy versions; not these themselves."""
+    reached = set(trained)
+    while new := {each.policy_version for each in models if each.base in reached} - reached:
+        reached |= new
+    return [each for each in models if each.policy_version in reached - set(trained)]
+
+
+def unknown_bases(reached: Collection[str], models: Sequence[TracedModel]) -> list[str]:
+    """The models that may come from one of those policy versions too: newer, and registered without their base. A line each."""
+    first = min((each.version for each in models if each.policy_version in reached), default=None)
+    return [
+        f"{model.label}: from whose weights it began was not recorded"
+        for model in models
+        if first is not None and model.version > first and model.base is None and model.policy_version not in reached
+    ]

@@ -1,7 +1,8 @@
 """Reverse: from an episode forward to every dataset and model that it touched; the impact of deleting it.
 
 Found in three ways, none of which needs the rollout itself: in the rows of every dataset of every known build, in the ledgers
-of uses, and through both in the registry. An episode that branches from it holds its turns, and is followed too.
+of uses, and through both in the registry. An episode that branches from it holds its turns, and is followed too; so is every
+model that began from the weights of one that it trained.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from components.versioning.sealed import BESIDE, ROLLOUTS, USES
 from components.versioning.uses import Use, read_uses, sealed_uses
 
 from .history import Known, known_builds, pointers
-from .models import TracedModel
+from .models import TracedModel, heirs_of, unknown_bases
 from .objects import Objects
 from .state import DATASETS, State
 
@@ -46,13 +47,15 @@ class Affected(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reverse(msgspec.Struct, frozen=True, kw_only=True):
     """What an episode touched. `places` are the nights in whose rollouts it still stands; `branches` the episodes that hold its
-    turns; `unknown` says of what nothing could be learnt."""
+    turns; `heirs` the models that no row of it trained, but whose weights come from one that it did; `unknown` says of what nothing
+    could be learnt."""
 
     episode_id: str
     places: list[str]
     branches: list[str]
     datasets: list[Touched]
     models: list[Affected]
+    heirs: list[TracedModel]
     unknown: list[str]
 
 
@@ -72,6 +75,9 @@ def reverse(episode_id: str, models: Sequence[TracedModel] | None, root: Path = 
     affected = _affected(touched, uses, models or [], builds, objects, root)
     if models is None:
         unknown.append("versions and aliases: the registry does not answer")
+    trained = {each.policy_version for each in affected if each.rows}
+    heirs = heirs_of(trained, models or [])
+    unknown += unknown_bases(trained | {each.policy_version for each in heirs}, models or [])
     unknown += _unknown(models or [], {use.model for use in ledgers}, {known.lock_hash for known in builds})
     if not places and not branches and not touched and not affected:
         raise DataError(f"{episode_id} stands in no rollout, dataset or ledger that is known here; check the id")
@@ -81,6 +87,7 @@ def reverse(episode_id: str, models: Sequence[TracedModel] | None, root: Path = 
         branches=branches,
         datasets=touched,
         models=affected,
+        heirs=heirs,
         unknown=unknown,
     )
 

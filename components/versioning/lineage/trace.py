@@ -27,6 +27,7 @@ from components.protocol import DataError
 from components.trajectories.parallel import Progress
 
 from .check import RECORDED, Check, Count, counted, sha256_of
+from .code import code_of
 from .models import TracedModel
 from .rollouts import Rollout, episodes_of, read_rollouts
 from .state import DATASETS, State
@@ -155,7 +156,7 @@ def _told(
         dataset=dataset,
         build=state.known.lock_hash if state.known else None,
         known_from=state.name,
-        code=state.known.code if state.known else None,
+        code=code_of(state.known, state.root) if state.known else None,
         nights=sorted({each.night for each in rollouts}),
         rows=rows,
         rollouts=rollouts,

@@ -1,5 +1,6 @@
 """Reverse: from an episode to every dataset and model that it touched, also when it is long gone."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from history import History, copy_of
 from components.protocol import DataError
 from components.trajectories.record import Parent
 from components.versioning.lineage.history import keep_build
+from components.versioning.lineage.models import TracedModel, heirs_of
 from components.versioning.lineage.reverse import reverse, used_by
 from components.versioning.lineage.state import find_state
 from components.versioning.lineage.trace import trace_nights
@@ -86,6 +88,25 @@ def test_every_dataset_and_model_that_a_rollout_touched_is_listed(made: History)
 def test_an_episode_of_the_last_night_touched_its_model_alone(made: History) -> None:
     found = reverse(LATE.episode_id, models(made), made.root)
     assert told(found) == [("ckpt-3", 1, BOTH)]
+
+
+def test_what_began_from_the_weights_of_an_affected_model_is_listed_too(made: History) -> None:
+    child = made.model(4, ["other"], "champion", base="ckpt-3", build="f" * 64)
+    grandchild = made.model(5, ["other"], base="ckpt-4", build="f" * 64)
+    stranger = made.model(6, ["other"], base="ckpt-0", build="f" * 64)
+    older = made.model(7, ["other"], old=True, build="f" * 64)
+    rows = map(json.loads, (made.root / "data/datasets/sft/train.jsonl").read_text().splitlines())
+    taught = next(row["episode_id"] for row in rows if row["night"] == SECOND)
+    found = reverse(taught, [*models(made), child, grandchild, stranger, older], made.root)
+    assert found.models[0].rows == 1 and [each.policy_version for each in found.heirs] == ["ckpt-4", "ckpt-5"]
+    assert "agent version 7 (ckpt-7): from whose weights it began was not recorded" in found.unknown
+    assert not any("version 6" in line and "weights" in line for line in found.unknown)
+
+
+def test_a_circle_of_bases_ends_and_a_model_that_was_only_measured_has_no_heirs() -> None:
+    circle = [TracedModel(name="agent", version=n, policy_version=f"c-{n}", base=f"c-{3 - n}") for n in (1, 2)]
+    assert heirs_of({"c-1"}, circle) == [circle[1]]
+    assert heirs_of(set(), circle) == []
 
 
 def test_what_branches_from_an_episode_holds_its_turns_and_is_followed(made: History) -> None:

@@ -1,0 +1,31 @@
+"""Code: the commit whose code made a build. A lock names the code only by the hash of each file."""
+
+import hashlib
+from pathlib import Path
+
+from components.protocol import ConfigurationError
+from components.versioning.git import git, git_objects
+
+from .history import Known, head, known_builds
+
+
+def code_of(known: Known, root: Path) -> str | None:
+    """The commit of the code that made a build: the night says it, else it is HEAD where HEAD has the very files that the lock
+    names. None where nothing says it: built by another version, or by files that were never committed."""
+    if known.code is not None:
+        return known.code
+    same = (each.code for each in known_builds(root) if each.lock_hash == known.lock_hash and each.code)
+    if (found := next(same, None)) is not None:
+        return found
+    commit = head(root)
+    return commit if commit is not None and _has(commit, known.code_files, root) else None
+
+
+def _has(commit: str, files: dict[str, str], root: Path) -> bool:
+    try:
+        prefix = git("rev-parse", "--show-prefix", root=root)
+    except ConfigurationError:
+        return False
+    contents = git_objects([f"{commit}:{prefix}{path}" for path in files], root)
+    hashes = (None if each is None else hashlib.md5(each, usedforsecurity=False).hexdigest() for each in contents)
+    return bool(files) and list(hashes) == list(files.values())
