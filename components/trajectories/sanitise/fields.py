@@ -44,7 +44,12 @@ class Field(NamedTuple):
 def fields_of(encoded: bytes) -> tuple[dict[str, Any], list[Field]]:
     """A record (as JSON) as plain values, which may be changed, and its texts. Identities are no texts."""
     plain: dict[str, Any] = msgspec.json.decode(encoded)
-    return plain, list(_walk(plain))
+    return plain, fields_in(plain)
+
+
+def fields_in(plain: dict[str, Any]) -> list[Field]:
+    """The texts of plain values."""
+    return list(_walk(plain))
 
 
 Entry = tuple[Any, tuple[Any, ...], Meaning | None, bool]

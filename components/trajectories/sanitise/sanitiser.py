@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from ..record import Trajectory, sealed
 from .allow import AllowList
-from .fields import SEPARATOR, Field, fields_of, is_told, joined, place, put
+from .fields import SEPARATOR, Field, fields_in, fields_of, is_told, joined, place, put
 from .finding import Finding, Sanitised
 from .kinds import Kind
 from .patterns import Span
@@ -149,11 +150,11 @@ class Sanitiser:
         return made
 
 
-def holds_credential(encoded: bytes) -> bool:
-    """Whether a JSON object holds a password, key or token; what is personal is none. Nothing is redacted."""
+def holds_credential(encoded: bytes, plain: dict[str, Any]) -> bool:
+    """Whether a JSON object, given also as plain values, holds a password, key or token; what is personal is none of these."""
     if not may_hold_credential(flat(encoded)):
         return False
-    _, fields = fields_of(encoded)
+    fields = fields_in(plain)
     spans = merged([*_within(scan(joined(fields)), fields), *_told(fields)])
     return any(span.kind.is_credential for span in spans)
 
