@@ -5,9 +5,12 @@ anew. The lines were read in full, and refused where they are no records, by the
 """
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from components.protocol import DataError
 from components.trajectories.pieces import Piece, trajectories_of
 from components.trajectories.record import SCHEMA_VERSION
 
@@ -74,20 +77,57 @@ class Record(msgspec.Struct, gc=False):
         return tools if tools.startswith(b"[") else b"[]"
 
 
+class Line(NamedTuple):
+    """The line of an episode."""
+
+    episode_id: str
+    data: bytes | memoryview
+
+
 _records = msgspec.json.Decoder(Record)
+_BEGIN = b'{"episode_id":"'
+"""How our own lines begin."""
 
 
-def records_of(data: bytes, piece: Piece) -> list[Record]:
-    """The records of a piece's bytes; those of an older schema migrated. Raises DataError that names the line."""
-    try:
-        if not data.isascii():
+def lines_of(data: bytes, piece: Piece) -> list[Line]:
+    """The lines of a piece by their episodes. Only the beginning of each is read. Raises DataError that names the line."""
+    if not data.isascii():
+        try:
             data.decode()  # texts are copied: they must be what JSON may hold
-        found = _records.decode_lines(data)
-        if all(each.schema_version == SCHEMA_VERSION for each in found):
-            return found
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    return _records.decode_lines(msgspec.json.Encoder().encode_lines(trajectories_of(data, piece)))
+        except UnicodeDecodeError:
+            return _read(data, piece)
+    view, found, begin = memoryview(data), [], 0
+    while begin < len(data):
+        end = data.find(b"\n", begin)
+        end = len(data) if end < 0 else end
+        quote = data.find(b'"', begin + len(_BEGIN), end)
+        name = data[begin + len(_BEGIN) : quote]
+        if quote < 0 or not data.startswith(_BEGIN, begin) or b"\\" in name:
+            return _read(data, piece)
+        found.append(Line(name.decode(), view[begin:end]))
+        begin = end + 1
+    return found
+
+
+def record_of(line: Line, shard: Path) -> Record:
+    """One record; one of an older schema is migrated. Raises DataError."""
+    try:
+        record = _records.decode(line.data)
+    except (msgspec.DecodeError, RecursionError):
+        record = None
+    if record is not None and record.schema_version == SCHEMA_VERSION:
+        return record
+    piece = Piece(shard.parent, shard.name, "", 0, 0, 0, ())
+    try:
+        return _records.decode(_read(bytes(line.data) + b"\n", piece)[0].data)
+    except DataError as error:
+        raise DataError(f"{line.episode_id}: {error}") from error
+
+
+def _read(data: bytes, piece: Piece) -> list[Line]:
+    """The lines of what is no line of ours: read in full, and written as ours."""
+    encode = msgspec.json.Encoder().encode
+    return [Line(each.episode_id, encode(each)) for each in trajectories_of(data, piece)]
 
 
 def opening_json(record: Record) -> list[bytes]:

@@ -14,7 +14,7 @@ from components.trajectories.record import Trajectory
 from components.trajectories.writers.openai_chat import WRITER as OPENAI
 from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
-from .quick import Record, opening_json, turn_json
+from .quick import Line, Record, opening_json, record_of, turn_json
 from .ranked import Pair, Ranked
 from .rows import Row, dpo_row
 from .text import as_text
@@ -58,8 +58,10 @@ Wants = Mapping[str, Sequence[Want]]
 """What is wanted of each episode."""
 
 
-def show_records(wants: Wants, records: list[Record], place: ShardPlace) -> Shown:
-    """The wanted pieces of a shard's records, copied as they stand there; see `quick`. Raises DataError."""
+def show_lines(wants: Wants, lines: list[Line], place: ShardPlace) -> Shown:
+    """The wanted pieces of a shard's lines, copied as they stand there; see `quick`. Raises DataError."""
+    shard = place.folder / place.shard
+    records = (record_of(line, shard) for line in lines if line.episode_id in wants)  # one at a time: memory stays warm
     return _pieces(wants, records, record_json, lambda record: record.is_branch)
 
 

@@ -15,8 +15,8 @@ from components.trajectories.pieces import pieces_of, read_piece
 from components.trajectories.record import Trajectory
 
 from .plan import Wants
-from .quick import records_of
-from .shown import AgentFormat, Shown, show_records, show_shard
+from .quick import lines_of
+from .shown import AgentFormat, Shown, show_lines, show_shard
 
 IN_MEMORY = 64 << 20
 """Bytes of pieces that need no file."""
@@ -78,7 +78,7 @@ def gather(
     if wants.written or agent_format == "text":
         found = map_shards(folders, partial(show_shard, own, agent_format), workers=workers, on_progress=on_progress)
     else:
-        found = map_records(folders, records_of, partial(show_records, own), workers=workers, on_progress=on_progress)
+        found = map_records(folders, lines_of, partial(show_lines, own), workers=workers, on_progress=on_progress)
     for shown in found:
         spool.add(shown)
         branches += shown.branches

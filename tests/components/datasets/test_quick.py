@@ -9,7 +9,7 @@ from episodes import TOOL, make_episode, turn, write_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.datasets.quick import records_of
+from components.datasets.quick import Record, lines_of, record_of
 from components.datasets.shown import Want, record_json, trajectory_json
 from components.protocol import DataError, ToolCall, ToolResult
 from components.trajectories.pieces import Piece, pieces_of
@@ -26,6 +26,10 @@ WANTS = (
     Want(0, "tools"),
 )
 PIECE = Piece(Path("night"), "shard-00000.jsonl", "", 0, 0, 0, ())
+
+
+def records_of(data: bytes, piece: Piece) -> list[Record]:
+    return [record_of(line, piece.path) for line in lines_of(data, piece)]
 
 
 def both(trajectory: Trajectory, want: Want) -> tuple[bytes, bytes]:
@@ -98,7 +102,7 @@ def test_a_turn_that_never_was_is_refused_in_both_ways() -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[:-40], "line 2: the last line is cut short"),
+        (lambda data: data[:-40], "ep-.*shard-00000.jsonl, line 1"),
         (lambda data: data.replace(b"return good", b"return \xff\xfe"), "line 1"),
         (lambda data: data.replace(b'"schema_version":1', b'"schema_version":9'), "schema_version 9 is newer"),
     ],
