@@ -3,7 +3,7 @@
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.protocol import DataError
@@ -72,6 +72,7 @@ episodes = st.lists(
 
 
 class TestColumns:
+    @settings(deadline=None, max_examples=60)
     @given(episodes, st.integers(0, 6))
     def test_the_rows_are_those_of_one_after_another_wherever_shards_end(self, tmp_path_factory, found, cut):
         path = tmp_path_factory.mktemp("columns") / "scores.parquet"

@@ -3,7 +3,7 @@
 import re
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.rewards.guards import shell
@@ -15,6 +15,7 @@ WORDS = st.sampled_from(
 PLAIN = st.lists(WORDS | st.text("ab=.-/ \t*", max_size=4), max_size=8).map(" ".join)
 
 
+@settings(deadline=None)
 @given(PLAIN)
 def test_plain_words_are_read_as_the_grammar_reads_them(script):
     found = shell.commands(script)

@@ -2,7 +2,7 @@
 
 import pickle
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.rewards.preferences.moves import Move
@@ -12,6 +12,7 @@ texts = st.text(max_size=4)
 moves = st.builds(Move, texts, texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 9), st.integers(0, 9))
 
 
+@settings(deadline=None)
 @given(st.lists(moves, max_size=5).map(tuple))
 def test_packed_moves_are_read_as_they_were(made):
     packed = Packed(made)
