@@ -7,7 +7,9 @@ import typer
 
 from .terminal import emit, facts, say, table
 
-data = typer.Typer(no_args_is_help=True, help="Versioned nights.")
+data = typer.Typer(
+    no_args_is_help=True, help="What is known of the data: figures, cards, differences, and nights brought back."
+)
 
 
 def add(app: typer.Typer) -> None:

@@ -21,6 +21,8 @@ from components.protocol import ConfigurationError, DataError
 from components.protocol.configuration import Configuration
 from components.quality.params import read_section
 from components.trajectories.files import write_atomically
+from components.trajectories.integrity import check_link
+from components.trajectories.readers.blobs import is_blob_name
 from components.trajectories.shards import (
     MANIFEST,
     ShardEntry,
@@ -103,6 +105,7 @@ def _lay(folder: Path, entries: list[ShardEntry], target: Path) -> None:
             _copy(folder, entries, spool)
         else:
             _make(folder, spool)
+        _copy_blobs(folder / "blobs", spool / "blobs")
         spool.rename(target)
     finally:
         shutil.rmtree(spool, ignore_errors=True)
@@ -136,9 +139,19 @@ def _copy(folder: Path, entries: list[ShardEntry], spool: Path) -> None:
             shutil.copyfile(folder / name, spool / name)
             if _sha256(spool / name) != expected:
                 raise DataError(f"{folder / name} differs from the hash in its manifest; restore it, or collect anew")
-    if (folder / "blobs").is_dir():
-        shutil.copytree(folder / "blobs", spool / "blobs")
     write_atomically(spool / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
+
+
+def _copy_blobs(folder: Path, spool: Path) -> None:
+    """Copy what records can name, each compared with its name; what lies beside it stays. Raises DataError for another content."""
+    check_link(folder)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        check_link(path)
+        if is_blob_name(path.name) and path.is_file():
+            spool.mkdir(exist_ok=True)
+            shutil.copyfile(path, spool / path.name)
+            if _sha256(spool / path.name) != path.name.removeprefix("sha256-"):
+                raise DataError(f"{path} is not what its name says; restore it, or remove it")
 
 
 def _hashed(entry: ShardEntry) -> Iterator[tuple[str, str | None]]:

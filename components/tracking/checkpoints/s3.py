@@ -75,6 +75,8 @@ class S3Store:
         where = f"{self._prefix}/" if name is None else self._key(name)
         with self._told(name or ""):
             for key, upload in self._uploads(where):
+                if name is not None and key != where:
+                    continue  # another file's, whose name begins with this one's
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
             for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=where):
                 keys = [each["Key"] for each in page.get("Contents", []) if name is None or each["Key"] == where]

@@ -181,3 +181,11 @@ def test_erasing_removes_objects_and_what_was_begun(proxy, server, checkpoint) -
     erase(PLACE)
     assert keys(server[1]) == ["agents/one-other/config.json"]
     assert begun(server[1]) == []
+
+
+def test_removing_a_file_leaves_the_upload_of_one_whose_name_begins_alike(server) -> None:
+    client = s3_client(server[1])
+    for name in ("model", "model.index"):
+        client.create_multipart_upload(Bucket=BUCKET, Key=f"agents/one/{name}")
+    s3.S3Store(BUCKET, "agents/one").remove("model")
+    assert begun(server[1]) == ["agents/one/model.index"]

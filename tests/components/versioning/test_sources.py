@@ -9,6 +9,7 @@ import pytest
 from episodes import night_of, write_night
 
 from components.protocol import ConfigurationError, DataError
+from components.trajectories.readers.blobs import blob_name
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_manifest, write_shard
 from components.versioning import Request, inputs_for
@@ -132,13 +133,42 @@ def test_blobs_and_tokens_are_taken_along(project: Path, tmp_path: Path) -> None
     folder = tmp_path / "with tokens"
     folder.mkdir()
     write_shard(folder, 0, EPISODES, tokens=b"parquet")
+    image = blob_name(b"image")
     (folder / "blobs").mkdir()
-    (folder / "blobs/ab12").write_bytes(b"image")
+    (folder / "blobs" / image).write_bytes(b"image")
+    (folder / "blobs/notes.txt").write_text("no record names it")
     place = project / "data/rollouts" / take_in(folder, root=project)
-    assert (place / "tokens-00000.parquet").read_bytes() == b"parquet" and (
-        place / "blobs/ab12"
-    ).read_bytes() == b"image"
+    assert (place / "tokens-00000.parquet").read_bytes() == b"parquet"
+    assert [(each.name, each.read_bytes()) for each in (place / "blobs").iterdir()] == [(image, b"image")]
     (folder / "tokens-00000.parquet").write_bytes(b"other")
     shutil.rmtree(place)
     with pytest.raises(DataError, match=r"tokens-00000\.parquet differs from the hash"):
         take_in(folder, root=project)
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_blob_that_is_a_link_or_not_its_own_hash_is_refused(project: Path, tmp_path: Path, manifest: bool) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    write_shard(folder, 0, EPISODES)
+    if not manifest:
+        (folder / "manifest.jsonl").unlink()
+    (folder / "blobs").mkdir()
+    (tmp_path / "secret").write_bytes(b"image")
+    blob = folder / "blobs" / blob_name(b"image")
+    blob.symlink_to(tmp_path / "secret")
+    with pytest.raises(DataError, match="is a link out of its folder"):
+        take_in(folder, root=project)
+    blob.unlink()
+    blob.write_bytes(b"another image")
+    with pytest.raises(DataError, match="is not what its name says"):
+        take_in(folder, root=project)
+    assert not list((project / "data/rollouts").iterdir())
+    blob.write_bytes(b"image")
+    (folder / "blobs").rename(tmp_path / "elsewhere")
+    (folder / "blobs").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="is a link out of its folder"):
+        take_in(folder, root=project)
+    (folder / "blobs").unlink()
+    (tmp_path / "elsewhere").rename(folder / "blobs")
+    assert (project / "data/rollouts" / take_in(folder, root=project) / "blobs" / blob.name).is_file()
