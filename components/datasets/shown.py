@@ -1,8 +1,11 @@
 """Shown: what rows show of episodes, rendered shard by shard in worker processes, as JSON."""
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -42,7 +45,7 @@ class Want(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Pieces: their numbers, the sizes of their JSON, which stands in `data` one after the other, and hashes of whole lines.
+    """Pieces: their numbers, the sizes of their JSON, which stands in the spool from `begin` on, and hashes of whole lines.
 
     `branches`: wanted episodes that are branches, and have to be completed by their parents first.
     """
@@ -50,7 +53,7 @@ class Shown(NamedTuple):
     numbers: list[int]
     sizes: list[int]
     hashes: list[str]
-    data: bytes
+    begin: int
     branches: list[str]
 
 
@@ -58,26 +61,34 @@ Wants = Mapping[str, Sequence[Want]]
 """What is wanted of each episode."""
 
 
-def show_lines(wants: Wants, lines: list[Line], place: ShardPlace) -> Shown:
-    """The wanted pieces of a shard's lines, copied as they stand there; see `quick`. Raises DataError."""
+def show_lines(wants: Wants, spool: Path, lines: list[Line], place: ShardPlace) -> Shown:
+    """Spool the wanted pieces of a shard's lines, copied as they stand there; see `quick`. Raises DataError."""
     shard = place.folder / place.shard
     records = (record_of(line, shard) for line in lines if line.episode_id in wants)  # one at a time: memory stays warm
-    return _pieces(wants, records, record_json, lambda record: record.is_branch)
+    return _pieces(wants, spool, records, record_json, lambda record: record.is_branch)
 
 
 def show_shard(
-    wants: Wants, agent_format: AgentFormat, trajectories: Iterable[Trajectory], place: ShardPlace | None = None
+    wants: Wants,
+    spool: Path,
+    agent_format: AgentFormat,
+    trajectories: Iterable[Trajectory],
+    place: ShardPlace | None = None,
 ) -> Shown:
-    """The wanted pieces of trajectories. Raises DataError."""
+    """Spool the wanted pieces of trajectories. Raises DataError."""
 
     def is_branch(trajectory: Trajectory) -> bool:
         return place is not None and trajectory.parent is not None
 
-    return _pieces(wants, trajectories, partial(trajectory_json, agent_format=agent_format), is_branch)
+    return _pieces(wants, spool, trajectories, partial(trajectory_json, agent_format=agent_format), is_branch)
 
 
 def _pieces(
-    wants: Wants, records: Iterable[Known], render: Callable[[Known, Want], bytes], is_branch: Callable[[Known], bool]
+    wants: Wants,
+    spool: Path,
+    records: Iterable[Known],
+    render: Callable[[Known, Want], bytes],
+    is_branch: Callable[[Known], bool],
 ) -> Shown:
     numbers: list[int] = []
     hashes: list[str] = []
@@ -95,7 +106,23 @@ def _pieces(
             pieces.append(shown)
             numbers.append(want.number)
             hashes.append("" if want.end is None else hashlib.sha256(shown).hexdigest())
-    return Shown(numbers, [len(each) for each in pieces], hashes, b"".join(pieces), branches)
+    return Shown(numbers, [len(each) for each in pieces], hashes, append(spool, pieces), branches)
+
+
+def append(spool: Path, pieces: list[bytes]) -> int:
+    """Write pieces to the end of a file that others append to as well; where they begin. Raises OSError.
+
+    One write in append mode is never mixed with another's. Through a pipe to the process that writes rows they would be copied
+    several times.
+    """
+    data = b"".join(pieces)
+    file = os.open(spool, os.O_WRONLY | os.O_APPEND)
+    try:
+        if data and os.write(file, data) < len(data):
+            raise OSError(errno.ENOSPC, "no room for all that was to be written", str(spool))
+        return os.lseek(file, 0, os.SEEK_CUR) - len(data)
+    finally:
+        os.close(file)
 
 
 def record_json(record: Record, want: Want) -> bytes:

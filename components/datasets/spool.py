@@ -1,5 +1,6 @@
 """Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands."""
 
+import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -18,37 +19,32 @@ from .plan import Wants
 from .quick import lines_of
 from .shown import AgentFormat, Shown, show_lines, show_shard
 
-IN_MEMORY = 64 << 20
-"""Bytes of pieces that need no file."""
-
 
 class Spool:
-    """Some pieces, numbered from 0; the file stands in `folder` without a name. Close it when the rows are written."""
+    """Some pieces, numbered from 0, in a file that workers append to. Close it when the rows are written."""
 
     def __init__(self, count: int, folder: Path) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed by `close`
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".export-", suffix=".tmp", dir=folder)
+        self._file, self.path = handle, Path(name)
         self._places = np.full(count, -1, dtype=np.int64)
         self._sizes = np.zeros(count, dtype=np.int64)
         self._hashes: dict[int, str] = {}
-        self._end = 0
 
     def add(self, shown: Shown) -> None:
         """Keep pieces; one that is there already (an episode of two nights) stays as it is."""
         sizes = np.array(shown.sizes, dtype=np.int64)
         numbers = np.array(shown.numbers, dtype=np.int64)
         new = self._places[numbers] < 0
-        places = self._end + np.cumsum(sizes) - sizes
+        places = shown.begin + np.cumsum(sizes) - sizes
         self._places[numbers[new]], self._sizes[numbers[new]] = places[new], sizes[new]
         for number, line in zip(shown.numbers, shown.hashes, strict=True):
             if line:
                 self._hashes.setdefault(number, line)
-        self._file.write(shown.data)
-        self._end += len(shown.data)
 
     def piece(self, number: int) -> bytes:
         """One piece, as JSON."""
-        self._file.seek(int(self._places[number]))
-        return self._file.read(int(self._sizes[number]))
+        return os.pread(self._file, int(self._sizes[number]), int(self._places[number]))
 
     def hash(self, number: int) -> str:
         """The SHA-256 of a piece that is a whole line."""
@@ -60,7 +56,8 @@ class Spool:
 
     def close(self) -> None:
         """Let the file go."""
-        self._file.close()
+        os.close(self._file)
+        self.path.unlink(missing_ok=True)
 
 
 def gather(
@@ -76,14 +73,18 @@ def gather(
     branches: list[str] = []
     own = wants.by_episode
     if wants.written or agent_format == "text":
-        found = map_shards(folders, partial(show_shard, own, agent_format), workers=workers, on_progress=on_progress)
+        found = map_shards(
+            folders, partial(show_shard, own, spool.path, agent_format), workers=workers, on_progress=on_progress
+        )
     else:
-        found = map_records(folders, lines_of, partial(show_lines, own), workers=workers, on_progress=on_progress)
+        found = map_records(
+            folders, lines_of, partial(show_lines, own, spool.path), workers=workers, on_progress=on_progress
+        )
     for shown in found:
         spool.add(shown)
         branches += shown.branches
     if branches:
-        spool.add(show_shard(own, agent_format, _completed(folders, set(branches))))
+        spool.add(show_shard(own, spool.path, agent_format, _completed(folders, set(branches))))
     if absent := spool.absent():
         lost = sorted(name for name, wanted in own.items() if any(want.number in absent for want in wanted))
         raise DataError(f"{lost[0]} is ranked and stands in none of the nights; run the build again")

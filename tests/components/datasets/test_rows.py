@@ -1,5 +1,6 @@
 """Rows show what the policy saw, in TRL's formats, and say where they come from and why."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_pair_of_a_turn_that_never_was_names_the_episode() -> None:
         pair_of(good, bad, 3)
 
 
-def test_what_json_cannot_hold_names_the_episode() -> None:
+def test_what_json_cannot_hold_names_the_episode(tmp_path: Path) -> None:
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]
@@ -132,4 +133,4 @@ def test_what_json_cannot_hold_names_the_episode() -> None:
     episode = make_episode()
     broken = replace(episode, turns=(replace(episode.turns[0], calls=(call,)),))
     with pytest.raises(DataError, match=rf"{episode.episode_id} cannot be written as JSON"):
-        show_shard({episode.episode_id: [Want(0, "chat")]}, "tools", [broken])
+        show_shard({episode.episode_id: [Want(0, "chat")]}, tmp_path / "spool", "tools", [broken])
