@@ -9,7 +9,7 @@ import msgspec
 from components.datasets.changes import EpisodeChanges, RowChanges, episode_changes, row_changes
 from components.datasets.counts import Group, counts, reasons
 from components.datasets.figures import read_ranked, summary
-from components.datasets.lineage import MANIFEST, Origin, origins, origins_with, read_dataset_manifest
+from components.datasets.lineage import MANIFEST, PROMPTS, Origin, origins, origins_with, read_dataset_manifest
 from components.datasets.why import Why, why
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.trajectories.parallel import reporting
@@ -195,7 +195,7 @@ def diff(a: str, b: str | None) -> DataDiff:
         sorted(set(after.nights()) - set(before.nights())),
         sorted(set(before.nights()) - set(after.nights())),
         episodes,
-        {name: row_changes(_origins(before, name), _origins(after, name), by_task=name == "grpo") for name in names},
+        {name: row_changes(_origins(before, name), _origins(after, name), by_task=name in PROMPTS) for name in names},
     )
 
 

@@ -20,8 +20,8 @@ from components.rewards.params import load_section
 from components.rewards.preferences.make import Made, PairConfig, make_pairs
 from components.rewards.preferences.pairing import Preference
 from components.rewards.preferences.played import Played, played
-from components.rewards.preferences.reasons import why
 from components.rewards.preferences.reading import is_failure
+from components.rewards.preferences.reasons import why
 from components.rewards.preferences.winrate import labels
 from components.rewards.references import References, reference_steps
 from components.trajectories.files import whole_file

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from components.protocol import ConfigurationError, DataError
+from components.versioning.hashes import md5_of
 from components.versioning.remote import configured, override
 
 FILES = Path("files/md5")
@@ -29,6 +30,13 @@ class Objects:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._hashes: dict[Path, str | None] = {}
+
+    def hash_of(self, path: Path) -> str | None:
+        """DVC's hash of a file or folder that stands here, computed once; None where it is absent."""
+        if path not in self._hashes:
+            self._hashes[path] = md5_of(path)
+        return self._hashes[path]
 
     @cached_property
     def _places(self) -> list[Path]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from components.protocol import ConfigurationError, DataError
 from components.versioning.git import commit_of
-from components.versioning.hashes import md5_of
 
 from .check import Check
 from .history import HERE, Known, find_build, here, known_builds, of_commit, pointers
@@ -24,7 +23,6 @@ class State:
         self.name, self.root, self.known = name, root, known
         self._objects = objects or Objects(root)
         self._found: dict[str, Mapping[str, Path] | None] = {}
-        self._hashes: dict[Path, str | None] = {}
 
     @property
     def stands(self) -> bool:
@@ -97,9 +95,7 @@ class State:
         return f"damaged: {wrong[0]}" if wrong else f"{self._hash(listing)}.dir" if listing else None
 
     def _hash(self, path: Path) -> str | None:
-        if path not in self._hashes:
-            self._hashes[path] = md5_of(path)
-        return self._hashes[path]
+        return self._objects.hash_of(path)
 
     def _locate(self, path: str) -> Mapping[str, Path] | None:
         expected, place = self.expected(path), self.root / path

@@ -10,6 +10,8 @@ from history import History, copy_of
 
 from components.protocol import DataError
 from components.trajectories.record import Parent
+from components.versioning.hashes import md5_of
+from components.versioning.lineage import objects
 from components.versioning.lineage.history import keep_build
 from components.versioning.lineage.models import TracedModel, heirs_of
 from components.versioning.lineage.reverse import reverse, used_by
@@ -107,6 +109,15 @@ def test_a_circle_of_bases_ends_and_a_model_that_was_only_measured_has_no_heirs(
     circle = [TracedModel(name="agent", version=n, policy_version=f"c-{n}", base=f"c-{3 - n}") for n in (1, 2)]
     assert heirs_of({"c-1"}, circle) == [circle[1]]
     assert heirs_of(set(), circle) == []
+
+
+def test_what_stands_here_is_hashed_once_however_many_builds_are_known(
+    made: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(objects, "md5_of", lambda path: hashed.append(path) or md5_of(path))
+    reverse(USED.episode_id, models(made), made.root)
+    assert hashed and len(hashed) == len(set(hashed))
 
 
 def test_what_branches_from_an_episode_holds_its_turns_and_is_followed(made: History) -> None:
