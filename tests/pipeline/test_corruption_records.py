@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from corruption import FIRST, SECOND, Project, make_project, text_of
-from damage import Record, change_record, episode_at, lines_of, read_rows, rewrite
+from damage import Record, change_record, change_rows, episode_at, lines_of, read_rows, rewrite
 
 from components.trajectories.record import digest, episode_id
 
@@ -269,6 +269,56 @@ def test_a_night_that_is_wrong_as_a_whole_stops_the_build(sound: Project, tmp_pa
             change_record(project.night(NIGHT), index, lambda record: damage([record]), shard)
     stop = project.run()
     assert stop is not None and stop.stage == "validate" and re.search(said, stop.line), stop
+
+
+@pytest.fixture(scope="module")
+def accepted(sound: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A build that was accepted, and is the baseline of the next."""
+    import hashlib
+
+    project = sound.copy(tmp_path_factory.mktemp("accepted") / "project")
+    assert project.run(end="validate") is None
+    profile = (project.data / "profile.json").read_bytes()
+    baseline = hashlib.sha256(profile).hexdigest()
+    (project.data / "baselines").mkdir()
+    (project.data / f"baselines/{baseline}.json").write_bytes(profile)
+    project.begin(baseline=baseline)
+    return project
+
+
+def scores_moved(project: Project, to: float) -> None:
+    """Every total of the policy's own nights becomes another."""
+    for night in (FIRST, SECOND):
+        change_rows(project.data / f"scores/{night}.parquet", lambda rows: move(rows, to))
+
+
+def move(rows: list[Record], to: float) -> None:
+    for row in rows:
+        if (row["scorer"], row["turn"]) == ("total", -1):
+            row["score"] = to
+
+
+def test_rewards_that_drifted_from_the_last_accepted_build_stop_the_next(accepted: Project, tmp_path: Path) -> None:
+    project = accepted.copy(tmp_path / "project")
+    scores_moved(project, 0.001)
+    stop = project.run("validate")
+    assert stop is not None and stop.stage == "validate", stop
+    assert "'distribution_kept' failed: the figure has left its distribution" in stop.line and "total" in stop.line
+
+
+def test_a_build_like_the_last_one_has_not_drifted(accepted: Project, tmp_path: Path) -> None:
+    project = accepted.copy(tmp_path / "project")
+    assert project.run("validate", "validate") is None
+    results = json.loads((project.data / "quality_report.json").read_text())["results"]["drift"]
+    assert results and all(each["success"] for each in results.values())
+
+
+def test_a_baseline_that_is_not_what_its_name_says_is_refused(accepted: Project, tmp_path: Path) -> None:
+    project = accepted.copy(tmp_path / "project")
+    (path,) = (project.data / "baselines").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    stop = project.run("validate")
+    assert stop is not None and stop.stage == "validate" and path.name in stop.line, stop
 
 
 def test_the_text_of_a_task_is_its_own() -> None:
