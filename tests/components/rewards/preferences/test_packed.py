@@ -9,7 +9,9 @@ from components.rewards.preferences.moves import Move
 from components.rewards.preferences.played import Packed
 
 texts = st.text(max_size=4)
-moves = st.builds(Move, texts, texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 9), st.integers(0, 9))
+moves = st.builds(
+    Move, texts, texts, texts, st.lists(texts, max_size=2).map(tuple), st.integers(0, 9), st.integers(0, 9)
+)
 
 
 @settings(deadline=None)
