@@ -179,9 +179,10 @@ def _offsets(fields: Sequence[Field]) -> list[int]:
 
 def _within(spans: Iterable[Span], fields: Sequence[Field]) -> list[Span]:
     """Spans cut to the field in which they begin, without its lead."""
-    offsets = _offsets(fields)
+    found = list(spans)
+    offsets = _offsets(fields) if found else []
     cut = []
-    for span in spans:
+    for span in found:
         index = bisect_right(offsets, span.start) - 1
         begin = offsets[index] + len(fields[index].lead)
         cut.append(Span(max(span.start, begin), min(span.end, begin + len(fields[index].text)), span.kind))
@@ -190,6 +191,8 @@ def _within(spans: Iterable[Span], fields: Sequence[Field]) -> list[Span]:
 
 def _told(fields: Sequence[Field]) -> list[Span]:
     """Whole fields whose keys give them away."""
+    if all(field.told is None for field in fields):
+        return []
     return [
         Span(offset + len(field.lead), offset + len(field.lead) + len(field.text), field.told.kind)
         for offset, field in zip(_offsets(fields), fields, strict=True)

@@ -26,6 +26,7 @@ def counts(values: Any) -> Counts:
     return Counts(tuple(found.tolist()), tuple(number.tolist()))
 
 
+@pytest.mark.filterwarnings("ignore:ks_2samp", "ignore:divide by zero")
 @given(SAMPLES, SAMPLES)
 def test_kolmogorov_smirnov_is_that_of_scipy(one: list[int], other: list[int]) -> None:
     distance, chance = kolmogorov_smirnov(counts(one), counts(other))
