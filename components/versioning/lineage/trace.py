@@ -7,33 +7,21 @@ in `unknown`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
-from components.datasets.lineage import (
-    MANIFEST,
-    Manifest,
-    Origin,
-    find_row,
-    line_hashes,
-    of_nights,
-    origins,
-    read_dataset_manifest,
-    splits_of,
-)
+from components.datasets.lineage import Manifest, Origin, find_row
 from components.protocol import DataError
 from components.trajectories.parallel import Progress
 
-from .check import RECORDED, Check, Count, counted, sha256_of
+from .check import RECORDED, Check, Count, counted
 from .code import code_of
 from .models import TracedModel
-from .rollouts import Rollout, episodes_of, read_rollouts
+from .rollouts import Rollout, episodes_of
 from .state import DATASETS, State
+from .walk import TaskHashes, Walk, check_tables, check_tasks, manifest_of, rollouts_of, rows_of, scorers_of
 
-TaskHashes = Callable[[str], Mapping[str, str] | None]
-"""The recomputed `task_hash` of every task of a taskset; None where the taskset is not here."""
 SHOWN = 20
 """Checks that do not hold, by name; all are counted."""
 
@@ -69,13 +57,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         return all(not count.different and not count.absent for count in self.checks.values())
 
 
-class _Walk:
-    """What has been gathered on the way."""
-
-    def __init__(self, checks: Sequence[Check], unknown: Sequence[str]) -> None:
-        self.checks, self.unknown = list(checks), list(unknown)
-
-
 def trace_dataset(
     state: State,
     dataset: str,
@@ -91,18 +72,18 @@ def trace_dataset(
 
     `known` and `unknown` are what the caller has found already. Raises DataError where the dataset is not here, or has no such row.
     """
-    path, walk = f"{DATASETS}/{dataset}", _Walk(known, unknown)
+    path, walk = f"{DATASETS}/{dataset}", Walk(known, unknown)
     files = state.standing(path) if state.stands else state.files(path)
     if files is None:
         raise state.absent(path)
     walk.checks += state.checks(path, "dataset")
-    manifest = _manifest(files, walk)
-    _tables(state, manifest, walk)
-    rows = _rows(files, model, walk)
+    manifest = manifest_of(files, walk)
+    check_tables(state, manifest, walk)
+    rows = rows_of(files, model, walk)
     if row is not None:
         rows = [find_row(rows, row)]
     wanted = {episode for each in rows for episode in each.episode_ids}
-    rollouts = _rollouts(state, manifest, wanted, walk, on_progress)
+    rollouts = rollouts_of(state, manifest, wanted, walk, on_progress)
     return _told(_subject(dataset, row, model), state, dataset, model, rows, rollouts, task_hashes, walk)
 
 
@@ -117,7 +98,7 @@ def trace_nights(
     on_progress: Progress | None = None,
 ) -> Trace:
     """Of a model whose rows are not here any more: the rollouts that a ledger says it `used`, else every one of its nights."""
-    walk = _Walk(known, unknown)
+    walk = Walk(known, unknown)
     strange = state.known is None or state.known.lock_hash != model.build
     if strange:
         walk.checks.append(Check("build", f"the lock of {model.label}", model.build or RECORDED, None))
@@ -130,7 +111,7 @@ def trace_nights(
     )
     walk.unknown.append(f"{what}; its dataset is not here any more")
     wanted = set(used) or {episode for night in model.nights for episode in episodes_of(state, night)}
-    rollouts = _rollouts(state, Manifest(nights=list(model.nights)), wanted, walk, on_progress)
+    rollouts = rollouts_of(state, Manifest(nights=list(model.nights)), wanted, walk, on_progress)
     found = _told(_subject(model.dataset, None, model), state, model.dataset, model, [], rollouts, task_hashes, walk)
     if strange:  # how another build scored them says nothing of this one
         where = f"not known here; its nights as of {state.name}"
@@ -146,10 +127,10 @@ def _told(
     rows: list[Origin],
     rollouts: list[Rollout],
     task_hashes: TaskHashes,
-    walk: _Walk,
+    walk: Walk,
 ) -> Trace:
-    scorers = _scorers(state, {each.episode_id: each.night for each in rollouts}, walk)
-    _tasks(rollouts, task_hashes, walk)
+    scorers = scorers_of(state, {each.episode_id: each.night for each in rollouts}, walk)
+    check_tasks(rollouts, task_hashes, walk)
     return Trace(
         subject=subject,
         model=model,
@@ -176,111 +157,6 @@ def _subject(dataset: str, row: str | None, model: TracedModel | None) -> str:
     if model is not None:
         return f"{model.name} version {model.version}" + (f", row {row}" if row else "")
     return f"{dataset}/{row}" if row else dataset
-
-
-def _manifest(files: Mapping[str, Path], walk: _Walk) -> Manifest:
-    """The manifest, after each file that it lists was hashed."""
-    if MANIFEST not in files:
-        walk.checks.append(Check("manifest", MANIFEST, RECORDED, None))
-        return Manifest()
-    manifest = read_dataset_manifest(files[MANIFEST])
-    for name, entry in sorted(manifest.files.items()):
-        found = sha256_of(files[name]) if name in files else None
-        walk.checks.append(Check("dataset file", name, str(entry.get("sha256")), found))
-    return manifest
-
-
-def _tables(state: State, manifest: Manifest, walk: _Walk) -> None:
-    """The tables that the dataset was exported from."""
-    for name, expected in sorted(manifest.tables.items()):
-        found = state.files(f"data/{name}")
-        walk.checks.append(Check("table", name, expected, sha256_of(found[""]) if found and "" in found else None))
-
-
-def _rows(files: Mapping[str, Path], model: TracedModel | None, walk: _Walk) -> list[Origin]:
-    """The rows, each compared with its line; of a model those of its nights, compared with what it was trained on."""
-    rows = origins(files)
-    lines = {split: line_hashes(path) for split, path in splits_of(files).items()}
-    for row in rows:
-        own = lines.get(row.split, [])
-        walk.checks.append(Check("row", row.name, row.sha256, own[row.row] if row.row < len(own) else None))
-    extra = sum(map(len, lines.values())) - len({row.name for row in rows})
-    if len({row.name for row in rows}) < len(rows):
-        walk.checks.append(Check("row", "a row that stands twice", RECORDED, "twice"))
-    if extra > 0:
-        walk.checks.append(Check("row", f"{extra} more lines than rows", RECORDED, "extra"))
-    if any(row.reason is None for row in rows):
-        walk.unknown.append("why each row is in: the dataset was made before rows.parquet was kept")
-    return rows if model is None else _of_model(rows, files, model, walk)
-
-
-def _of_model(rows: list[Origin], files: Mapping[str, Path], model: TracedModel, walk: _Walk) -> list[Origin]:
-    kept: dict[str, set[int]] = {}
-    for split, path in splits_of(files).items():
-        kept[split], found = of_nights(path, split, model.nights)
-        recorded = model.data.get(split)
-        if recorded is not None:
-            walk.checks.append(Check("training data", f"{split}.jsonl", recorded, found))
-        elif split == "train":
-            walk.unknown.append("the hash of the file that the training read: the model was registered without it")
-    if model.manifest is not None:
-        walk.checks.append(Check("manifest", MANIFEST, model.manifest, sha256_of(files[MANIFEST])))
-    return [row for row in rows if row.row in kept.get(row.split, ())]
-
-
-def _rollouts(
-    state: State, manifest: Manifest, wanted: set[str], walk: _Walk, on_progress: Progress | None
-) -> list[Rollout]:
-    nights = manifest.nights or state.nights()
-    if manifest.dataset and not manifest.shards:
-        walk.unknown.append("the shards that the dataset was made from: its manifest names none")
-    found: dict[str, Rollout] = {}
-    for night in nights:
-        read = read_rollouts(state, night, wanted, manifest.shards.get(night, {}), on_progress)
-        walk.checks += read.checks
-        for rollout in read.rollouts:
-            found.setdefault(rollout.episode_id, rollout)
-    walk.checks += [Check("rollout", episode, episode, None) for episode in sorted(wanted - found.keys())]
-    return [found[episode] for episode in sorted(found)]
-
-
-def _scorers(state: State, nights: Mapping[str, str], walk: _Walk) -> dict[str, int]:
-    """How many of the episodes each version of the scorer scored; their tables are compared with the lock."""
-    from components.quality.tables import read_table
-
-    versions: Counter[str] = Counter()
-    for night in sorted(set(nights.values())):
-        path = f"data/scores/{night}.parquet"
-        files = state.files(path)
-        if files is None:
-            walk.checks += list(state.checks(path, "scores")) or [Check("scores", path, RECORDED, None)]
-            continue
-        walk.checks += state.checks(path, "scores")
-        versions += _versions(read_table(files[""], ["episode_id", "turn", "scorer", "version"]), nights)
-    return dict(sorted(versions.items()))
-
-
-def _versions(table: object, episodes: Collection[str]) -> "Counter[str]":
-    """Versions of the totals of those episodes, from a table of scores."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    assert isinstance(table, pa.Table)
-    totals = table.filter(pc.and_(pc.equal(table["turn"], -1), pc.equal(table["scorer"], "total")))
-    own = totals.filter(pc.is_in(totals["episode_id"], pa.array(list(episodes), pa.string())))
-    return Counter(own["version"].to_pylist())
-
-
-def _tasks(rollouts: Sequence[Rollout], task_hashes: TaskHashes, walk: _Walk) -> None:
-    """The hash of every task that was played, recomputed where its taskset is here."""
-    played = sorted({(each.taskset, each.task_id, each.task_hash) for each in rollouts})
-    for taskset in sorted({each[0] for each in played}):
-        known = task_hashes(taskset)
-        if known is None:
-            walk.unknown.append(f"the tasks of taskset '{taskset}': it is not here, and its hashes were not recomputed")
-            continue
-        for _, task_id, task_hash in (each for each in played if each[0] == taskset):
-            walk.checks.append(Check("task", task_id, task_hash, known.get(task_id)))
 
 
 def _counts(values: "Iterator[str | None]") -> dict[str, int]:
