@@ -27,7 +27,8 @@ REPORTS = (
 
 
 def keep(root: Path) -> None:
-    """Remember lock and build file as they are, unless a killed build left an older memory."""
+    """Remember lock and build file as they are, unless a killed build left an older memory. Reports of an older failure go."""
+    shutil.rmtree(local(root, "build") / "failed", ignore_errors=True)
     before = local(root, "build") / "before"
     if before.is_dir():
         return

@@ -13,7 +13,7 @@ from components.versioning.builds import StageRun, Watch
 from components.versioning.dvc import explain
 from components.versioning.lock import arranged, stages_of
 from components.versioning.place import only_build
-from components.versioning.rescue import keep, prune, restore
+from components.versioning.rescue import keep, keep_reports, prune, restore
 from components.versioning.sealed import ensure_build_file
 
 LOCK = """schema: '2.0'
@@ -116,6 +116,14 @@ def test_the_state_before_a_killed_build_is_what_a_later_failure_restores(projec
     (project / "dvc.lock").write_text("half")  # killed here: nothing was forgotten
     keep(project)
     assert (project / ".ratchet/build/before/dvc.lock").read_text() == "good"
+
+
+def test_the_reports_of_an_older_failure_are_not_taken_for_those_of_this_build(project: Path) -> None:
+    (project / "data").mkdir()
+    (project / "data/gate.json").write_text("{}")
+    assert (keep_reports(project) / "gate.json").is_file()
+    keep(project)
+    assert not (project / ".ratchet/build/failed").exists()
 
 
 def test_a_lock_is_put_back_byte_for_byte_also_where_a_newer_pipeline_has_another_order(project: Path) -> None:
