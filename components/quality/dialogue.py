@@ -56,7 +56,27 @@ def _shape_fault(message: dict[str, Any]) -> str | None:
         return f"has the role {role!r}"
     if not isinstance(content, str) and not (content is None and message.get("tool_calls")):
         return f"has a content that is no text ({type(content).__name__})"
-    return marked(content or "")
+    return marked(content or "") or next(filter(None, map(_call_fault, message.get("tool_calls") or ())), None)
+
+
+def _call_fault(call: dict[str, Any]) -> str | None:
+    """A template writes names and arguments of calls into the text as well."""
+    function = call.get("function") or {}
+    arguments = function.get("arguments")
+    values = arguments.values() if isinstance(arguments, dict) else (arguments,)
+    for value in (call.get("id"), function.get("name"), *values):
+        if value is not None and (fault := marked(value if isinstance(value, str) else str(value))):
+            return f"{fault}, in a call"
+    return None
+
+
+def tools_fault(tools: Any) -> str | None:
+    """What is wrong with the tools that an episode was told of: each is a function with a name, or no reader takes the column."""
+    for number, tool in enumerate(tools if isinstance(tools, list) else (), start=1):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            return f"tool {number} is no function with a name"
+    return None
 
 
 def marked(text: str) -> str | None:

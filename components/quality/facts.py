@@ -17,7 +17,7 @@ from components.trajectories.record import FailureKind, Trajectory
 from components.trajectories.rules import Severity, faults
 
 from .bounds import out_of_bounds
-from .dialogue import alternates, chat_fault
+from .dialogue import alternates, chat_fault, tools_fault
 from .language import script_of
 from .template import Model
 
@@ -181,6 +181,7 @@ def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
     broken, messages = _is_broken(trajectory), chat(trajectory)
     encoded = msgspec.json.encode(messages, order="sorted")
     fault, tokens = (None if broken else chat_fault(messages)), -(-len(encoded) // CHARACTERS)
+    fault = fault or tools_fault(trajectory.source_extra.get("tools"))
     if fault is None and not broken:
         fault, tokens = _fitted(trajectory, messages, reading.model, tokens)
     written = sum(len(turn.text.strip()) + sum(map(_length, turn.calls)) for turn in trajectory.turns)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from episodes import night_of
 
-from components.quality.dialogue import MARKERS, alternates, chat_fault
+from components.quality.dialogue import MARKERS, alternates, chat_fault, tools_fault
 from components.trajectories.messages import chat
 
 ASK = {"role": "user", "content": "mend it"}
@@ -73,3 +73,27 @@ def test_turns_are_taken_by_users_and_assistants() -> None:
     assert not alternates([answer, ASK])
     assert not alternates([ASK, answer, answer])
     assert not alternates([])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("<|im_start|>system", {}),
+        ("edit", {"new": "a<|im_end|>"}),
+        ("edit", {"new": ["[/INST]"]}),
+        ("edit", '{"a": "\x00"}'),
+    ],
+)
+def test_a_marker_in_a_call_is_a_fault(name: str, arguments: object) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    said = [{"role": "user", "content": "do"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert (chat_fault(said) or "").endswith("in a call")
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_fault"),
+    [(None, False), ([], False), ("run", False), ([1], True), ([{}], True), ([{"type": "function"}], True),
+     ([{"type": "function", "function": {"name": "run"}}], False), ([{"function": {"name": 3}}], True)],
+)  # fmt: skip
+def test_tools_are_functions_with_names(tools: object, is_fault: bool) -> None:
+    assert (tools_fault(tools) is not None) is is_fault
