@@ -17,7 +17,7 @@ from .params import ExportParams
 from .ranked import Pair, Ranked
 from .rows import Row, benchmark_row, dpo_row, group_row, grpo_row, rollout_row, sft_row, trace_row
 from .shown import WRITTEN, Want, What, sides_of
-from .steps import StepScores, message_weights
+from .steps import StepScores
 
 
 class Planned(NamedTuple):
@@ -107,7 +107,7 @@ def _sft(source: Source, wants: Wants) -> Iterator[Planned]:
     for row in _imitated(source):
         weights: tuple[float, ...] = ()
         if source.params.step_weights:
-            weights = message_weights(source.steps.of(row.episode_id, row.turns))
+            weights = source.steps.weights(row.episode_id, row.turns)
         line = wants.piece(row, "chat", weights=weights, end=_end(row))
         yield Planned(_split(row), (line,), partial(sft_row, ranked=row), row)
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+LEAST = 1e-6
+"""The least mean of process rewards by which messages are told apart."""
 PROCESS = "process"
 """The scorer of a step that is the weighted mean of all."""
 COLUMNS = {"episode_id": "string", "turn": "int32", "scorer": "string", "version": "string", "score": "double"}
@@ -25,6 +27,7 @@ class StepScores:
         self._places: dict[str, tuple[int, int, int]] = {}
         self._turns: list[NDArray[np.int64]] = []
         self._means: list[NDArray[np.float64]] = []
+        self._weights: list[NDArray[np.float64]] = []
 
     @classmethod
     def read(cls, paths: Iterable[Path], wanted: Collection[str]) -> "StepScores":
@@ -63,16 +66,25 @@ class StepScores:
         self._means.append(np.round(np.add.reduceat(values, starts) / counts, 6))
         codes = codes[starts]
         episodes = _starts(codes)
+        self._weights.append(_weights(self._means[-1], episodes))
         for begin, end in zip(episodes.tolist(), [*episodes[1:].tolist(), len(codes)], strict=True):
             self._places[names[codes[begin]]] = len(self._means) - 1, begin, end
 
     def of(self, episode_id: str, turns: int) -> list[float | None]:
         """One value per turn; None where no step of the turn was scored."""
+        return self._by_turn(self._means, episode_id, turns)
+
+    def weights(self, episode_id: str, turns: int) -> tuple[float, ...]:
+        """`message_weights` of the episode, for many of them at once."""
+        found = self._by_turn(self._weights, episode_id, turns)
+        return tuple([1.0 if weight is None else weight for weight in found])
+
+    def _by_turn(self, columns: "Sequence[NDArray[np.float64]]", episode_id: str, turns: int) -> list[float | None]:
         table, begin, end = self._places.get(episode_id, (0, 0, 0))
         if end == begin:
             return [None] * turns
         numbers = self._turns[table][begin:end]
-        values: list[float | None] = self._means[table][begin:end].tolist()
+        values: list[float | None] = columns[table][begin:end].tolist()
         if end - begin == turns and numbers[-1] == turns - 1:  # every turn is there
             return values
         known = dict(zip(numbers.tolist(), values, strict=True))
@@ -86,9 +98,17 @@ def message_weights(scores: Sequence[float | None]) -> tuple[float, ...]:
     """
     known = [score for score in scores if score is not None]
     mean = sum(known) / len(known) if known else 0.0
-    if mean <= 0:
+    if mean < LEAST:
         return (1.0,) * len(scores)
     return tuple([1.0 if score is None else round(score / mean, 6) for score in scores])
+
+
+def _weights(means: "NDArray[np.float64]", episodes: "NDArray[np.int64]") -> "NDArray[np.float64]":
+    """The weight of each turn, of runs that begin at `episodes`."""
+    sizes = np.diff(np.append(episodes, len(means)))
+    mean = np.repeat(np.add.reduceat(means, episodes) / sizes, sizes)
+    plain = mean < LEAST
+    return np.where(plain, 1.0, np.round(means / np.where(plain, 1.0, mean), 6))
 
 
 def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":
