@@ -13,7 +13,7 @@ from .record import FailureKind, Outcome, Trajectory, Turn, content_hash, episod
 LARGEST = 2**63 - 1
 """No number of a record is larger: readers take others for text, for a float, or not at all."""
 DEPTH = 64
-"""Arguments of a call are nested no deeper."""
+"""Arguments of a call, and what else is any JSON, are nested no deeper."""
 
 
 class Severity(StrEnum):
@@ -42,6 +42,8 @@ def faults(trajectory: Trajectory) -> Iterator[Fault]:
         yield from _strays(position, turn, where, trajectory.provenance.source == "ratchet")
         where.update((call.call_id, position) for call in turn.calls)
     yield from _outcome(trajectory)
+    yield from _plain("agent.sampling", trajectory.agent.sampling)
+    yield from _plain("source_extra", trajectory.source_extra)
 
 
 def _identity(trajectory: Trajectory) -> Iterator[Fault]:
