@@ -87,4 +87,9 @@ def facts(pairs: Mapping[str, Any]) -> None:
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
         if value is not None:
-            print(f"{name:<{width}}  {value:.4g}" if isinstance(value, float) else f"{name:<{width}}  {value}")
+            print(f"{name:<{width}}  {_digits(value) if isinstance(value, float) else value}")
+
+
+def _digits(value: float) -> str:
+    """Four digits, and all of a count."""
+    return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
