@@ -110,11 +110,11 @@ class _Parser:
         self._depth += 1
         if self._depth > DEEPEST:
             self.wrong(f"more than {DEEPEST} brackets and nots within each other")
-        test = self._test_oropposite()
+        test = self._negated_or_test()
         self._depth -= 1
         return test
 
-    def _test_oropposite(self) -> Test:
+    def _negated_or_test(self) -> Test:
         if self._take("word", "not"):
             return opposite(self._not())
         if self._take("sign", "("):

@@ -29,7 +29,7 @@ def as_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
             written.append(message)
     if tools:
         said = TOOLS.format(tools="\n".join(_json(tool) for tool in tools))
-        if written and written[0]["role"] == "system":
+        if written and written[0]["role"] in ("system", "developer"):
             written[0] = {**written[0], "content": f"{written[0]['content']}\n\n{said}"}
         else:
             written.insert(0, {"role": "system", "content": said})

@@ -1,7 +1,8 @@
 """Drift: how far the figures of a build are from those of the last accepted one. Pure but for scipy's distribution.
 
 - Population stability index: sum of (a - e) ln(a / e) over the tenths of the baseline, with e the share expected there and a the
-  share found (as in Siddiqi, Credit Risk Scorecards, 2006). By custom .1 is little and .25 is much.
+  share found (as in Siddiqi, Credit Risk Scorecards, 2006). By custom .1 is little and .25 is much. A value that holds a tenth
+  or more is a bin of its own: of successes, which are 0 or 1, no fall may hide in the bin of the 1s.
 - Kolmogorov-Smirnov: D, the greatest difference of the two distribution functions, and its asymptotic p-value
   (Smirnov 1948). With many episodes the least difference is significant: D says whether it matters.
 """
@@ -31,7 +32,7 @@ class Drift(NamedTuple):
 
 
 def drifts(baseline: Profile, now: Profile, which: str) -> Iterator[Drift]:
-    """Each figure that both have, by source. `which` says in words what `now` is."""
+    """Each figure that both have, by source and taskset. `which` says in words what `now` is."""
     for source in sorted(baseline.figures.keys() & now.figures.keys()):
         for name in FIGURES:
             before, after = (each.figures[source].get(name) for each in (baseline, now))
@@ -45,7 +46,7 @@ def stability(expected: Counts, found: Counts) -> float:
     """The population stability index."""
     import numpy as np
 
-    edges = _tenths(expected)
+    edges = _edges(expected)
     shares = []
     for each in (expected, found):
         place = np.searchsorted(edges, np.array(each.values), side="left")
@@ -55,13 +56,14 @@ def stability(expected: Counts, found: Counts) -> float:
     return float(np.sum((after - before) * np.log(after / before)))
 
 
-def _tenths(counts: Counts) -> Any:
-    """The upper ends of the tenths, each once and without the last: a value belongs to the first that is not below it."""
+def _edges(counts: Counts) -> Any:
+    """The upper ends of the bins, each once and without the last: a value belongs to the first that is not below it."""
     import numpy as np
 
-    reached = np.cumsum(counts.counts)
+    values, number = np.array(counts.values), np.array(counts.counts)
     wanted = np.arange(1, TENTHS) * counts.size / TENTHS
-    return np.unique(np.array(counts.values)[np.searchsorted(reached, wanted, side="left")])
+    tenths = values[np.searchsorted(np.cumsum(number), wanted, side="left")]
+    return np.unique(np.concatenate([tenths, values[number * TENTHS >= counts.size] - 1]))
 
 
 def kolmogorov_smirnov(one: Counts, other: Counts) -> tuple[float, float]:

@@ -178,8 +178,8 @@ def _ended(trajectory: Trajectory) -> dict[str, Any]:
 def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
     """The conversation as it would be exported. `messages_hash` is coarser than `content_hash`: runs that read the same are one."""
     broken, messages = _is_broken(trajectory), chat(trajectory)
-    encoded = msgspec.json.encode(messages, order="sorted")
-    fault, tokens = (None if broken else chat_fault(messages)), -(-len(encoded) // CHARACTERS)
+    size = len(msgspec.json.encode(messages))
+    fault, tokens = (None if broken else chat_fault(messages)), -(-size // CHARACTERS)
     fault = fault or tools_fault(trajectory.source_extra.get("tools"))
     if fault is None and not broken:
         fault, tokens = _fitted(trajectory, messages, reading.model, tokens)
@@ -187,7 +187,7 @@ def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
     texts = [text for turn in trajectory.turns for text in (turn.thought, turn.text) if text]
     script = script_of([*(message.content for message in trajectory.messages), *texts])
     return {
-        "messages_hash": hashlib.sha256(encoded).hexdigest()[:16],
+        "messages_hash": _read_hash(messages),
         "tokens": tokens,
         "trainable": written,
         "trains": broken or written > 0,
@@ -198,6 +198,19 @@ def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
         "script_share": script.share,
         "scripts": script.told or None,
     }
+
+
+def _read_hash(messages: Sequence[Message]) -> str:
+    """What a model reads of the messages: the ids of calls are only names, and the second run of a server gives others."""
+    read = []
+    places: dict[str, int] = {}
+    for message in messages:
+        calls = message.get("tool_calls", ())
+        if message["role"] == "assistant":
+            places = {call["id"]: place for place, call in enumerate(calls)}
+        answers = places.get(message.get("tool_call_id", ""))
+        read.append((message["role"], message["content"], [call["function"] for call in calls], answers))
+    return hashlib.sha256(msgspec.json.encode(read, order="sorted")).hexdigest()[:16]
 
 
 def _length(call: Any) -> int:

@@ -73,7 +73,8 @@ class RankParams(Configuration):
 
     Accepted are successes: of equal runs (`same_run`) at a task one; the `best_of` best of a task; of these the top fraction by
     gdi; of each family at most `max_per_family`; within `max_tokens` altogether. None is no limit. Where a limit cuts, `order`
-    says who comes first. `min_weight` is the least weight in training of an on-policy episode, whatever its task's pass rate.
+    says who comes first. `min_weight` is the least weight in training of an on-policy episode, whatever its task's pass rate; never
+    0, as a row of no weight trains nothing, and the gate refuses it.
     """
 
     preset: Literal["own", "original"] = "own"
@@ -86,7 +87,7 @@ class RankParams(Configuration):
     max_per_family: Count | None = None
     max_tokens: Count | None = None
     order: Literal["gdi", "diverse"] = "gdi"
-    min_weight: Share = 0.25
+    min_weight: Annotated[float, Field(ge=0.001, le=1)] = 0.25
 
 
 def read_section(path: Path, name: str, model: type[Section]) -> Section:

@@ -1,4 +1,5 @@
-"""Profile: how an accepted build's figures are distributed, by source: what the next build is compared with. It is small and exact.
+"""Profile: how an accepted build's figures are distributed, by source and taskset: what the next build is compared with. It is
+small and exact.
 
 A distribution is kept as counts of values, rounded to the figure's step: totals to .001, lengths to whole numbers.
 """
@@ -43,7 +44,9 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The counts of each figure, by source of the episodes. Episodes that failed for want of infrastructure are not in it."""
+    """The counts of each figure, by source and taskset of the episodes (`on_policy of repair`): what is played now and then is
+    no drift of the rest. Episodes that failed for want of infrastructure are not in it.
+    """
 
     nights: tuple[str, ...]
     episodes: dict[str, int]
@@ -58,8 +61,8 @@ def profile_of(episodes: "pa.Table", nights: Iterable[str]) -> Profile:
     wanted = sorted(set(nights))
     played = pc.and_(_is_in(episodes["night"], wanted), pc.invert(episodes["infrastructure_failure"]))
     table = episodes.filter(played)
-    sources = sorted(set(table["source"].to_pylist()))
-    parts = {source: table.filter(pc.equal(table["source"], source)) for source in sources}
+    whose = pc.binary_join_element_wise(table["source"], table["taskset"], " of ")
+    parts = {source: table.filter(pc.equal(whose, source)) for source in sorted(set(whose.to_pylist()))}
     figures = {
         source: {name: _counts(part[name], step) for name, step in FIGURES.items()} for source, part in parts.items()
     }

@@ -6,6 +6,7 @@ from episodes import TOOL, make_episode, turn
 from components.datasets.shown import Want, piece
 from components.datasets.text import as_text
 from components.protocol import ToolResult
+from components.quality.dialogue import chat_fault
 from components.trajectories.messages import chat
 from components.trajectories.record import Message, Turn
 
@@ -27,6 +28,12 @@ def test_the_tools_are_told_of_in_the_system_message_that_is_there() -> None:
     assert roles(found) == ["system", "user"]
     assert str(found[0]["content"]).startswith("Be brief.\n\nYou have tools.")
     assert msgspec.json.encode(TOOL).decode() in str(found[0]["content"])
+
+
+def test_a_developers_message_stays_the_first() -> None:
+    found = as_text([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "go"}], [TOOL])
+    assert roles(found) == ["developer", "user"]
+    assert chat_fault(found) is None
 
 
 def test_results_of_one_turn_are_one_message_so_that_roles_alternate() -> None:

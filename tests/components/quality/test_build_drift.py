@@ -45,12 +45,19 @@ def test_the_population_stability_index_of_a_hand_calculation() -> None:
 @given(SAMPLES, SAMPLES)
 def test_the_population_stability_index_is_that_of_counting(one: list[int], other: list[int]) -> None:
     ordered = sorted(one)
-    edges = sorted({ordered[math.ceil(tenth * len(one) / 10) - 1] for tenth in range(1, 10)})
+    edges = {ordered[math.ceil(tenth * len(one) / 10) - 1] for tenth in range(1, 10)}
+    edges = sorted(edges | {value - 1 for value in one if one.count(value) * 10 >= len(one)})
     total = 0.0
     for low, high in zip([-math.inf, *edges], [*edges, math.inf], strict=True):
         before, after = (max(sum(low < each <= high for each in sample) / len(sample), 1e-4) for sample in (one, other))
         total += (after - before) * math.log(after / before)
     assert stability(counts(one), counts(other)) == pytest.approx(total, abs=1e-12)
+
+
+def test_a_policy_that_nearly_always_succeeded_and_fails_now_has_moved() -> None:
+    by_hand = (0.60 - 0.95) * math.log(0.60 / 0.95) + (0.40 - 0.05) * math.log(0.40 / 0.05)
+    assert stability(counts([0] * 5 + [1] * 95), counts([0] * 40 + [1] * 60)) == pytest.approx(by_hand)
+    assert stability(counts([1] * 100), counts([0] * 40 + [1] * 60)) > 0.25
 
 
 @given(SAMPLES)
@@ -61,13 +68,14 @@ def test_what_did_not_change_did_not_drift(sample: list[int]) -> None:
 
 def episodes(night: str, totals: list[float | None], source: str = "on_policy", **columns: Any) -> pa.Table:
     size = len(totals)
-    made = {"night": [night] * size, "source": [source] * size, "total": totals, "process": [0.5] * size}
+    made = {"night": [night] * size, "source": [source] * size, "taskset": ["repair"] * size}
+    made |= {"total": totals, "process": [0.5] * size}
     made |= {"steps": [3] * size, "turns": [3] * size, "tokens": [100] * size, "success": [True] * size}
     made |= {"truncated": [False] * size, "infrastructure_failure": [False] * size}
     return pa.table(made | columns)
 
 
-def test_a_profile_holds_what_was_played_by_source_and_night() -> None:
+def test_a_profile_holds_what_was_played_by_source_taskset_and_night() -> None:
     broken = episodes("n1", [None], infrastructure_failure=[True])
     table = pa.concat_tables(
         [
@@ -78,9 +86,12 @@ def test_a_profile_holds_what_was_played_by_source_and_night() -> None:
         ]
     )
     found = profile_of(table, ["n2", "n1"])
-    assert (found.nights, found.episodes) == (("n1", "n2"), {"demonstration": 1, "on_policy": 4})
-    assert found.figures["on_policy"]["total"] == Counts((500, 1000), (2, 1))
-    assert found.figures["demonstration"]["total"] == Counts((100,), (1,))
+    assert (found.nights, found.episodes) == (
+        ("n1", "n2"),
+        {"demonstration of repair": 1, "on_policy of repair": 4},
+    )
+    assert found.figures["on_policy of repair"]["total"] == Counts((500, 1000), (2, 1))
+    assert found.figures["demonstration of repair"]["total"] == Counts((100,), (1,))
 
 
 def test_a_profile_is_read_back_from_the_file_that_its_hash_names(tmp_path: Path) -> None:
@@ -119,14 +130,20 @@ def test_figures_of_few_episodes_are_not_compared() -> None:
     few, enough = profile([0.5] * (LEAST - 1)), profile([0.5] * LEAST)
     assert list(drifts(few, enough, "now")) == []
     assert {each.figure for each in drifts(enough, enough, "now")} >= {
-        "total of on_policy now",
-        "steps of on_policy now",
+        "total of on_policy of repair now",
+        "steps of on_policy of repair now",
     }
 
 
 def test_new_nights_and_nights_built_before_are_compared_apart() -> None:
     table = pa.concat_tables([episodes("n1", [0.5] * 40), episodes("n2", [0.9] * 40)])
     found = {each.figure: each.ks for each in compared(Tables(table, table), profile([0.5] * 40))}
-    assert found["total of on_policy in new nights"] == 1.0
-    assert found["total of on_policy in nights built before"] == 0.0
-    assert found["steps of on_policy in new nights"] == 0.0
+    assert found["total of on_policy of repair in new nights"] == 1.0
+    assert found["total of on_policy of repair in nights built before"] == 0.0
+    assert found["steps of on_policy of repair in new nights"] == 0.0
+
+
+def test_tasks_of_another_taskset_are_no_drift_of_those_played_before() -> None:
+    table = pa.concat_tables([episodes("n1", [0.5] * 40), episodes("n2", [0.9] * 40, taskset=["shop"] * 40)])
+    found = list(compared(Tables(table, table), profile([0.5] * 40)))
+    assert found and all(each.figure.endswith("built before") for each in found)

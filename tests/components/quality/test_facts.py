@@ -107,6 +107,23 @@ def test_two_texts_that_say_the_same_call_are_one_run_and_two_contents() -> None
     assert row(spaced)["messages_hash"] == row(episode)["messages_hash"]
 
 
+def with_ids(episode: Trajectory, name: str) -> Trajectory:
+    """The episode with other ids of its calls: `name` with the number of the turn in it."""
+    turns = []
+    for each in episode.turns:
+        own = name.format(each.index)
+        calls = tuple(msgspec.structs.replace(call, call_id=own) for call in each.calls)
+        results = tuple(msgspec.structs.replace(result, call_id=own) for result in each.results)
+        turns.append(msgspec.structs.replace(each, calls=calls, results=results))
+    return changed(episode, turns=tuple(turns))
+
+
+def test_runs_that_differ_by_the_ids_of_calls_alone_are_one_run() -> None:
+    episode = make_episode()
+    hashes = {row(with_ids(episode, name))["messages_hash"] for name in ("call_{}", "chatcmpl-7f{}", "same")}
+    assert hashes == {row(episode)["messages_hash"]}
+
+
 def test_the_teachers_episodes_are_demonstrations() -> None:
     assert row(make_episode(policy="teacher"))["source"] == "demonstration"
     assert row(make_episode())["source"] == "on_policy"

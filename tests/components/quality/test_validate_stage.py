@@ -88,7 +88,9 @@ def test_rewards_that_drifted_away_stop_it_and_those_that_stayed_do_not(tmp_path
     told = run(tmp_path / "second", "n2", again, None, "--baseline", str(baseline))
     assert told["results"]["drift"]["distribution_kept"]["success"] is True
     sunk = [(*row[:5], row[5] and row[5] / 10 if row[3] == "total" else row[5]) for row in sound(again)]
-    with pytest.raises(DataError, match=r"'distribution_kept' failed: .*: total of on_policy in new nights \(1\)"):
+    with pytest.raises(
+        DataError, match=r"'distribution_kept' failed: .*: total of on_policy of repair in new nights \(1\)"
+    ):
         run(tmp_path / "third", "n2", again, sunk, "--baseline", str(baseline))
 
 
