@@ -45,8 +45,8 @@ def test_the_population_stability_index_of_a_hand_calculation() -> None:
 @given(SAMPLES, SAMPLES)
 def test_the_population_stability_index_is_that_of_counting(one: list[int], other: list[int]) -> None:
     ordered = sorted(one)
-    edges = {ordered[math.ceil(tenth * len(one) / 10) - 1] for tenth in range(1, 10)}
-    edges = sorted(edges | {value - 1 for value in one if one.count(value) * 10 >= len(one)})
+    tenths = {ordered[math.ceil(tenth * len(one) / 10) - 1] for tenth in range(1, 10)}
+    edges = sorted(tenths | {value - 1 for value in one if one.count(value) * 10 >= len(one)})
     total = 0.0
     for low, high in zip([-math.inf, *edges], [*edges, math.inf], strict=True):
         before, after = (max(sum(low < each <= high for each in sample) / len(sample), 1e-4) for sample in (one, other))
@@ -68,7 +68,7 @@ def test_what_did_not_change_did_not_drift(sample: list[int]) -> None:
 
 def episodes(night: str, totals: list[float | None], source: str = "on_policy", **columns: Any) -> pa.Table:
     size = len(totals)
-    made = {"night": [night] * size, "source": [source] * size, "taskset": ["repair"] * size}
+    made: dict[str, list[Any]] = {"night": [night] * size, "source": [source] * size, "taskset": ["repair"] * size}
     made |= {"total": totals, "process": [0.5] * size}
     made |= {"steps": [3] * size, "turns": [3] * size, "tokens": [100] * size, "success": [True] * size}
     made |= {"truncated": [False] * size, "infrastructure_failure": [False] * size}
