@@ -17,7 +17,7 @@ from components.versioning.lineage.check import Check
 from components.versioning.lineage.history import find_build, known_builds
 from components.versioning.lineage.models import TracedModel, traced
 from components.versioning.lineage.reverse import Reverse, places_of, reverse, used_by
-from components.versioning.lineage.state import DATASETS, State, find_state
+from components.versioning.lineage.state import DATASETS, State, find_state, state_with
 from components.versioning.lineage.trace import Trace, require, trace_dataset, trace_nights
 
 ROOT = Path()
@@ -45,12 +45,14 @@ def find_model(name: str, known: list[TracedModel]) -> TracedModel | None:
 def trace(what: str, at: str | None = None, *, ancestors: bool = False) -> list[Trace]:
     """Where a model, dataset or row comes from; with `ancestors` the models follow from whose weights it was trained.
 
-    `what`: an alias, a version, a policy version; or `sft`, `sft/train/17`, a folder of a dataset. `at`: of which night, commit or
-    build a dataset is meant. Raises ConfigurationError for a name that is none of these.
+    `what`: an alias, a version, a policy version; or `sft`, `sft/train/17`, a folder of a dataset or of an export. `at`: of which
+    night, commit or build a dataset is meant. Raises ConfigurationError for a name that is none of these.
     """
     folder = Path(what)
     if (folder / MANIFEST).is_file() and at is None and folder.parts[-2:-1] == ("datasets",):
         return [_dataset(find_state(str(folder.parents[2]), ROOT), folder.name, None)]
+    if (folder / MANIFEST).is_file():
+        return [_exported(folder, at)]
     dataset, _, row = what.partition("/")
     state = None if what.startswith("@") else find_state(at, ROOT)
     if state is not None and dataset in state.datasets():
@@ -118,6 +120,19 @@ def _checkpoint(model: TracedModel) -> tuple[list[Check], list[str]]:
 def _dataset(state: State, dataset: str, row: str | None) -> Trace:
     require(state, dataset)
     return trace_dataset(state, dataset, row=row, task_hashes=task_hashes, on_progress=reporting("trace: shards"))
+
+
+def _exported(folder: Path, at: str | None) -> Trace:
+    """The trace of what `ratchet export` wrote, through the build that it was exported from."""
+    manifest = read_dataset_manifest(folder / MANIFEST)
+    state = find_state(at, ROOT) if at else state_with(manifest.tables, ROOT) or find_state(None, ROOT)
+    return trace_dataset(
+        state,
+        manifest.dataset or folder.name,
+        folder=folder,
+        task_hashes=task_hashes,
+        on_progress=reporting("trace: shards"),
+    )
 
 
 def task_hashes(taskset: str) -> Mapping[str, str] | None:

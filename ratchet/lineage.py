@@ -30,7 +30,7 @@ def trace(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="A model (@champion, agent/3, ckpt-...), a dataset (sft) or a row of one (sft/train/17).",
+            help="A model (@champion, agent/3, ckpt-...), a dataset (sft, or an export's folder) or a row of one (sft/train/17).",
             show_default=False,
         ),
     ] = None,

@@ -1,6 +1,8 @@
 """`ratchet trace`, `why`, `data diff|card|stats`: answers on a small recorded history, one line for whatever is wrong."""
 
 import json
+import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,25 @@ def test_everything_is_there_as_json(run, made: History) -> None:
 def test_a_model_whose_build_is_not_known_is_traced_to_its_nights_and_says_so(run) -> None:
     code, out, _ = run("trace", "agent/1")
     assert code == 3 and "11 of 7 tasks" in out
-    assert "not known: which rollouts are in its data: all of its nights are shown" in out and "the lock of agent version 1" in out
+    assert (
+        "not known: which rollouts are in its data: all of its nights are shown" in out
+        and "the lock of agent version 1" in out
+    )
+
+
+def test_an_export_that_stands_elsewhere_is_traced_by_its_folder(run, made: History, tmp_path: Path) -> None:
+    ranked = sha256((made.root / "data/ranked.parquet").read_bytes()).hexdigest()
+    shutil.copytree(made.root / "data/datasets/sft", tmp_path / "out")
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text()) | {"tables": {"ranked.parquet": ranked}}
+    (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
+    code, out, _ = run("trace", str(tmp_path / "out"), "--json")
+    found = json.loads(out)
+    assert code == 0 and found["dataset"] == "sft" and found["build"] == made.lock_hash and found["rollouts"]
+    assert found["checks"]["table"] == {"equal": 1, "different": 0, "absent": 0}
+    lines = (tmp_path / "out/train.jsonl").read_bytes()
+    (tmp_path / "out/train.jsonl").write_bytes(lines.replace(b"success", b"suck3ss", 1) + b"{}\n")
+    code, out, _ = run("trace", str(tmp_path / "out"))
+    assert code == 3 and "differs: train.jsonl (dataset file)" in out
 
 
 def test_ancestors_follow_from_whose_weights_a_model_came(run) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from components.protocol import ConfigurationError, DataError
 from components.versioning.git import commit_of
 
-from .check import Check
+from .check import Check, sha256_of
 from .history import HERE, Known, find_build, here, known_builds, of_commit, pointers
 from .objects import Objects
 
@@ -51,7 +51,7 @@ class State:
 
     def standing(self, path: str) -> Mapping[str, Path] | None:
         """The same, but where it is not to be had as it was, whatever stands in its place now: its checks do not hold."""
-        return self.files(path) or _as_it_is(self.root / path)
+        return self.files(path) or as_it_is(self.root / path)
 
     def absent(self, path: str) -> DataError:
         """The error for what is not here."""
@@ -100,14 +100,14 @@ class State:
     def _locate(self, path: str) -> Mapping[str, Path] | None:
         expected, place = self.expected(path), self.root / path
         if self.known is None:
-            return _as_it_is(place)
+            return as_it_is(place)
         if expected is None:
             return None
         if self._hash(place) == expected:
-            return _as_it_is(place)
+            return as_it_is(place)
         beside = self.root / "data/nights" / self.name.removeprefix("night/") / path
         if self.name.startswith("night/") and self._hash(beside) == expected:
-            return _as_it_is(beside)
+            return as_it_is(beside)
         return self._from_objects(expected)
 
     def _from_objects(self, expected: str) -> Mapping[str, Path] | None:
@@ -122,7 +122,8 @@ class State:
         return whole if len(whole) == len(files) else None
 
 
-def _as_it_is(place: Path) -> Mapping[str, Path] | None:
+def as_it_is(place: Path) -> Mapping[str, Path] | None:
+    """The files of what stands there, by name (`""`: it is a file itself), whatever they hold; None where nothing does."""
     if place.is_file():
         return {"": place}
     if not place.is_dir():
@@ -155,3 +156,15 @@ def find_state(name: str | None, root: Path) -> State:
             f"'{name}' is no night, tag, commit, build or folder of data; see `git tag -l 'night/*'`"
         )
     return State(name, root, of_commit(name, commit, root))
+
+
+def state_with(tables: Mapping[str, str], root: Path) -> State | None:
+    """The first build that is known with those very tables, by name and SHA-256; None where there is none."""
+    objects = Objects(root)
+    states = (State(build.name, root, build, objects) for build in known_builds(root))
+    return next((state for state in states if tables and all(_has(state, *each) for each in tables.items())), None)
+
+
+def _has(state: State, table: str, sha256: str) -> bool:
+    files = state.files(f"data/{table}")
+    return files is not None and sha256_of(files.get("", state.root)) == sha256

@@ -8,6 +8,7 @@ in `unknown`.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -19,7 +20,7 @@ from .check import RECORDED, Check, Count, counted
 from .code import code_of
 from .models import TracedModel
 from .rollouts import Rollout, episodes_of
-from .state import DATASETS, State
+from .state import DATASETS, State, as_it_is
 from .walk import TaskHashes, Walk, check_tables, check_tasks, manifest_of, rollouts_of, rows_of, scorers_of
 
 SHOWN = 20
@@ -62,21 +63,26 @@ def trace_dataset(
     dataset: str,
     *,
     row: str | None = None,
+    folder: Path | None = None,
     model: TracedModel | None = None,
     known: Sequence[Check] = (),
     unknown: Sequence[str] = (),
     task_hashes: TaskHashes = lambda _: None,
     on_progress: Progress | None = None,
 ) -> Trace:
-    """Walk back from a dataset of a build: from one row where `row` names it, from a model's own rows where `model` is given.
+    """Walk back from a dataset of a build: from one row where `row` names it, from a model's own rows where `model` is given;
+    from an export of it that stands in a `folder` elsewhere.
 
     `known` and `unknown` are what the caller has found already. Raises DataError where the dataset is not here, or has no such row.
     """
     path, walk = f"{DATASETS}/{dataset}", Walk(known, unknown)
-    files = state.standing(path) if state.stands else state.files(path)
+    if folder is not None:
+        files = as_it_is(folder)
+    else:
+        files = state.standing(path) if state.stands else state.files(path)
+        walk.checks += state.checks(path, "dataset")
     if files is None:
         raise state.absent(path)
-    walk.checks += state.checks(path, "dataset")
     manifest = manifest_of(files, walk)
     check_tables(state, manifest, walk)
     rows = rows_of(files, model, walk)
