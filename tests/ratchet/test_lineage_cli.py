@@ -95,6 +95,15 @@ def test_an_export_that_stands_elsewhere_is_traced_by_its_folder(run, made: Hist
     assert code == 3 and "differs: train.jsonl (dataset file)" in out
 
 
+def test_models_that_began_from_an_affected_one_stand_below_the_others(run, made: History, monkeypatch) -> None:
+    child = made.model(3, [SECOND], base="ckpt-2", build="f" * 64)
+    monkeypatch.setattr(lineage, "models", lambda: [*registered(made), child])
+    row = json.loads((made.root / "data/datasets/sft/train.jsonl").read_text().splitlines()[0])
+    code, out, _ = run("trace", "--reverse", row["episode_id"])
+    assert code == 0
+    assert "models whose weights come from these:\n  agent version 3 (ckpt-3), which began from ckpt-2" in out
+
+
 def test_ancestors_follow_from_whose_weights_a_model_came(run) -> None:
     _, out, _ = run("trace", "@champion", "--ancestors", "--json")
     assert [json.loads(line)["model"]["version"] for line in out.splitlines()] == [2, 1]
