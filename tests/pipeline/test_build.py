@@ -284,12 +284,6 @@ def test_nothing_changed_means_nothing_to_do(project: Path, first: BuildReport) 
     assert "up to date" in dvc.run(["repro"], project)
 
 
-def test_forced_again_the_lock_is_the_same_byte_for_byte(project: Path, first: BuildReport) -> None:
-    before = (project / "dvc.lock").read_bytes()
-    assert set(states(build(force=True, root=project)).values()) == {"ran"}
-    assert (project / "dvc.lock").read_bytes() == before
-
-
 def test_a_critical_failure_stops_the_build_and_leaves_the_last_one(
     project: Path, first_contents: dict[str, str | None]
 ) -> None:

@@ -20,7 +20,7 @@ from flows import lineage
 from flows.build import TrainingData, set_aside
 from flows.train import _lineage
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lineage_build")]
 
 SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
 
