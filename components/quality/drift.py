@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .profile import FIGURES, Counts, Profile
+from .profile import FIGURES, REWARDS, Counts, Profile
 
 TENTHS = 10
 LEAST_SHARE = 1e-4
@@ -21,7 +21,10 @@ LEAST = 30
 
 
 class Drift(NamedTuple):
-    """One figure beside its baseline."""
+    """One figure beside its baseline. `reward_ks` is D again where the figure is a reward.
+
+    A policy that stops to run into its limits has other lengths altogether, and nothing is wrong: only rewards stop a build.
+    """
 
     figure: str
     psi: float
@@ -29,6 +32,7 @@ class Drift(NamedTuple):
     p_value: float
     episodes: int
     baseline: int
+    reward_ks: float | None = None
 
 
 def drifts(baseline: Profile, now: Profile, which: str) -> Iterator[Drift]:
@@ -39,7 +43,8 @@ def drifts(baseline: Profile, now: Profile, which: str) -> Iterator[Drift]:
             if before and after and min(before.size, after.size) >= LEAST:
                 distance, chance = kolmogorov_smirnov(before, after)
                 figure = f"{name} of {source} {which}"
-                yield Drift(figure, stability(before, after), distance, chance, after.size, before.size)
+                reward = distance if name in REWARDS else None
+                yield Drift(figure, stability(before, after), distance, chance, after.size, before.size, reward)
 
 
 def stability(expected: Counts, found: Counts) -> float:

@@ -29,6 +29,8 @@ FIGURES = {
     "truncated": 1.0,
 }
 """The figures that are compared, and the step to which each is rounded."""
+REWARDS = frozenset({"total", "process", "success"})
+"""Those of them that say what an episode was worth; the others are lengths and limits."""
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

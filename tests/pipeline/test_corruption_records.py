@@ -306,7 +306,7 @@ def test_rewards_that_drifted_from_the_last_accepted_build_stop_the_next(accepte
     scores_moved(project, 0.001)
     stop = project.run("validate")
     assert stop is not None and stop.stage == "validate", stop
-    assert "'distribution_kept' failed: the figure has left its distribution" in stop.line and "total" in stop.line
+    assert "'distribution_kept' failed: the reward has left its distribution" in stop.line and "total" in stop.line
 
 
 def test_a_build_like_the_last_one_has_not_drifted(accepted: Project, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ def drift(params: QualityParams) -> "gx.ExpectationSuite":
         "drift",
         [
             between(
-                "ks",
+                "reward_ks",
                 "distribution_kept",
                 "critical",
-                f"the figure has left its distribution in the last accepted build: Kolmogorov-Smirnov D above {params.max_drift}",
+                f"the reward has left its distribution in the last accepted build: Kolmogorov-Smirnov D above {params.max_drift}",
                 high=params.max_drift,
             ),
             between(

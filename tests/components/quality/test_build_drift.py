@@ -60,6 +60,13 @@ def test_a_policy_that_nearly_always_succeeded_and_fails_now_has_moved() -> None
     assert stability(counts([1] * 100), counts([0] * 40 + [1] * 60)) > 0.25
 
 
+def test_only_rewards_can_have_left_their_distribution_and_stop_a_build() -> None:
+    long, short = (profile_of(episodes("n1", [0.5] * 50, steps=[each] * 50), ["n1"]) for each in (12, 4))
+    found = {each.figure.split()[0]: each for each in drifts(long, short, "now")}
+    assert (found["steps"].ks, found["steps"].reward_ks) == (1.0, None) and found["steps"].psi > 0.25
+    assert (found["total"].ks, found["total"].reward_ks) == (0.0, 0.0)
+
+
 @given(SAMPLES)
 def test_what_did_not_change_did_not_drift(sample: list[int]) -> None:
     assert stability(counts(sample), counts(sample * 3)) == pytest.approx(0)

@@ -158,8 +158,13 @@ def test_what_is_wrong_with_scores_is_critical_and_names_the_episode(column: str
 
 
 def test_a_figure_that_moved_is_told_and_one_that_left_its_distribution_stops() -> None:
-    columns = {"figure": ["a", "b", "c"], "psi": [0.1, 0.4, 9.0], "ks": [0.1, 0.2, 0.9]}
+    columns = {
+        "figure": ["a", "b", "c", "a length"],
+        "psi": [0.1, 0.4, 9.0, 9.0],
+        "ks": [0.1, 0.2, 0.9, 1.0],
+        "reward_ks": [0.1, 0.2, 0.9, None],
+    }
     found = {each.name: each for each in judge(columns, drift(QualityParams()), key="figure")}
-    assert (found["population_stable"].severity, found["population_stable"].rows) == ("info", ("b", "c"))
+    assert (found["population_stable"].severity, found["population_stable"].rows) == ("info", ("a length", "b", "c"))
     assert (found["distribution_kept"].severity, found["distribution_kept"].rows) == ("critical", ("c",))
     assert found["distribution_kept"].values == ("0.9",)
