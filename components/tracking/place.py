@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _environment_lock = threading.RLock()
 _QUIET = ("mlflow", "alembic")
+_NAMED = "MLFLOW_TRACKING_URI"
 _BOUNDS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -99,17 +100,32 @@ def server_environment() -> dict[str, str]:
 
 @contextmanager
 def as_default() -> Iterator[None]:
-    """Make `tracking_uri()` MLflow's default meanwhile: its SQL registry resolves `models:/<id>` against the default only."""
+    """Make `tracking_uri()` MLflow's default meanwhile: its SQL registry resolves `models:/<id>` against the default only.
+
+    What a notebook chose by `mlflow.set_tracking_uri` is a default above that of the environment; it is as before afterwards.
+    """
+    import mlflow
+
     with _environment_lock:
-        before = os.environ.get("MLFLOW_TRACKING_URI")
-        os.environ["MLFLOW_TRACKING_URI"] = tracking_uri()
+        chosen, named = mlflow.get_tracking_uri(), os.environ.get(_NAMED)
         try:
+            mlflow.set_tracking_uri(tracking_uri())
             yield
         finally:
-            if before is None:
-                del os.environ["MLFLOW_TRACKING_URI"]
-            else:
-                os.environ["MLFLOW_TRACKING_URI"] = before
+            _choose(None, named)
+            if mlflow.get_tracking_uri() != chosen:
+                _choose(chosen, named)
+
+
+def _choose(uri: str | None, named: str | None) -> None:
+    """Set MLflow's default; it writes the environment as well, which is put back."""
+    import mlflow
+
+    mlflow.set_tracking_uri(uri)
+    if named is None:
+        os.environ.pop(_NAMED, None)
+    else:
+        os.environ[_NAMED] = named
 
 
 @cache

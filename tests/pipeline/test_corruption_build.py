@@ -16,7 +16,7 @@ from leaks import leaks
 from components.protocol import RatchetError
 from components.versioning import Inputs, build
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("corruption_build")]
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # the stages themselves are damaged in test_corruption_*.py
 
 FILES = (".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
 

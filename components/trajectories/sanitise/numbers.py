@@ -233,7 +233,7 @@ def _is_measure(data: bytes, start: int, end: int) -> bool:
         _BYTE_AFTER.match(data, end) or _BYTE_BEFORE.search(data[max(0, start - 3) : start])
     ):
         return True
-    after = data[end : end + 8].lstrip().lower()
+    after = data[end : end + 8].lstrip(b" \t").lower()
     if after.startswith(
         (b"bytes", b"ms", b"ns", b"us ", b"kb", b"mb", b"gb", b"tokens", b"rows", b"lines", b"=", b"*")
     ):

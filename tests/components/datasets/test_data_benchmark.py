@@ -95,6 +95,7 @@ class TestBuild:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 class TestRuns:
     def run(self, *arguments):
         command = [sys.executable, "benchmarks/data.py", "--json", *arguments]

@@ -244,3 +244,18 @@ def test_a_registration_that_was_killed_left_no_version_and_goes_on_where_it_was
     assert (found.version, found.model_id) == (1, begun.model_id)
     assert proxy.parts() == ["2", "3"]
     assert models.checkpoint_hash(models.download(1, name)) == models.checkpoint_hash(folder)
+
+
+def test_what_a_notebook_chose_is_no_obstacle_and_is_left_as_it_was(tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for chosen in (None, f"sqlite:///{tmp_path / 'other.db'}"):
+        mlflow.set_tracking_uri(chosen)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        before = mlflow.get_tracking_uri()
+        with place.as_default():
+            assert mlflow.get_tracking_uri() == place.tracking_uri()
+        assert mlflow.get_tracking_uri() == before and "MLFLOW_TRACKING_URI" not in os.environ
+    mlflow.set_tracking_uri(None)

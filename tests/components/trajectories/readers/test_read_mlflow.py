@@ -250,9 +250,11 @@ class TestHostile:
 
 
 @pytest.mark.slow
-def test_what_mlflow_itself_writes_is_read(tmp_path):
+def test_what_mlflow_itself_writes_is_read(tmp_path, request):
     mlflow = pytest.importorskip("mlflow")
     from mlflow.entities import SpanType
+
+    request.addfinalizer(lambda: mlflow.set_tracking_uri(None))
 
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     mlflow.set_experiment("logs")

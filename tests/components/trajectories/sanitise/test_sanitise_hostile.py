@@ -38,6 +38,12 @@ def test_any_text_is_clean_after_one_pass(text: str) -> None:
     assert sanitise(clean).text == clean
 
 
+def test_what_the_next_line_begins_with_makes_no_measure_of_a_number() -> None:
+    row = "id,name,contact\n1,J. D.,365-336-0002\n"
+    for after in ("\n* a point of a list", "=====", "bytes of another file", " \n*"):
+        assert "365-336-0002" not in sanitise(row + after).text
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(list(secrets_in_context(3))[::7]), st.text(max_size=12), st.text(max_size=12))
 def test_a_secret_goes_whatever_lines_stand_around(labelled: tuple[str, str], before: str, after: str) -> None:
