@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from trajectories_made import WORDS
 
 from components.protocol import ToolCall, ToolResult
 from components.trajectories.files import write_atomically
@@ -33,11 +34,6 @@ from components.trajectories.shards import MANIFEST, ShardEntry
 STEPS, OUTPUT, ATTEMPTS, SHARD, NIGHTS = 20, 300, 8, 250, 2
 PLANTED_OF = 3
 """The attempt of the first night that a planted near-duplicate of the second is of."""
-_VOCABULARY = (
-    "def return import value price total count order error line test passed failed assert module package file path name "
-    "index result config handler request response update branch commit merge diff added removed changed while for if else"
-)
-WORDS = _VOCABULARY.split()
 KINDS = ("wrong_constant", "wrong_operator", "wrong_order", "missing_case", "wrong_name")
 TOOL = {"type": "function", "function": {"name": "bash", "description": "Run.", "parameters": {"type": "object"}}}
 

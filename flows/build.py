@@ -10,7 +10,7 @@ from components import versioning
 from components.evaluation.promotion import Decision
 from components.protocol import DataError, RatchetError
 from components.trajectories.files import write_atomically
-from components.versioning.lineage.check import sha256_of
+from components.versioning.lineage.check import found_sha256
 from components.versioning.lineage.history import head
 from tasks.quality import quality_page
 from tasks.registry import Model
@@ -108,7 +108,7 @@ def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], lock: str) ->
         lock,
         counts["train.jsonl"],
         data=hashes,
-        manifest=sha256_of(EXPORT / "manifest.json"),
+        manifest=found_sha256(EXPORT / "manifest.json"),
         code=head(),
     )
 
@@ -120,7 +120,7 @@ def _is_here(night: str) -> bool:
 def _manifests() -> dict[str, str]:
     """What each exported dataset is, for the run: the hash of its manifest."""
     files = sorted(EXPORT.parent.glob("*/manifest.json"))
-    return {f"ratchet.manifest.{path.parent.name}": str(sha256_of(path)) for path in files}
+    return {f"ratchet.manifest.{path.parent.name}": str(found_sha256(path)) for path in files}
 
 
 def _build(tonight: Tonight, step: str, names: tuple[str, ...], baseline: str | None = None) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from components.protocol import DataError
 from components.quality.split import SPLITS
 from components.quality.tables import write_table
-from components.trajectories.files import whole_file, write_atomically
+from components.trajectories.files import sha256_of, whole_file, write_atomically
 from components.trajectories.shards import read_manifest
 
 from .card import COUNTED, card
@@ -125,8 +125,7 @@ def _hashed(path: Path) -> dict[str, Any]:
 def hash_of(path: Path) -> str:
     """The SHA-256 of a file. Raises DataError."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; run the stage that writes it") from error
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from components.protocol import ConfigurationError, DataError
+from components.protocol import DataError
 
 from .facts import FIELDS
 from .ledgers import feedback, times_used
 from .params import RankParams, read_section
-from .stage import run_stage
+from .stage import day_of, run_stage
 from .tables import read_table, write_table
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--uses", type=Path, nargs="+", action="extend", default=[], help="what was trained on")
     given = parser.parse_args(arguments)
     params = read_section(given.params, "rank", RankParams)
-    as_of = _day(given.as_of)
+    as_of = day_of(given.as_of)
     evidence = read_evidence(given.data, given.labels, given.uses)
     write_table(given.data / "ranked.parquet", ranked(evidence, as_of, params), schema())
 
@@ -209,13 +209,6 @@ def _own(rows: "pa.Table") -> Any:
     from .arrays import flags
 
     return flags(pc.not_equal(rows["source"], "demonstration"))
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--as-of '{text}' is not a day; write YYYY-MM-DD") from error
 
 
 def schema() -> "pa.Schema":

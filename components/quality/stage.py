@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
+from datetime import date
 
-from components.protocol import RatchetError
+from components.protocol import ConfigurationError, RatchetError
 
 INSTALL = "`make setup` installs what this version needs"
 
@@ -23,3 +24,11 @@ def run_stage(main: Callable[[], None]) -> None:
     except OSError as error:
         print(f"error: {error.filename or 'file system'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(4)
+
+
+def day_of(text: str) -> date:
+    """A day given as a flag. Raises ConfigurationError."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--as-of '{text}' is not a day; write YYYY-MM-DD") from error

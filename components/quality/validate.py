@@ -21,7 +21,7 @@ from .facts import Reading, schema
 from .judge import judge
 from .params import QualityParams, read_section
 from .profile import FILE, Profile, profile_of, read_baseline, write_profile
-from .stage import run_stage
+from .stage import day_of, run_stage
 from .suites.drift import drift
 from .suites.rollouts import rollouts
 from .suites.scores import scores
@@ -57,14 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     write_atomically(given.out / "quality_report.json", encoded + b"\n")
     if verdict.stop is not None:
         raise DataError(f"{verdict.stop} (report: {given.out / 'quality_report.json'})")
-
-
-def day_of(text: str) -> date:
-    """A day given as a flag. Raises ConfigurationError."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--as-of '{text}' is not a day; write YYYY-MM-DD") from error
 
 
 def nights_of(rollouts: list[Path], scores: list[Path]) -> dict[str, tuple[Path, Path]]:

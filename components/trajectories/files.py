@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from components.protocol import ConfigurationError
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex digits. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

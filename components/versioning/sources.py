@@ -20,7 +20,7 @@ from pydantic import field_validator
 from components.protocol import ConfigurationError, DataError
 from components.protocol.configuration import Configuration
 from components.quality.params import read_section
-from components.trajectories.files import write_atomically
+from components.trajectories.files import sha256_of, write_atomically
 from components.trajectories.integrity import check_link
 from components.trajectories.readers.blobs import is_blob_name
 from components.trajectories.shards import (
@@ -119,7 +119,7 @@ def _slug(name: str) -> str:
 def _identity(folder: Path, entries: list[ShardEntry]) -> str:
     """A hash of what the folder holds: of the hashes in its manifest, else of its files."""
     parts = [f"{each.shard} {each.sha256} {each.tokens_sha256}" for each in entries]
-    parts = parts or [f"{path.name} {_sha256(path)}" for path in _files(folder)]
+    parts = parts or [f"{path.name} {sha256_of(path)}" for path in _files(folder)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -127,17 +127,12 @@ def _files(folder: Path) -> list[Path]:
     return sorted(each for each in folder.glob("*.jsonl") if each.name != MANIFEST and each.is_file())
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _copy(folder: Path, entries: list[ShardEntry], spool: Path) -> None:
     """Copy finished shards with their sidecars and blobs, and write their manifest last."""
     for entry in entries:
         for name, expected in _hashed(entry):
             shutil.copyfile(folder / name, spool / name)
-            if _sha256(spool / name) != expected:
+            if sha256_of(spool / name) != expected:
                 raise DataError(f"{folder / name} differs from the hash in its manifest; restore it, or collect anew")
     write_atomically(spool / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
 
@@ -150,7 +145,7 @@ def _copy_blobs(folder: Path, spool: Path) -> None:
         if is_blob_name(path.name) and path.is_file():
             spool.mkdir(exist_ok=True)
             shutil.copyfile(path, spool / path.name)
-            if _sha256(spool / path.name) != path.name.removeprefix("sha256-"):
+            if sha256_of(spool / path.name) != path.name.removeprefix("sha256-"):
                 raise DataError(f"{path} is not what its name says; restore it, or remove it")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from components.protocol import DataError
+from components.trajectories.files import sha256_of
 
 TAG = "checkpoint_files"
 """The first part of the tags' names."""
@@ -77,9 +78,3 @@ def listing_of(folder: Path) -> Listing:
 
 def _entry(path: Path, folder: Path) -> Entry:
     return Entry(path.relative_to(folder).as_posix(), path.stat().st_size, sha256_of(path))
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from components.protocol import DataError, InfrastructureError
+from components.trajectories.files import sha256_of
 
-from .listing import Entry, Listing, sha256_of
+from .listing import Entry, Listing
 from .store import Store, store_at
 
 TRIES = 3

@@ -1,10 +1,11 @@
 """Check: one hash that was recomputed, beside the one that stands in a record. Nothing here repairs."""
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+
+from components.trajectories.files import sha256_of
 
 RECORDED = "recorded"
 """What stands in the place of a hash that was never recorded, of a thing that must be there."""
@@ -53,9 +54,6 @@ def counted(checks: Iterable[Check]) -> dict[str, Count]:
     return {what: Count(*ends) for what, ends in found.items()}
 
 
-def sha256_of(path: Path) -> str | None:
+def found_sha256(path: Path) -> str | None:
     """The SHA-256 of a file; None where it is absent."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path) if path.is_file() else None

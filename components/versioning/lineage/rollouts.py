@@ -11,7 +11,7 @@ from components.trajectories.parallel import Progress, map_ordered
 from components.trajectories.record import content_hash
 from components.trajectories.shards import MANIFEST, ShardEntry, read_jsonl
 
-from .check import READABLE, Check, sha256_of
+from .check import READABLE, Check, found_sha256
 from .state import State
 
 ROLLOUTS = "data/rollouts"
@@ -64,7 +64,7 @@ def read_rollouts(
     recorded = {entry.shard: entry.sha256 for entry in entries} | dict(shards)
     jobs = []
     for shard, expected in sorted(recorded.items()):
-        found = sha256_of(files[shard]) if shard in files else None
+        found = found_sha256(files[shard]) if shard in files else None
         checks.append(Check("shard", f"{path}/{shard}", expected, found))
         own = next((entry for entry in entries if entry.shard == shard), None)
         if found is not None and (own is None or not set(own.episode_ids).isdisjoint(wanted)):

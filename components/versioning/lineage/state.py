@@ -9,7 +9,7 @@ from pathlib import Path
 from components.protocol import ConfigurationError, DataError
 from components.versioning.git import commit_of
 
-from .check import Check, sha256_of
+from .check import Check, found_sha256
 from .history import HERE, Known, find_build, here, known_builds, of_commit, pointers
 from .objects import Objects
 
@@ -167,4 +167,4 @@ def state_with(tables: Mapping[str, str], root: Path) -> State | None:
 
 def _has(state: State, table: str, sha256: str) -> bool:
     files = state.files(f"data/{table}")
-    return files is not None and sha256_of(files.get("", state.root)) == sha256
+    return files is not None and found_sha256(files.get("", state.root)) == sha256

@@ -16,7 +16,7 @@ from components.datasets.lineage import (
 )
 from components.trajectories.parallel import Progress
 
-from .check import RECORDED, Check, sha256_of
+from .check import RECORDED, Check, found_sha256
 from .models import TracedModel
 from .rollouts import Rollout, read_rollouts
 from .state import State
@@ -39,7 +39,7 @@ def manifest_of(files: Mapping[str, Path], walk: Walk) -> Manifest:
         return Manifest()
     manifest = read_dataset_manifest(files[MANIFEST])
     for name, entry in sorted(manifest.files.items()):
-        found = sha256_of(files[name]) if name in files else None
+        found = found_sha256(files[name]) if name in files else None
         walk.checks.append(Check("dataset file", name, str(entry.get("sha256")), found))
     return manifest
 
@@ -48,7 +48,7 @@ def check_tables(state: State, manifest: Manifest, walk: Walk) -> None:
     """The tables that the dataset was exported from."""
     for name, expected in sorted(manifest.tables.items()):
         found = state.files(f"data/{name}")
-        walk.checks.append(Check("table", name, expected, sha256_of(found[""]) if found and "" in found else None))
+        walk.checks.append(Check("table", name, expected, found_sha256(found[""]) if found and "" in found else None))
 
 
 def rows_of(files: Mapping[str, Path], model: TracedModel | None, walk: Walk) -> list[Origin]:
@@ -78,7 +78,7 @@ def _of_model(rows: list[Origin], files: Mapping[str, Path], model: TracedModel,
         elif split == "train":
             walk.unknown.append("the hash of the file that the training read: the model was registered without it")
     if model.manifest is not None:
-        walk.checks.append(Check("manifest", MANIFEST, model.manifest, sha256_of(files[MANIFEST])))
+        walk.checks.append(Check("manifest", MANIFEST, model.manifest, found_sha256(files[MANIFEST])))
     return [row for row in rows if row.row in kept.get(row.split, ())]
 
 
