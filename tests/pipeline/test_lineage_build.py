@@ -10,10 +10,10 @@ from episodes import make_episode, night_of, write_night
 from projects import git, new_project
 
 from components.tracking import models as registry
+from components.trajectories.files import sha256_of
 from components.trajectories.shards import read_folder
 from components.versioning import Inputs, build, checkout_night, commit_night, push
 from components.versioning.hashes import LOCK
-from components.versioning.lineage.check import sha256_of
 from components.versioning.lineage.history import keep_build
 from components.versioning.uses import Training, seal_uses
 from flows import lineage
@@ -77,7 +77,7 @@ def play() -> None:
 def trained(nights: tuple[str, ...], name: str, night: str, role: str, base: str = "") -> Training:
     build(Inputs(nights, as_of="2026-11-21", scale="smoke", seed=7))
     tonight: Any = Tonight(Path(".ratchet/nights") / night)
-    return register(set_aside(tonight, name, nights, str(sha256_of(LOCK))), name, night, role, base)
+    return register(set_aside(tonight, name, nights, sha256_of(LOCK)), name, night, role, base)
 
 
 def test_from_the_champion_every_row_is_reached_and_every_hash_is_equal(project: Path) -> None:
