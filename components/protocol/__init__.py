@@ -4,6 +4,7 @@ from .domain import Category, DomainProfile, ToolProfile, list_domains, load_dom
 from .environment import Action, Environment
 from .errors import ConfigurationError, DataError, InfrastructureError, RatchetError
 from .gymnasium import as_gymnasium
+from .player import Attempt, PlayableTask, Played, Player, make_player
 from .policy import Message, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
 from .registry import EnvironmentSpec, list_envs, make, register, spec
 from .sandbox import (
@@ -23,6 +24,7 @@ from .wrappers import EpisodeStatistics, MaxSteps, ObservationTruncate, Reward, 
 __all__ = [
     "HELD_OUT",
     "Action",
+    "Attempt",
     "Category",
     "CommandFailure",
     "CommandResult",
@@ -38,6 +40,9 @@ __all__ = [
     "Message",
     "ObservationTruncate",
     "OutputLimitExceeded",
+    "PlayableTask",
+    "Played",
+    "Player",
     "Policy",
     "PolicyReply",
     "PolicyRequest",
@@ -63,6 +68,7 @@ __all__ = [
     "list_envs",
     "load_domain",
     "make",
+    "make_player",
     "read_domain",
     "register",
     "register_domain",

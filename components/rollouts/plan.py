@@ -72,7 +72,10 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 class PlannedEpisode(msgspec.Struct, frozen=True):
-    """One attempt at one task: its identity and its seed, before it is played. `branch`: the recorded episode that it leaves."""
+    """One attempt at one task: its identity and its seed, before it is played. `branch`: the recorded episode that it leaves.
+
+    `draws`: the seed of the policy's random stream, where it is not the world's.
+    """
 
     task: TaskSpec
     attempt: int
@@ -80,10 +83,13 @@ class PlannedEpisode(msgspec.Struct, frozen=True):
     episode_id: str
     group_id: str
     branch: Branch | None = None
+    draws: int | None = None
 
     @property
     def stream(self) -> int:
         """The seed of the policy's random stream. A branch has its own; its `seed` is that of its parent's world."""
+        if self.draws is not None:
+            return self.draws
         return self.seed if self.branch is None else self.attempt
 
 

@@ -77,8 +77,8 @@ class Tiny(Environment):
             Tiny.threads.setdefault((self.task.task_id, self.seed or 0), set()).add(threading.get_ident())
 
 
-def write_taskset(folder: Path, tasks: int, environment: str = ENVIRONMENT) -> str:
-    """A taskset of so many audit tasks, t0, t1, …, that the teacher can play; its folder."""
+def write_taskset(folder: Path, tasks: int, environment: str = ENVIRONMENT, role: Role = Role.AUDIT) -> str:
+    """A taskset of so many tasks of a role, t0, t1, …, that the teacher can play; its folder."""
     if ENVIRONMENT not in list_envs():
         register(ENVIRONMENT, Tiny, domain="generic")
     folder.mkdir(parents=True)
@@ -86,7 +86,7 @@ def write_taskset(folder: Path, tasks: int, environment: str = ENVIRONMENT) -> s
         "name": "tiny",
         "version": "1",
         "domain": "generic",
-        "counts": {"audit": tasks},
+        "counts": {role.value: tasks},
         "environment": environment,
         "split_by": "instance",
     }
@@ -97,7 +97,7 @@ def write_taskset(folder: Path, tasks: int, environment: str = ENVIRONMENT) -> s
             "tiny",
             "f",
             "k",
-            Role.AUDIT,
+            role,
             "generic",
             f"task {number}",
             files={"a.py": "x = 1\n"},
@@ -107,5 +107,5 @@ def write_taskset(folder: Path, tasks: int, environment: str = ENVIRONMENT) -> s
         )
         for number in range(tasks)
     ]
-    (folder / "audit.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    (folder / f"{role.value}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
     return str(folder)

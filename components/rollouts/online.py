@@ -1,0 +1,120 @@
+"""On-policy play: attempts at train tasks by a policy that is being trained, in lock-step, nothing written.
+
+Each turn of all attempts is one call of the policy; then the tools of all of them run beside each other. An attempt that the
+world broke is played again with the same seeds, and given back as lost when its tries are spent.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from components.environments.tasksets import load
+from components.protocol import (
+    Attempt,
+    ConfigurationError,
+    InfrastructureError,
+    PlayableTask,
+    Played,
+    Player,
+    Policy,
+    Role,
+    TaskSpec,
+    TokenTrace,
+)
+from components.protocol.configuration import Configuration
+from components.sandboxes import SandboxConfig
+from components.trajectories.record import Trajectory, episode_id, group_id
+from components.trajectories.tokens import TurnTokens
+
+from .lockstep import Lockstep
+from .plan import CollectPlan, PlannedEpisode
+from .preparation import prepare_settings
+from .progress import is_lost
+from .timeouts import StageTimeouts
+
+
+class OnlinePlay(Configuration):
+    """Where a policy in training plays. What is not said here is as in a CollectPlan, and means the same.
+
+    `concurrency` is how many attempts' tools run at the same time. `kinds` keeps only tasks of those kinds.
+    """
+
+    taskset: str
+    kinds: tuple[str, ...] | None = None
+    limit: int | None = Field(None, gt=0)
+    max_turns: int | None = Field(None, gt=0)
+    concurrency: int = Field(32, gt=0)
+    retries: int = Field(2, ge=0)
+    patience: float = Field(300.0, gt=0)
+    timeouts: StageTimeouts = StageTimeouts()
+    sandbox: SandboxConfig = SandboxConfig()
+
+
+class OnlinePlayer(Player[Trajectory]):
+    """Plays the train tasks of a taskset. Held-out tasks are not known to it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = OnlinePlay.load(settings)
+        self._taskset = load(self.settings.taskset)
+        kinds, limit = self.settings.kinds, self.settings.limit
+        found = [task for task in self._taskset.tasks(Role.TRAIN) if kinds is None or task.kind in kinds][:limit]
+        if not found:
+            raise ConfigurationError(
+                f"taskset '{self.settings.taskset}' has no train task to play; choose another taskset or other kinds"
+            )
+        self._tasks = {task.task_id: task for task in found}
+
+    def tasks(self) -> list[PlayableTask]:
+        """The train tasks, in the order of the taskset."""
+        return [PlayableTask(task.task_id, task.family, task.kind) for task in self._tasks.values()]
+
+    def play(self, policy: Policy, attempts: Sequence[Attempt]) -> list[Played[Trajectory]]:
+        """Play every attempt; see Player."""
+        planned = [_planned(self._task(each.task_id), each, policy.version) for each in attempts]
+        settings = self.settings
+        plan = CollectPlan(
+            taskset=settings.taskset,
+            policy=policy.name,
+            max_turns=settings.max_turns,
+            sandbox=settings.sandbox,
+            timeouts=settings.timeouts,
+        )
+        lockstep = Lockstep(
+            policy,
+            prepare_settings(plan, self._taskset, policy),
+            concurrency=settings.concurrency,
+            retries=settings.retries,
+            patience=settings.patience,
+        )
+        result = lockstep.play(planned)
+        lost = [each for each in result.trajectories if is_lost(each)]
+        if planned and len(lost) == len(planned):
+            failure = lost[0].failure
+            raise InfrastructureError(
+                f"none of {len(planned)} attempts could be played: {failure.message if failure else 'unknown'}; "
+                "see `ratchet doctor`, then start the same command again"
+            )
+        traces = _by_episode(result.tokens)
+        return [Played(each, tuple(traces.get(each.episode_id, ()))) for each in result.trajectories]
+
+    def _task(self, task_id: str) -> TaskSpec:
+        task = self._tasks.get(task_id)
+        if task is None:
+            raise ConfigurationError(
+                f"taskset '{self.settings.taskset}' has no train task '{task_id}' to play; take the tasks from this taskset"
+            )
+        return task
+
+
+def _planned(task: TaskSpec, attempt: Attempt, version: str) -> PlannedEpisode:
+    identity = episode_id(task.task_id, task.task_hash, version, attempt.number, attempt.stream)
+    group = group_id(task.task_id, task.task_hash, version)
+    return PlannedEpisode(task, attempt.number, attempt.seed, identity, group, draws=attempt.stream)
+
+
+def _by_episode(rows: Sequence[TurnTokens]) -> dict[str, list[TokenTrace]]:
+    found: dict[str, list[TokenTrace]] = {}
+    for row in rows:
+        found.setdefault(row.episode_id, []).append(row.trace)
+    return found

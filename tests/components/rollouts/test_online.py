@@ -1,0 +1,116 @@
+"""On-policy play: groups share their world and not their draws, tools run beside each other, what the world broke is told apart."""
+
+import threading
+import time
+
+import pytest
+from tiny import Tiny, write_taskset
+
+from components.protocol import (
+    Attempt,
+    ConfigurationError,
+    InfrastructureError,
+    Policy,
+    PolicyReply,
+    Role,
+    SandboxUnavailable,
+    TokenTrace,
+    ToolCall,
+    make_player,
+)
+from components.trajectories.record import FailureKind
+
+ENTRY = "components.rollouts.online:OnlinePlayer"
+
+
+class Reads(Policy):
+    """Reads once, then submits; its ids are its turn."""
+
+    name, version, sampling, lockstep = "reads", "v0", {}, True
+
+    def __init__(self):
+        self.asked = []
+
+    def act(self, requests):
+        self.asked.append([(request.task_id, request.seed) for request in requests])
+        return [self._reply(request.turn) for request in requests]
+
+    def _reply(self, turn):
+        call = ToolCall(f"{turn}-0", ("read_file", "submit")[turn])
+        begin = tuple(range(3 + 4 * turn))
+        return PolicyReply("", (call,), tokens=TokenTrace(begin, (begin[-1] + 1,), (-0.1,)))
+
+
+@pytest.fixture
+def play(tmp_path):
+    Tiny.forget()
+    taskset = write_taskset(tmp_path / "tiny", 3, role=Role.TRAIN)
+    return lambda **settings: make_player(ENTRY, {"taskset": taskset, "retries": 0, "patience": 5, **settings})
+
+
+def attempts(task="t0", count=4, seed=11):
+    return [Attempt(task, seed, number, 1000 + number) for number in range(count)]
+
+
+def test_attempts_of_a_group_share_the_world_and_not_the_draws(play):
+    policy = Reads()
+    played = play().play(policy, attempts())
+    assert Tiny.resets == [("t0", 11)] * 4
+    assert policy.asked[0] == [("t0", 1000 + number) for number in range(4)]
+    records = [each.record for each in played]
+    assert len({record.episode_id for record in records}) == 4
+    assert len({record.group_id for record in records}) == 1
+    assert all(record.outcome.success for record in records)
+
+
+def test_traces_are_those_of_their_attempt_and_each_turn_holds_what_is_new(play):
+    (played,) = play().play(Reads(), attempts(count=1))
+    first, second = played.traces
+    assert first.prompt_ids == (0, 1, 2) and first.completion_ids == (3,)
+    assert second.kept == 4 and second.prompt_ids == (4, 5, 6) and second.completion_ids == (7,)
+
+
+def test_the_tools_of_a_batch_run_beside_each_other(play):
+    gate = threading.Barrier(8)
+    Tiny.on_step = lambda task, step: gate.wait(timeout=10)
+    begin = time.perf_counter()
+    played = play(concurrency=8).play(Reads(), attempts(count=8))
+    assert all(each.record.outcome.success for each in played)
+    assert time.perf_counter() - begin < 10
+
+
+def test_one_attempt_that_the_world_broke_is_lost_alone(play):
+    def breaks(task, step):
+        if task == "t1":
+            raise SandboxUnavailable("the engine is away")
+
+    Tiny.on_step = breaks
+    whole, lost = play().play(Reads(), [*attempts("t0", 1), *attempts("t1", 1)])
+    assert whole.record.failure is None and whole.record.outcome.success
+    assert lost.record.failure.kind is FailureKind.INFRASTRUCTURE
+
+
+def test_a_world_in_which_nothing_can_be_played_is_one_line(play):
+    def breaks(task, step):
+        raise SandboxUnavailable("the engine is away")
+
+    Tiny.on_reset = breaks
+    with pytest.raises(InfrastructureError, match=r"none of 2 attempts could be played.*engine is away.*doctor"):
+        play().play(Reads(), attempts(count=2))
+
+
+def test_tasks_are_the_train_tasks_and_no_other_is_played(play, tmp_path):
+    assert [task.task_id for task in play().tasks()] == ["t0", "t1", "t2"]
+    assert [task.task_id for task in play(limit=2).tasks()] == ["t0", "t1"]
+    with pytest.raises(ConfigurationError, match="no train task 't9'"):
+        play().play(Reads(), attempts("t9"))
+    held_out = write_taskset(tmp_path / "held", 2, role=Role.PROMOTE)
+    with pytest.raises(ConfigurationError, match="no train task"):
+        make_player(ENTRY, {"taskset": held_out})
+
+
+def test_a_player_that_is_not_there_is_named():
+    with pytest.raises(ConfigurationError, match=r"player 'nowhere:Player'.*module:name"):
+        make_player("nowhere:Player", {})
+    with pytest.raises(ConfigurationError, match=r"unknown key 'tasket'.*taskset"):
+        make_player(ENTRY, {"tasket": "repair"})
