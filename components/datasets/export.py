@@ -14,7 +14,7 @@ import msgspec
 from components.quality.params import read_section
 from components.quality.split import SPLITS
 from components.quality.stage import run_stage
-from components.trajectories.parallel import Progress, reporting
+from components.trajectories.parallel import Progress, collector_paused, reporting
 
 from .files import hash_of, shards_of, write_dataset
 from .formats import DATASETS
@@ -50,6 +50,13 @@ def export(
 
     Raises DataError for a missing or damaged input, ConfigurationError for a filter that cannot be read.
     """
+    with collector_paused():
+        return _export(request, places, workers, on_progress)
+
+
+def _export(
+    request: Request, places: Mapping[str, Path], workers: int | None, on_progress: Progress | None
+) -> dict[str, dict[str, Any]]:
     source = read_source(request, places)
     wants = Wants()
     plans = {name: plan(name, source, wants) for name in places}
@@ -57,7 +64,8 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     spool = Spool(wants.count, folder)
     try:
-        gather(request.rollouts, wants, spool, request.params.agent_format, workers=workers, on_progress=on_progress)
+        form = request.params.agent_format
+        spool.feed(gather(request.rollouts, wants, spool, form, workers=workers, on_progress=on_progress))
         inputs = inputs_of(request, source.steps.versions)
         return {
             name: write_dataset(
@@ -84,7 +92,7 @@ def read_source(request: Request, datasets: Iterable[str]) -> Source:
 
 
 def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Iterator[Line]:
-    """The lines of a split, one at a time."""
+    """The lines of a split, one at a time. Raises DataError at the end, too, before a file of them takes its name."""
     origin_of = trace_origin if name == "verifiers" else origin
     for each in plans:
         if each.split != split:
@@ -93,6 +101,7 @@ def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Ite
             yield ranked_line(spool.piece(each.pieces[0]), spool.hash(each.pieces[0]), each.ranked)
         else:
             yield line_of(each.make(*(msgspec.Raw(spool.piece(number)) for number in each.pieces)), origin_of)
+    spool.complete()
 
 
 def inputs_of(request: Request, scorers: Mapping[str, list[str]]) -> dict[str, Any]:

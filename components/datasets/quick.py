@@ -112,7 +112,7 @@ def lines_of(data: bytes, piece: Piece) -> list[Line]:
 def record_of(line: Line, shard: Path) -> Record:
     """One record; one of an older schema is migrated. Raises DataError."""
     try:
-        record = _records.decode(line.data)
+        record = _records.decode(bytes(line.data))  # of a view each Raw takes longer
     except (msgspec.DecodeError, RecursionError):
         record = None
     if record is not None and record.schema_version == SCHEMA_VERSION:
@@ -130,40 +130,43 @@ def _read(data: bytes, piece: Piece) -> list[Line]:
     return [Line(each.episode_id, encode(each)) for each in trajectories_of(data, piece)]
 
 
-def opening_json(record: Record) -> list[bytes]:
-    """The messages that stand before the first turn."""
-    return [b'{"role":%b,"content":%b}' % (each.role, each.content) for each in record.messages]
+def opening_parts(record: Record) -> list[bytes]:
+    """The messages that stand before the first turn, to be joined: each begins with a comma."""
+    parts: list[bytes] = []
+    for each in record.messages:
+        parts += (b',{"role":', each.role, b',"content":', each.content, b"}")
+    return parts
 
 
-def turn_json(turn: Turn, weight: bytes = b"") -> list[bytes]:
-    """One assistant message, then one tool message per result. `weight`: `,"weight":1.0`, or nothing."""
-    calls, text = turn.calls, turn.text
-    if len(calls) == 1 and calls[0].parse_error is None:
-        call = calls[0]
-        said = [_ONE_CALL % (text, call.call_id, call.tool, call.arguments, weight)]
-        if len(turn.results) == 1 and bytes(turn.results[0].call_id) == bytes(call.call_id):
-            result = turn.results[0]
-            said.append(_RESULT % (result.call_id, call.tool, result.content))
-            return said
-    else:
-        said = [_reply(text, calls, weight)]
-    if turn.results:
-        names = {bytes(call.call_id): call.tool for call in calls}
-        for result in turn.results:
-            said.append(_RESULT % (result.call_id, names.get(bytes(result.call_id), _NAMELESS), result.content))
-    return said
+def turn_parts(turn: Turn, weight: bytes = b"") -> Sequence[bytes]:
+    """One assistant message, then one tool message per result, to be joined. `weight`: `,"weight":1.0`, or nothing."""
+    calls, results = turn.calls, turn.results
+    if len(calls) == 1 == len(results):
+        call, result = calls[0], results[0]
+        name, own = call.tool, call.call_id
+        if call.parse_error is None and result.call_id == own:
+            return (
+                b',{"role":"assistant","content":', turn.text, b',"tool_calls":[{"id":', own,
+                b',"type":"function","function":{"name":', name, b',"arguments":', call.arguments, b"}}]", weight,
+                b'},{"role":"tool","tool_call_id":', own, b',"name":', name, b',"content":', result.content, b"}",
+            )  # fmt: skip
+    names = {bytes(call.call_id): call.tool for call in calls}
+    told = [
+        _RESULT % (result.call_id, names.get(bytes(result.call_id), _NAMELESS), result.content) for result in results
+    ]
+    return [reply_json(turn, weight), *told]
 
 
 _NAMELESS = msgspec.Raw(b'""')
 _CALL = b'{"id":%b,"type":"function","function":{"name":%b,"arguments":%b}}'
-_ONE_CALL = b'{"role":"assistant","content":%b,"tool_calls":[' + _CALL + b"]%b}"
-_RESULT = b'{"role":"tool","tool_call_id":%b,"name":%b,"content":%b}'
+_RESULT = b',{"role":"tool","tool_call_id":%b,"name":%b,"content":%b}'
 
 
-def _reply(text: msgspec.Raw, calls: Sequence[Call], weight: bytes) -> bytes:
-    """The assistant's message of any number of calls, readable or not."""
+def reply_json(turn: Turn, weight: bytes = b"") -> bytes:
+    """The assistant's message of any number of calls, readable or not, after a comma."""
+    calls, text = turn.calls, turn.text
     unreadable = "".join(call.raw for call in calls if call.parse_error is not None)
     content = msgspec.json.encode(msgspec.json.decode(text, type=str) + unreadable) if unreadable else bytes(text)
     parsed = [_CALL % (call.call_id, call.tool, call.arguments) for call in calls if call.parse_error is None]
     called = b',"tool_calls":[%b]' % b",".join(parsed) if parsed else b""
-    return b'{"role":"assistant","content":%b%b%b}' % (content, called, weight)
+    return b',{"role":"assistant","content":%b%b%b}' % (content, called, weight)

@@ -17,7 +17,7 @@ from components.trajectories.record import Trajectory
 from components.trajectories.writers.openai_chat import WRITER as OPENAI
 from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
-from .quick import Line, Record, opening_json, record_of, turn_json
+from .quick import Line, Record, opening_parts, record_of, reply_json, turn_parts
 from .ranked import Pair, Ranked
 from .rows import Row, dpo_row
 from .text import as_text
@@ -127,19 +127,31 @@ def append(spool: Path, pieces: list[bytes]) -> int:
 
 def record_json(record: Record, want: Want) -> bytes:
     """One piece, copied. Raises DataError for a turn that the episode has not."""
-    what, turns, weights = want.what, record.turns, want.weights
+    what, turns = want.what, record.turns
     if what == "tools":
         return record.tools
     _check_turn(record.episode_id, want, len(turns))
     if what == "message":
-        return b"[%b]" % turn_json(turns[want.turn])[0]
-    messages = [] if what == "rest" else opening_json(record)
-    if what != "opening":
-        for index, turn in enumerate(turns[: want.turn] if what == "history" else turns):
-            weight = weights[index] if index < len(weights) else 1.0
-            messages += turn_json(turn, b',"weight":%b' % msgspec.json.encode(weight) if weights else b"")
-    shown = b"[%b]" % b",".join(messages)
-    return shown if want.end is None else b'{"messages":%b,"tools":%b%b' % (shown, record.tools, want.end)
+        return b"[%b]" % reply_json(turns[want.turn])[1:]
+    parts = [] if what == "rest" else opening_parts(record)
+    if what == "history":
+        turns = turns[: want.turn]
+    if want.weights and what != "opening":
+        for turn, weight in zip(turns, _weights_json(want.weights, len(turns)), strict=True):
+            parts += turn_parts(turn, weight)
+    elif what != "opening":
+        for turn in turns:
+            parts += turn_parts(turn)
+    begin = b"[" if want.end is None else b'{"messages":['
+    parts[:1] = (begin, parts[0][1:]) if parts else (begin,)  # the first message follows none
+    parts += (b"]",) if want.end is None else (b'],"tools":', record.tools, want.end)
+    return b"".join(parts)
+
+
+def _weights_json(weights: Sequence[float], turns: int) -> list[bytes]:
+    """What says the weight of each turn's message; turns that have none weigh 1."""
+    known = [*weights[:turns], *([1.0] * (turns - len(weights)))]
+    return [b',"weight":' + each for each in msgspec.json.encode(known)[1:-1].split(b",")] if known else []
 
 
 def trajectory_json(trajectory: Trajectory, want: Want, *, agent_format: AgentFormat) -> bytes:

@@ -1,23 +1,27 @@
-"""Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands."""
+"""Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands.
+
+Rows are written while pieces still come: shards are read in the order in which rows want them, as far as there is one.
+"""
 
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from components.protocol import DataError
 from components.trajectories.lineage import is_whole, with_ancestors
 from components.trajectories.parallel import Progress, map_records, map_shards
-from components.trajectories.pieces import pieces_of, read_piece
+from components.trajectories.pieces import Piece, pieces_of, read_piece
 from components.trajectories.record import Trajectory
 
 from .plan import Wants
 from .quick import lines_of
-from .shown import AgentFormat, Shown, show_lines, show_shard
+from .shown import AgentFormat, Shown, Want, show_lines, show_shard
+
+Arrivals = Generator[Shown, None, None]
+"""Pieces as workers give them."""
 
 
 class Spool:
@@ -27,35 +31,55 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".export-", suffix=".tmp", dir=folder)
         self._file, self.path = handle, Path(name)
-        self._places = np.full(count, -1, dtype=np.int64)
-        self._sizes = np.zeros(count, dtype=np.int64)
+        self._places = [-1] * count
+        self._sizes = [0] * count
         self._hashes: dict[int, str] = {}
+        self._arrivals: Arrivals | None = None
+
+    def feed(self, arrivals: Arrivals) -> None:
+        """Take pieces from there when they are asked for and not here yet."""
+        self._arrivals = arrivals
 
     def add(self, shown: Shown) -> None:
         """Keep pieces; one that is there already (an episode of two nights) stays as it is."""
-        sizes = np.array(shown.sizes, dtype=np.int64)
-        numbers = np.array(shown.numbers, dtype=np.int64)
-        new = self._places[numbers] < 0
-        places = shown.begin + np.cumsum(sizes) - sizes
-        self._places[numbers[new]], self._sizes[numbers[new]] = places[new], sizes[new]
-        for number, line in zip(shown.numbers, shown.hashes, strict=True):
-            if line:
-                self._hashes.setdefault(number, line)
+        place = shown.begin
+        for number, size, line in zip(shown.numbers, shown.sizes, shown.hashes, strict=True):
+            if self._places[number] < 0:
+                self._places[number], self._sizes[number] = place, size
+                if line:
+                    self._hashes[number] = line
+            place += size
 
     def piece(self, number: int) -> bytes:
-        """One piece, as JSON."""
-        return os.pread(self._file, int(self._sizes[number]), int(self._places[number]))
+        """One piece, as JSON; waits for it. Raises DataError, as `gather` does."""
+        while self._places[number] < 0 and self._arrivals is not None:
+            self._await()
+        return os.pread(self._file, self._sizes[number], self._places[number])
 
     def hash(self, number: int) -> str:
         """The SHA-256 of a piece that is a whole line."""
         return self._hashes[number]
 
+    def complete(self) -> None:
+        """Wait for all that is to come: no file takes its name before. Raises DataError, as `gather` does."""
+        while self._arrivals is not None:
+            self._await()
+
+    def _await(self) -> None:
+        shown = None if self._arrivals is None else next(self._arrivals, None)
+        if shown is None:
+            self._arrivals = None
+        else:
+            self.add(shown)
+
     def absent(self) -> set[int]:
-        """The numbers of pieces that nobody gave."""
-        return set(np.flatnonzero(self._places < 0).tolist())
+        """The numbers of pieces that nobody gave yet."""
+        return {number for number, place in enumerate(self._places) if place < 0}
 
     def close(self) -> None:
-        """Let the file go."""
+        """Let the file go, and who would write to it."""
+        if self._arrivals is not None:
+            self._arrivals.close()
         os.close(self._file)
         self.path.unlink(missing_ok=True)
 
@@ -68,26 +92,35 @@ def gather(
     *,
     workers: int | None = None,
     on_progress: Progress | None = None,
-) -> None:
+) -> Arrivals:
     """Render every wanted piece of some nights. Raises DataError where an episode is in none of them, or is not whole."""
     branches: list[str] = []
     own = wants.by_episode
+    arrange = partial(_as_wanted, own)
     if wants.written or agent_format == "text":
-        found = map_shards(
-            folders, partial(show_shard, own, spool.path, agent_format), workers=workers, on_progress=on_progress
-        )
+        work = partial(show_shard, own, spool.path, agent_format)
+        found = map_shards(folders, work, arrange=arrange, workers=workers, on_progress=on_progress)
     else:
-        found = map_records(
-            folders, lines_of, partial(show_lines, own, spool.path), workers=workers, on_progress=on_progress
-        )
+        lean = partial(show_lines, own, spool.path)
+        found = map_records(folders, lines_of, lean, arrange=arrange, workers=workers, on_progress=on_progress)
     for shown in found:
-        spool.add(shown)
         branches += shown.branches
+        yield shown
     if branches:
-        spool.add(show_shard(own, spool.path, agent_format, _completed(folders, set(branches))))
+        yield show_shard(own, spool.path, agent_format, _completed(folders, set(branches)))
     if absent := spool.absent():
-        lost = sorted(name for name, wanted in own.items() if any(want.number in absent for want in wanted))
-        raise DataError(f"{lost[0]} is ranked and stands in none of the nights; run the build again")
+        lost = min(name for name, wanted in own.items() if any(want.number in absent for want in wanted))
+        raise DataError(f"{lost} is ranked and stands in none of the nights; run the build again")
+
+
+def _as_wanted(wants: Mapping[str, Sequence[Want]], pieces: list[Piece]) -> list[Piece]:
+    """Pieces in the order in which rows want them; as they were where an episode stands in two shards: the first counts."""
+    listed = [name for names in {each.path: each.episode_ids for each in pieces}.values() for name in names]
+    if len(set(listed)) < len(listed):
+        return pieces
+    last = max((wanted[-1].number for wanted in wants.values()), default=0)
+    first = {name: wanted[0].number for name, wanted in wants.items()}
+    return sorted(pieces, key=lambda each: min((first.get(name, last) for name in each.episode_ids), default=last))
 
 
 def _completed(folders: Sequence[Path], wanted: set[str]) -> list[Trajectory]:
