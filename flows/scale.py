@@ -13,11 +13,11 @@ from components.protocol.configuration import Configuration
 from components.rollouts.plan import CollectPlan
 from components.rollouts.timeouts import StageTimeouts
 from components.sandboxes import SandboxConfig
-from components.training.config import TrainConfig
+from components.training.config import Checkpoints, Data, Format, Model, Optimization, Run, Sft, SftConfig
 from tasks.judging import Judging
 
 FOLDER = Path(__file__).parent / "scales"
-OF_THE_FLOW = {"output", "train", "validation", "base", "seed"}
+OF_THE_FLOW = {"output", "seed", "data", "model.base"}
 """Keys of a training job that the flow fills in: a recipe may not."""
 
 
@@ -42,23 +42,33 @@ class Evaluation(Configuration):
     workers: int = Field(1, gt=0)
 
 
-class Recipe(TrainConfig):
-    """A training job without its paths and its seed."""
+class Recipe(Configuration):
+    """The sections of a supervised job, without what the flow fills in: output, seed, base and data."""
 
-    output: Path = Path()
-    train: Path = Path()
+    model: Model = Model()
+    format: Format = Format()
+    optimization: Optimization = Optimization()
+    checkpoints: Checkpoints = Checkpoints()
+    run: Run = Run()
+    sft: Sft = Sft()
 
     @model_validator(mode="before")
     @classmethod
     def _paths_are_not_for_a_scale(cls, values: Any) -> Any:
-        if isinstance(values, dict) and (taken := OF_THE_FLOW & values.keys()):
-            raise ValueError(f"'{min(taken)}' is filled in by the flow; remove it")
+        if isinstance(values, dict):
+            model = values.get("model")
+            inner = {f"model.{key}" for key in model} if isinstance(model, dict) else set()
+            if taken := OF_THE_FLOW & (values.keys() | inner):
+                raise ValueError(f"'{min(taken)}' is filled in by the flow; remove it")
         return values
 
-    def job(self, output: Path, train: Path, validation: Path, *, seed: int, base: Path | None = None) -> TrainConfig:
+    def job(self, output: Path, train: Path, validation: Path, *, seed: int, base: Path | None = None) -> SftConfig:
         """The job that this recipe makes of those files."""
-        own = self.model_dump(exclude=OF_THE_FLOW)
-        return TrainConfig(output=output, train=train, validation=validation, base=base, seed=seed, **own)
+        model = self.model.model_copy(update={"base": None if base is None else str(base)})
+        sections = {name: getattr(self, name) for name in Recipe.model_fields if name != "model"}
+        return SftConfig(
+            output=output, seed=seed, model=model, data=Data(train=train, validation=validation), **sections
+        )
 
 
 def _rule(value: Any) -> Any:

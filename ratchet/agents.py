@@ -71,7 +71,7 @@ def collect(
 
 def train(
     config: Annotated[
-        Path, typer.Argument(help="A YAML or JSON file of a training job (components/training/config.py).")
+        Path, typer.Argument(help="A YAML or JSON file of a training job (components/training/config).")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
 ) -> None:

@@ -11,7 +11,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from components.protocol import ConfigurationError
-from components.training.config import JobConfig, TrainConfig
+from components.training.config import JobConfig, SftConfig
 
 from .display import Step, display
 from .home import folder
@@ -20,7 +20,7 @@ from .retries import AGAIN
 
 
 @task(name="train", task_run_name="train: {title}", cache_policy=NO_CACHE, **AGAIN)
-def train(title: str, config: TrainConfig) -> dict[str, Any]:
+def train(title: str, config: SftConfig) -> dict[str, Any]:
     """Run the job; its report. Raises the job's own error, or InfrastructureError where it was killed."""
     with display().step(title) as step:
         report = run_job(config, step)
@@ -49,7 +49,7 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
             [sys.executable, "-m", "components.training.job", str(written)],
             log=folder("logs") / f"training-{config.output.parent.parent.name}-{config.output.name}.log",
             error=config.output / "error.json",
-            env={"OMP_NUM_THREADS": str(config.threads or os.cpu_count() or 1)},
+            env={"OMP_NUM_THREADS": str(config.run.threads or os.cpu_count() or 1)},
             look=lambda: _show(step, config),
         )
     report: dict[str, Any] = json.loads(finished.read_bytes())
@@ -61,8 +61,17 @@ def changed(config: JobConfig) -> list[str]:
     written = config.output / "config.json"
     if not (config.output / "report.json").is_file() or not written.is_file():
         return []
-    before, now = json.loads(written.read_bytes()), json.loads(config.model_dump_json())
-    return sorted(name for name in {**before, **now} if name != "threads" and before.get(name) != now.get(name))
+    before, now = _flat(json.loads(written.read_bytes())), _flat(json.loads(config.model_dump_json()))
+    found = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+    return [name for name in found if not name.startswith("run.")]
+
+
+def _flat(values: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """The leaves of nested settings, by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _flat(value, f"{place}{name}.") if isinstance(value, dict) else {f"{place}{name}": value}
+    return found
 
 
 def _show(step: Step, config: JobConfig) -> None:
@@ -70,7 +79,11 @@ def _show(step: Step, config: JobConfig) -> None:
     newest = last_metrics(config.output / "metrics.jsonl")
     if newest:
         loss = newest.get("loss")
-        step.update(newest.get("step"), newest.get("total_steps") or config.steps, f"loss {loss:.3f}" if loss else "")
+        step.update(
+            newest.get("step"),
+            newest.get("total_steps") or config.optimization.steps,
+            f"loss {loss:.3f}" if loss else "",
+        )
 
 
 def last_metrics(path: Path) -> dict[str, Any]:

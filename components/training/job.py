@@ -6,49 +6,47 @@ step. A failure leaves one line in `error.json`. No Prefect, MLflow or DVC is im
 """
 
 import contextlib
+import importlib
 import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from components.protocol import InfrastructureError, RatchetError
+from components.protocol import ConfigurationError, InfrastructureError, RatchetError
 
-from .config import PrmConfig, TrainConfig, load_job
+from .config import AnyJob, load_job
 from .trainer import TrainReport
 
+METHODS = {"sft": "sft_job", "dpo": "dpo.job", "grpo": "grpo.job", "prm": "prm.job"}
+"""The module of each method: `train(config)` trains from the newest whole checkpoint on; `REPORT` is what that returns."""
 
-def run(config: TrainConfig | PrmConfig) -> TrainReport:
+
+def run(config: AnyJob) -> TrainReport:
     """Train, or return the report of the finished job. Raises RatchetError with one clear line."""
-    finished = config.output / "report.json"
+    finished, method = config.output / "report.json", _method(config)
     if finished.is_file():
-        return msgspec.json.decode(finished.read_bytes(), type=_report_type(config))
+        found: TrainReport = msgspec.json.decode(finished.read_bytes(), type=method.REPORT)
+        return found
     config.output.mkdir(parents=True, exist_ok=True)
     (config.output / "error.json").unlink(missing_ok=True)
-    report = _train(config)
+    report: TrainReport = method.train(config)
     temporary = finished.with_suffix(".tmp")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     temporary.replace(finished)
     return report
 
 
-def _report_type(config: TrainConfig | PrmConfig) -> type[TrainReport]:
-    if isinstance(config, PrmConfig):
-        from .prm.job import PrmReport
-
-        return PrmReport
-    return TrainReport
-
-
-def _train(config: TrainConfig | PrmConfig) -> TrainReport:
-    if isinstance(config, PrmConfig):
-        from .prm.job import train as train_prm
-
-        return train_prm(config)
-    from .sft_job import train
-
-    return train(config)
+def _method(config: AnyJob) -> Any:
+    name = f"{__package__}.{METHODS[config.method]}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise ConfigurationError(f"this version has no training by {config.method}; take another method") from error
 
 
 def main(path: str) -> int:

@@ -32,21 +32,23 @@ def trainer_arguments(config: JobConfig, steps: int, *, validated: bool) -> dict
     """The keywords of TrainingArguments for a job of so many steps; early stopping needs `validated`."""
     import torch
 
-    stopping = validated and config.patience is not None
+    stopping = validated and config.checkpoints.patience is not None
     return {
         "output_dir": str(config.output / "saved"),
-        "per_device_train_batch_size": config.batch_size,
-        "per_device_eval_batch_size": 4 * config.batch_size,
-        "learning_rate": config.learning_rate,
-        "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(config.schedule, config.schedule),
-        "warmup_steps": config.warmup_steps,
-        "weight_decay": config.weight_decay,
+        "per_device_train_batch_size": config.optimization.batch_size,
+        "per_device_eval_batch_size": 4 * config.optimization.batch_size,
+        "learning_rate": config.optimization.learning_rate,
+        "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(
+            config.optimization.schedule, config.optimization.schedule
+        ),
+        "warmup_steps": config.optimization.warmup_steps,
+        "weight_decay": config.optimization.weight_decay,
         "adam_beta2": 0.95,
         "max_steps": steps,
         "eval_strategy": "steps" if validated else "no",
-        "eval_steps": config.evaluate_every,
+        "eval_steps": config.checkpoints.evaluate_every,
         "save_strategy": "steps",
-        "save_steps": config.evaluate_every if stopping else config.save_every,
+        "save_steps": config.checkpoints.evaluate_every if stopping else config.checkpoints.save_every,
         "save_total_limit": 2,
         "load_best_model_at_end": stopping,
         "metric_for_best_model": "eval_loss" if stopping else None,
@@ -57,7 +59,7 @@ def trainer_arguments(config: JobConfig, steps: int, *, validated: bool) -> dict
         "data_seed": config.seed,
         "report_to": "none",
         "disable_tqdm": True,
-        "bf16": bfloat16(config.precision),
+        "bf16": bfloat16(config.model.precision),
         "use_cpu": not torch.cuda.is_available(),
         "remove_unused_columns": False,
         "dataloader_num_workers": 0,
@@ -72,8 +74,8 @@ def callbacks(config: JobConfig, tokens_per_step: float, *, validated: bool) -> 
     from .metrics import MetricsWriter
 
     found: list[Any] = [MetricsWriter(config.output / "metrics.jsonl", tokens_per_step)]
-    if validated and config.patience:
-        found.append(EarlyStoppingCallback(early_stopping_patience=config.patience))
+    if validated and config.checkpoints.patience:
+        found.append(EarlyStoppingCallback(early_stopping_patience=config.checkpoints.patience))
     return found
 
 
@@ -82,8 +84,8 @@ def prepare_torch(config: JobConfig) -> None:
     import torch
     from transformers import set_seed
 
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
     set_seed(config.seed)
 
 
@@ -91,7 +93,7 @@ def fit_attention(config: JobConfig, model: Any) -> None:
     """The attention that trains fastest on this hardware."""
     import torch
 
-    if bfloat16(config.precision) and not torch.cuda.is_available():
+    if bfloat16(config.model.precision) and not torch.cuda.is_available():
         # PyTorch's fused attention on a CPU is four times slower backwards in bfloat16 than plain matrix products.
         model.set_attn_implementation("eager")
 
@@ -139,7 +141,8 @@ def report_fields(
         "train_loss": train_loss,
         "validation_loss": best_loss,
         "best_step": best_step,
-        "converged": bool(config.patience) and converged([loss for loss, _ in evaluations], config.patience or 1),
+        "converged": bool(config.checkpoints.patience)
+        and converged([loss for loss, _ in evaluations], config.checkpoints.patience or 1),
         "checkpoint": str(config.output / "checkpoint"),
     }
 

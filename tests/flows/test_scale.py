@@ -5,6 +5,7 @@ import yaml
 
 from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
+from components.training.config import Data
 from flows.scale import FOLDER, Scale, known_scales, load_scale
 
 
@@ -47,23 +48,27 @@ def test_the_smoke_scale_decides_on_enough_to_be_believed():
     smoke = load_scale("smoke")
     assert smoke.evaluation.promote >= 100 and smoke.evaluation.attempts >= 4 and smoke.promotion.alpha == 0.025
     assert smoke.collection.attempts >= 4
-    assert smoke.cold_start.patience is not None, "the first champion is trained to convergence"
+    assert smoke.cold_start.checkpoints.patience is not None, "the first champion is trained to convergence"
 
 
 def test_challenger_and_control_share_a_recipe_and_a_budget_of_tokens():
-    assert load_scale("smoke").training.token_budget is not None
+    assert load_scale("smoke").training.optimization.token_budget is not None
     assert not {"challenger", "control"} & set(Scale.model_fields)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (rename("tokenbudget", "training", "token_budget"), "unknown key 'training.tokenbudget'; did you mean 'token_"),
+        (
+            rename("tokenbudget", "training", "optimization", "token_budget"),
+            "unknown key 'training.optimization.tokenbudget'; did you mean 'token_",
+        ),
         (rename("demonstration", "demonstrations"), "unknown key 'demonstration'; did you mean 'demonstrations'"),
         (put("dokcer", "sandbox", "backend"), "key 'sandbox.backend'"),
         (put(0.025, "promotion", "alfa"), "unknown field `alfa`"),
         (put(0.9, "promotion", "alpha"), "alpha 0.9 must lie in"),
-        (put("/somewhere", "training", "base"), "'base' is filled in by the flow"),
+        (put("/somewhere", "training", "model", "base"), "'model.base' is filled in by the flow"),
+        (put(3, "training", "seed"), "'seed' is filled in by the flow"),
         (put("many", "collection", "tasks"), "key 'collection.tasks'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -105,10 +110,5 @@ def test_parallelism_sandbox_and_patience_of_a_scale_reach_the_plan():
 
 def test_a_job_takes_its_paths_and_seed_from_the_flow():
     job = load_scale("smoke").training.job(Path("out"), Path("t"), Path("v"), seed=5, base=Path("b"))
-    assert (job.output, job.train, job.validation, job.base, job.seed) == (
-        Path("out"),
-        Path("t"),
-        Path("v"),
-        Path("b"),
-        5,
-    )
+    assert (job.output, job.data, job.seed) == (Path("out"), Data(train=Path("t"), validation=Path("v")), 5)
+    assert job.model.base == "b" and job.sft.weighted

@@ -2,6 +2,7 @@
 
 import pytest
 from episodes import night_of, write_night
+from training_jobs import make_job
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -11,7 +12,7 @@ from components.protocol import DataError  # noqa: E402
 from components.rewards.config import RewardConfig  # noqa: E402
 from components.rewards.engine import by_content, score_all  # noqa: E402
 from components.training import job  # noqa: E402
-from components.training.config import ModelShape, PrmConfig  # noqa: E402
+from components.training.config import ModelShape  # noqa: E402
 from tasks.judge import predicted  # noqa: E402
 
 SHAPE = ModelShape(hidden=32, layers=1, heads=2, kv_heads=1, intermediate=64, vocabulary=360, context=512)
@@ -23,7 +24,7 @@ def trained(tmp_path_factory):
     place = tmp_path_factory.mktemp("prm")
     night = write_night(place / "night", night_of(10, 2))
     settings = {"steps": 4, "evaluate_every": 2, "max_length": 256, "threads": 1, "precision": "float32"}
-    job.run(PrmConfig(method="prm", output=place / "out", trajectories=(night,), shape=SHAPE, **settings))
+    job.run(make_job("prm", output=place / "out", trajectories=(night,), shape=SHAPE, **settings))
     return night, place / "out" / "checkpoint"
 
 

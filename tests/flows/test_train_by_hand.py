@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from training_jobs import make_job
 
 from components.protocol import ConfigurationError
 from components.training.config import load_job
@@ -16,8 +17,9 @@ def own_home(tmp_path, monkeypatch):
 
 
 def written(tmp_path, **more):
-    values = {"method": "prm", "trajectories": ["runs.jsonl"], "output": str(tmp_path / "prm"), "steps": 30, **more}
-    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(values))
+    values = {"trajectories": ["runs.jsonl"], "output": str(tmp_path / "prm"), "steps": 30, **more}
+    job = make_job("prm", **values).model_dump(mode="json")
+    (path := tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     return path
 
 
@@ -27,7 +29,10 @@ def test_a_finished_job_is_read_and_another_one_in_its_folder_is_refused(tmp_pat
     (folder / "config.json").write_text(load_job(path).model_dump_json())
     (folder / "report.json").write_text(json.dumps({"auroc": 0.9}))
     assert train_from(path) == {"auroc": 0.9} == train_from(written(tmp_path, threads=3))
-    with pytest.raises(ConfigurationError, match=r"holds the result of another job \(patience, steps\); give another"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"holds the result of another job \(checkpoints\.patience, optimization\.steps\); give another",
+    ):
         train_from(written(tmp_path, steps=40, patience=2))
 
 

@@ -61,8 +61,8 @@ class Corpus(msgspec.Struct, frozen=True):
 
 def read_corpus(config: PrmConfig) -> Corpus:
     """The episodes that something is known of. Raises DataError where there is none, or where no label fits."""
-    trajectories = list(_read(config.trajectories))
-    labels, starts = read_labels(config.labels), chances(trajectories)
+    trajectories = list(_read(config.data.trajectories))
+    labels, starts = read_labels(config.data.labels), chances(trajectories)
     kept, left_out = [], Counter[str]()
     for trajectory in trajectories:
         targets, cause = _targets(trajectory, labels, starts, config)
@@ -73,7 +73,7 @@ def read_corpus(config: PrmConfig) -> Corpus:
     if not kept:
         causes = "; ".join(f"{count} {cause}" for cause, count in sorted(left_out.items())) or "there is none at all"
         raise DataError(f"no episode to learn from: {causes}; give labels of these very episodes, or graded episodes")
-    if config.objective == "progress" and not any(START in targets for _, targets in kept):
+    if config.prm.objective == "progress" and not any(START in targets for _, targets in kept):
         raise DataError(
             "progress needs the chance of success before the first step, and no task has an outcome from its start or a "
             f"{ANNOTATOR} label of a whole episode; give those, or use objective: value"
@@ -101,13 +101,13 @@ def _targets(
         return {}, "ended by the infrastructure"
     if not any(turn.calls for turn in trajectory.turns):
         return {}, "without a step"
-    if not config.labels:
+    if not config.data.labels:
         return (found, None) if (found := outcome_targets(trajectory)) else ({}, "with an unknown outcome")
     found = label_targets(trajectory, labels)
     if not found:
         return {}, "without a label"
     start = starts.get((trajectory.task.task_id, trajectory.task.task_hash))
-    if config.objective == "progress" and start is not None and began_at_start(trajectory):
+    if config.prm.objective == "progress" and start is not None and began_at_start(trajectory):
         found = {START: start, **found}  # what was sampled for this very episode comes before the mean of its task
     return found, None
 
@@ -139,8 +139,8 @@ def examples(
     """The examples of episodes: a window each, with the steps that have a target; or, for sums, an episode each."""
     found: list[Example] = []
     for trajectory, targets in episodes:
-        made = windows(trajectory, tokenizer, config.max_length)
-        if config.objective != "sum_decomposition":
+        made = windows(trajectory, tokenizer, config.format.max_length)
+        if config.prm.objective != "sum_decomposition":
             found.extend(example for window in made if (example := _stepwise(window, targets)).targets)
         elif len(made) <= MAX_WINDOWS:
             found.append(_summed(made, outcome_of(trajectory) or 0.0))

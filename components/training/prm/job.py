@@ -40,10 +40,13 @@ class PrmReport(TrainReport, frozen=True):
     judge: str
 
 
+REPORT = PrmReport
+
+
 def train(config: PrmConfig) -> PrmReport:
     """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
     corpus = read_corpus(config)
-    learned, held_out = split([trajectory.task for trajectory, _ in corpus.episodes], config.held_out, config.seed)
+    learned, held_out = split([trajectory.task for trajectory, _ in corpus.episodes], config.data.held_out, config.seed)
     prepare_torch(config)
     model, tokenizer = _start(config, corpus, learned)
     fit_attention(config, model)
@@ -54,7 +57,7 @@ def train(config: PrmConfig) -> PrmReport:
     mean_loss = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
     seconds = time.perf_counter() - begin
     loss = final_loss(trainer, mean_loss)
-    tokens = round(_mean_tokens(rows) * config.batch_size * trainer.state.global_step)
+    tokens = round(_mean_tokens(rows) * config.optimization.batch_size * trainer.state.global_step)
     fields = report_fields(config, trainer, rows=len(rows), tokens=tokens, seconds=seconds, train_loss=loss)
     figures = {name.removeprefix("eval_"): value for name, value in trainer.evaluate().items()} if validation else {}
     card = save(config.output / "checkpoint", _card(config, figures), trainer.model, tokenizer)
@@ -76,7 +79,7 @@ def train(config: PrmConfig) -> PrmReport:
 
 def _left_out(corpus: Corpus, used: int, config: PrmConfig) -> dict[str, int]:
     """How many episodes were not learned from or measured on, by cause."""
-    long = len(corpus.episodes) - used if config.objective == "sum_decomposition" else 0
+    long = len(corpus.episodes) - used if config.prm.objective == "sum_decomposition" else 0
     return {**corpus.left_out, f"longer than {MAX_WINDOWS} windows": long} if long else corpus.left_out
 
 
@@ -92,7 +95,7 @@ def _examples(corpus: Corpus, chosen: Sequence[int], tokenizer: Any, config: Prm
     found = examples((corpus.episodes[index] for index in chosen), tokenizer, config)
     if chosen and not found:
         raise DataError(
-            f"none of {len(chosen)} episodes can be learned from as a whole within max_length {config.max_length}; raise it"
+            f"none of {len(chosen)} episodes can be learned from as a whole within max_length {config.format.max_length}; raise it"
         )
     return found
 
@@ -105,14 +108,14 @@ def _trainer(config: PrmConfig, model: Any, tokenizer: Any, rows: list[Example],
 
     validated = bool(validation)
     return PrmTrainer(
-        summed=config.objective == "sum_decomposition",
+        summed=config.prm.objective == "sum_decomposition",
         model=model,
-        args=TrainingArguments(**trainer_arguments(config, config.steps, validated=validated)),
+        args=TrainingArguments(**trainer_arguments(config, config.optimization.steps, validated=validated)),
         train_dataset=rows,
         eval_dataset=validation or None,
         processing_class=tokenizer,
         data_collator=Collator(pad_of(tokenizer)),
-        callbacks=callbacks(config, _mean_tokens(rows) * config.batch_size, validated=validated),
+        callbacks=callbacks(config, _mean_tokens(rows) * config.optimization.batch_size, validated=validated),
     )
 
 
@@ -122,8 +125,8 @@ def _mean_tokens(rows: Sequence[Example]) -> float:
 
 def _card(config: PrmConfig, figures: dict[str, float]) -> Card:
     return Card(
-        objective=config.objective,
-        of_success=config.objective != "value" or not config.labels,
-        max_length=config.max_length,
+        objective=config.prm.objective,
+        of_success=config.prm.objective != "value" or not config.data.labels,
+        max_length=config.format.max_length,
         figures=figures,
     )

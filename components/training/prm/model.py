@@ -5,6 +5,7 @@ checkpoint is an ordinary folder.
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,6 @@ from components.training.model import make_config
 from components.training.tokenizer import fit_tokenizer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from transformers import PreTrainedTokenizerBase
 
 
@@ -26,11 +25,11 @@ def start(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedToke
 
     Raises DataError, and ConfigurationError for windows that are longer than what the model reads.
     """
-    model, tokenizer = _scratch(config, texts) if config.base is None else load_base(config.base)
+    model, tokenizer = _scratch(config, texts) if config.model.base is None else load_base(Path(config.model.base))
     reads = getattr(model.config, "max_position_embeddings", None)
-    if reads is not None and reads < config.max_length:
+    if reads is not None and reads < config.format.max_length:
         raise ConfigurationError(
-            f"max_length {config.max_length} is more than the {reads} tokens that the model reads; lower it"
+            f"max_length {config.format.max_length} is more than the {reads} tokens that the model reads; lower it"
         )
     return model, tokenizer
 
@@ -38,13 +37,13 @@ def start(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedToke
 def _scratch(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedTokenizerBase"]:
     from transformers import AutoModelForTokenClassification
 
-    tokenizer = fit_tokenizer(texts, config.shape.vocabulary)
+    tokenizer = fit_tokenizer(texts, config.model.shape.vocabulary)
     torch.manual_seed(config.seed)
-    shape = _with_head(make_config(config.shape, tokenizer))
+    shape = _with_head(make_config(config.model.shape, tokenizer))
     return AutoModelForTokenClassification.from_config(shape, dtype=torch.float32), tokenizer
 
 
-def load_base(folder: "Path") -> tuple[Any, "PreTrainedTokenizerBase"]:
+def load_base(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase"]:
     """A checkpoint with a head for one number, float32; where it has none yet, a new one. Raises DataError."""
     from transformers import AutoConfig, AutoModelForTokenClassification, AutoTokenizer
 

@@ -4,12 +4,13 @@ import json
 import math
 
 import pytest
+from training_jobs import make_job
 
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
 from components.training import job, sft_job  # noqa: E402
-from components.training.config import ModelShape, TrainConfig  # noqa: E402
+from components.training.config import ModelShape  # noqa: E402
 
 
 @pytest.fixture
@@ -21,7 +22,8 @@ def config(tmp_path, chat, tools):
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     shape = ModelShape(hidden=32, layers=1, heads=2, kv_heads=1, intermediate=64, vocabulary=360)
-    return TrainConfig(
+    return make_job(
+        "sft",
         output=tmp_path / "out",
         train=path,
         validation=path,
@@ -41,7 +43,7 @@ def test_a_short_job_reports_a_loss_and_is_not_repeated(config, monkeypatch):
     assert report.steps == 3 and report.rows == 8 and math.isfinite(report.train_loss)
     assert report.validation_loss is not None and report.parameters > 0
     assert {path.name for path in config.output.iterdir()} == {"checkpoint", "metrics.jsonl", "report.json"}
-    monkeypatch.setattr(job, "_train", lambda _: pytest.fail("trained again"))
+    monkeypatch.setattr(sft_job, "train", lambda _: pytest.fail("trained again"))
     assert job.run(config) == report
 
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import msgspec
 import pytest
+from training_jobs import make_job
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -17,7 +18,7 @@ from components.rewards.config import RewardConfig  # noqa: E402
 from components.rewards.engine import score  # noqa: E402
 from components.rewards.judgement import WHOLE, Judgement  # noqa: E402
 from components.training import job  # noqa: E402
-from components.training.config import ModelShape, PrmConfig  # noqa: E402
+from components.training.config import ModelShape  # noqa: E402
 from components.training.prm import job as prm_job  # noqa: E402
 from components.training.prm.measures import auroc  # noqa: E402
 from components.training.prm.predict import StepModel, keys, predict  # noqa: E402
@@ -44,7 +45,7 @@ def configure(folder, episodes, labels=None, *, plant, **changes):
         "precision": "float32",
         "threads": 1,
     }
-    return PrmConfig(**{**fields, **changes})
+    return make_job(**{**fields, **changes})
 
 
 @pytest.fixture(scope="module")

@@ -66,22 +66,22 @@ def test_the_sum_loss_compares_what_the_steps_of_an_episode_make_together():
 
 
 def test_an_example_reads_only_what_has_a_target(plant, tokenizer):
-    from components.training.config import PrmConfig
+    from training_jobs import make_job
 
     episode = plant.episode(["a", "b", "c"], success=True)
-    stepwise = PrmConfig(method="prm", output="out", trajectories=("a",))
+    stepwise = make_job("prm", output="out", trajectories=("a",))
     (found,) = examples([(episode, {(1, 0): 0.5})], tokenizer, stepwise)
     assert found.windows[0].places == [(1, 0)] and found.targets == [0.5]
     assert examples([(episode, {})], tokenizer, stepwise) == []
-    summed = stepwise.model_copy(update={"objective": "sum_decomposition"})
+    summed = make_job("prm", output="out", trajectories=("a",), objective="sum_decomposition")
     (found,) = examples([(episode, {(0, 0): 1.0})], tokenizer, summed)
     assert [place for window in found.windows for place in window.places] == [(0, 0), (1, 0), (2, 0)]
     assert (found.groups, found.targets) == ([0, 0, 0], [1.0])
 
 
 def test_an_episode_too_long_to_be_summed_is_left_out_whole(plant, tokenizer):
-    from components.training.config import PrmConfig
+    from training_jobs import make_job
 
-    config = PrmConfig(method="prm", output="out", trajectories=("a",), objective="sum_decomposition", max_length=64)
+    config = make_job("prm", output="out", trajectories=("a",), objective="sum_decomposition", max_length=64)
     episode = plant.episode(["a b c d e f g h"] * 200, success=True)
     assert examples([(episode, {(0, 0): 1.0})], tokenizer, config) == []

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_jobs import make_job
 
 from components.protocol import ConfigurationError, DataError, ToolCall, ToolResult
 from components.rewards.continuations import monte_carlo_labels
-from components.training.config import PrmConfig, TrainConfig, load_job
+from components.training.config import PrmConfig, SftConfig, load_job
 from components.training.prm.examples import read_corpus, split
 from components.training.prm.targets import chances, label_targets, outcome_targets, read_labels
 from components.training.prm.text import START
@@ -15,7 +16,7 @@ from components.trajectories.record import Failure, FailureKind, Parent, TaskRef
 
 
 def config(tmp_path, **changes):
-    return PrmConfig(method="prm", output=tmp_path / "out", trajectories=(tmp_path / "episodes.jsonl",), **changes)
+    return make_job("prm", **{"output": tmp_path / "out", "trajectories": (tmp_path / "episodes.jsonl",), **changes})
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_tasks_that_decide_are_never_learned_from(role, corpus, plant):
 def test_an_episode_that_stands_in_two_files_counts_once(tmp_path, plant):
     episode = plant.episode(["a"], success=True)
     path = plant.write(tmp_path / "episodes.jsonl", [episode])
-    found = read_corpus(config(tmp_path).model_copy(update={"trajectories": (path, path)}))
+    found = read_corpus(config(tmp_path, trajectories=(path, path)))
     assert len(found.episodes) == 1
 
 
@@ -178,20 +179,18 @@ def test_a_split_depends_on_names_and_seed_alone():
 
 def test_a_file_says_which_kind_of_job_it_is(tmp_path):
     path = tmp_path / "job.yaml"
-    path.write_text("{method: prm, output: out, trajectories: [a.jsonl]}")
+    path.write_text("{method: prm, output: out, data: {trajectories: [a.jsonl]}}")
     assert isinstance(load_job(path), PrmConfig)
-    path.write_text("{output: out, train: a.jsonl, steps: 3}")
-    assert isinstance(load_job(path), TrainConfig)
+    path.write_text("{output: out, data: {train: a.jsonl}, optimization: {steps: 3}}")
+    assert isinstance(load_job(path), SftConfig)
     path.write_text("{method: ppo, output: out}")
-    with pytest.raises(ConfigurationError, match="'sft' or 'prm'"):
+    with pytest.raises(ConfigurationError, match="'sft', 'dpo', 'grpo' or 'prm'"):
         load_job(path)
-    path.write_text("{method: prm, output: out, trajectory: [a.jsonl]}")
+    path.write_text("{method: prm, output: out, data: {trajectory: [a.jsonl]}}")
     with pytest.raises(ConfigurationError, match="did you mean 'trajectories'"):
         load_job(path)
 
 
 def test_labels_that_would_not_be_read_are_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="remove 'labels'"):
-        PrmConfig.load(
-            {"method": "prm", "output": "o", "trajectories": ["t"], "labels": ["l"], "objective": "sum_decomposition"}
-        )
+        make_job("prm", output="o", trajectories=["t"], labels=["l"], objective="sum_decomposition")

@@ -1,0 +1,36 @@
+"""Section `data`: the files that a job reads."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from components.protocol.configuration import Configuration
+
+
+class Data(Configuration):
+    """Exported rows, JSON lines. `sources` keeps only rows of those sources."""
+
+    train: Path
+    validation: Path | None = None
+    sources: tuple[Literal["demonstration", "on_policy"], ...] | None = None
+
+
+class GrpoData(Configuration):
+    """Recorded groups, for the offline mode; on-policy training makes its own data."""
+
+    train: Path | None = None
+    validation: Path | None = None
+
+
+class PrmData(Configuration):
+    """`trajectories`: JSONL files, or folders of shards. `labels`: JSONL files of labels of their steps; without any, each step
+    learns how its episode ended, which is one Monte-Carlo sample of its value.
+
+    `held_out`: the share of families (of tasks, where there is one family) that is only measured on, and that decides when to
+    stop; 0 measures nothing.
+    """
+
+    trajectories: tuple[Path, ...] = Field(min_length=1)
+    labels: tuple[Path, ...] = ()
+    held_out: float = Field(0.2, ge=0, lt=1)

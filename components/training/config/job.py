@@ -1,0 +1,94 @@
+"""A training job: one YAML or JSON file in, one folder out."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import ConfigDict, model_validator
+
+from components.protocol.configuration import Configuration
+
+from .checkpoints import Checkpoints, PrmCheckpoints
+from .data import Data, GrpoData, PrmData
+from .dpo import Dpo
+from .formatting import Format, PrmFormat
+from .grpo import Grpo
+from .model import Model
+from .optimization import Optimization, PrmOptimization
+from .prm import Prm
+from .run import Run
+from .sft import Sft
+
+
+class JobConfig(Configuration):
+    """What every job has: a method, where to, and the sections that all methods share."""
+
+    method: str
+    output: Path
+    seed: int = 0
+    model: Model = Model()
+    optimization: Optimization = Optimization()
+    checkpoints: Checkpoints = Checkpoints()
+    run: Run = Run()
+
+
+class SftConfig(JobConfig):
+    """Supervised fine-tuning of a policy on exported rows."""
+
+    method: Literal["sft"] = "sft"
+    data: Data
+    format: Format = Format()
+    sft: Sft = Sft()
+
+
+class DpoConfig(JobConfig):
+    """Preference optimisation of a policy on exported pairs."""
+
+    method: Literal["dpo"]
+    data: Data
+    format: Format = Format()
+    dpo: Dpo = Dpo()
+
+
+class GrpoConfig(JobConfig):
+    """Reinforcement learning of a policy on its own episodes, or (offline, and labelled so) on recorded groups."""
+
+    method: Literal["grpo"]
+    data: GrpoData = GrpoData()
+    format: Format = Format()
+    grpo: Grpo = Grpo()
+
+
+class PrmConfig(JobConfig):
+    """A step model (a learned process reward model) from episodes and what is known of their steps."""
+
+    method: Literal["prm"]
+    data: PrmData
+    format: PrmFormat = PrmFormat()
+    optimization: PrmOptimization = PrmOptimization()
+    checkpoints: PrmCheckpoints = PrmCheckpoints()
+    prm: Prm = Prm()
+
+    @model_validator(mode="after")
+    def _sums_need_no_labels(self) -> Self:
+        if self.data.labels and self.prm.objective == "sum_decomposition":
+            raise ValueError("sum_decomposition learns from outcomes alone; remove 'labels', or take another objective")
+        return self
+
+
+AnyJob = SftConfig | DpoConfig | GrpoConfig | PrmConfig
+JOBS: dict[str, type[AnyJob]] = {"sft": SftConfig, "dpo": DpoConfig, "grpo": GrpoConfig, "prm": PrmConfig}
+
+
+class _Method(Configuration):
+    """Which kind of job a file describes; its other keys are read by that kind."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    method: Literal["sft", "dpo", "grpo", "prm"] = "sft"
+
+
+def load_job(source: Path | dict[str, object]) -> AnyJob:
+    """The job that a YAML or JSON file (or its values) describes: `method` says of which kind, `sft` where it is not given.
+
+    Raises ConfigurationError with one line.
+    """
+    return JOBS[_Method.load(source).method].load(source)

@@ -1,0 +1,11 @@
+"""Section `prm`: a step model (a learned process reward model)."""
+
+from typing import Literal
+
+from components.protocol.configuration import Configuration
+
+
+class Prm(Configuration):
+    """`objective`: see `components/training/prm/targets.py`."""
+
+    objective: Literal["value", "progress", "sum_decomposition"] = "value"
