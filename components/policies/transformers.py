@@ -11,14 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
 
-from components.protocol import DataError, Policy, PolicyReply, PolicyRequest, TokenTrace, Usage
+from components.protocol import DataError, Policy, PolicyReply, PolicyRequest
 
 from .chat import encode
 from .checkpoints import version
 from .formats.tool_call import CLOSE, parse_calls
+from .sampler import Sampled, Sampling, read_sampled, stop_ids
 from .streams import stream_seed
 
 CHUNK = 1 << 14
@@ -88,7 +96,8 @@ class TransformersPolicy(Policy):
         if threads:
             torch.set_num_threads(threads)
         self.version = version(checkpoint)
-        self.sampling = {"temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens}
+        self._sampling = Sampling(temperature, top_p, max_new_tokens)
+        self.sampling = self._sampling.as_dict()
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
@@ -101,10 +110,7 @@ class TransformersPolicy(Policy):
         self.template_hash = _hash(self.tokenizer.chat_template)
         limit = self.model.config.max_position_embeddings - max_new_tokens
         self.max_prompt_tokens = min(limit, max_prompt_tokens or limit)
-        self.stops = self._stop_ids()
-        self.model.generation_config.eos_token_id = self.stops
-        self.model.generation_config.pad_token_id = self.tokenizer.pad_token_id
-        self.model.generation_config.do_sample = False
+        self.stops = stop_ids(self.tokenizer, CLOSE)
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
         """One reply per request; see Policy."""
@@ -115,8 +121,8 @@ class TransformersPolicy(Policy):
             begin = time.perf_counter()
             generated = self._generate([prompts[i] for i in fitting], [requests[i] for i in fitting])
             seconds = (time.perf_counter() - begin) / len(fitting)
-            for i, (ids, logprobs) in zip(fitting, generated, strict=True):
-                replies[i] = self._reply(requests[i], prompts[i], ids, logprobs, seconds)
+            for i, sampled in zip(fitting, generated, strict=True):
+                replies[i] = self._reply(requests[i], prompts[i], sampled, seconds)
         return replies
 
     def _prompt(self, request: PolicyRequest) -> list[int]:
@@ -124,47 +130,59 @@ class TransformersPolicy(Policy):
         ids, _ = encode(request.messages, tools, self.tokenizer, prompt=True)
         return ids
 
-    def _stop_ids(self) -> list[int]:
-        ids = [self.tokenizer.eos_token_id, self.tokenizer.convert_tokens_to_ids(CLOSE)]
-        return sorted({i for i in ids if i is not None and i != self.tokenizer.unk_token_id})
-
-    @torch.inference_mode()  # type: ignore[untyped-decorator]
-    def _generate(self, prompts: list[list[int]], requests: list[PolicyRequest]) -> list[tuple[list[int], list[float]]]:
-        """Sampled ids up to and with the stop, and the log-probability of each."""
-        width = max(map(len, prompts))
-        pad = self.tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts], device=self.model.device)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self.model.device)
+    def _generate(self, prompts: list[list[int]], requests: list[PolicyRequest]) -> list[Sampled]:
         seeds = [stream_seed(request.seed, request.turn) for request in requests]
-        sampler = SeededSampler(seeds, self.sampling["temperature"], self.sampling["top_p"])
-        output = self.model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            max_new_tokens=self.sampling["max_new_tokens"],
-            logits_processor=LogitsProcessorList([sampler]),
-        )[:, width:]
-        steps = output.shape[1]
-        logprobs = torch.stack(sampler.logprobs[:steps], dim=1).gather(-1, output.unsqueeze(-1)).squeeze(-1)
-        stop = torch.isin(output, torch.tensor(self.stops, device=output.device))
-        lengths = torch.where(stop.any(1), stop.int().argmax(1) + 1, torch.tensor(steps, device=output.device))
-        rows = zip(output.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
-        return [(row[:length], scores[:length]) for row, scores, length in rows]
+        pad = self.tokenizer.pad_token_id
+        found: list[Sampled] = draw(self.model, prompts, seeds, self._sampling, stops=self.stops, pad=pad)
+        return found
 
-    def _reply(
-        self, request: PolicyRequest, prompt: list[int], ids: list[int], logprobs: list[float], seconds: float
-    ) -> PolicyReply:
-        text = self.tokenizer.decode(ids, skip_special_tokens=False)
-        end = self.tokenizer.eos_token or ""
-        text = text.removesuffix(end) if end else text
-        content, calls = parse_calls(text, request.turn)
-        return PolicyReply(
-            text=content,
-            calls=calls,
-            stop_reason="stop" if ids and ids[-1] in self.stops else "length",
-            usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids)),
-            tokens=TokenTrace(tuple(prompt), tuple(ids), tuple(logprobs)),
-            seconds=seconds,
+    def _reply(self, request: PolicyRequest, prompt: list[int], sampled: Sampled, seconds: float) -> PolicyReply:
+        reply = read_sampled(
+            sampled,
+            prompt,
+            self.tokenizer,
+            end=self.tokenizer.eos_token or "",
+            stops=self.stops,
+            parse=parse_calls,
+            turn=request.turn,
+            tools=request.tools,
         )
+        return msgspec.structs.replace(reply, seconds=seconds)
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def draw(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    seeds: Sequence[int],
+    sampling: Sampling,
+    *,
+    stops: Sequence[int],
+    pad: int,
+) -> list[Sampled]:
+    """One reply to each prompt by a causal model of transformers, as one batch, each row from the stream of its seed."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
+    sampler = SeededSampler(seeds, sampling.temperature, sampling.top_p)
+    output = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        generation_config=GenerationConfig(
+            max_new_tokens=sampling.max_new_tokens,
+            do_sample=False,
+            eos_token_id=list(stops),
+            pad_token_id=pad,
+            repetition_penalty=1.0,  # a hub model's own configuration may set another
+        ),
+        logits_processor=LogitsProcessorList([sampler]),
+    )[:, width:]
+    steps = output.shape[1]
+    logprobs = torch.stack(sampler.logprobs[:steps], dim=1).gather(-1, output.unsqueeze(-1)).squeeze(-1)
+    stop = torch.isin(output, torch.tensor(stops, device=output.device))
+    lengths = torch.where(stop.any(1), stop.int().argmax(1) + 1, torch.tensor(steps, device=output.device))
+    rows = zip(output.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+    return [Sampled(tuple(row[:length]), tuple(scores[:length])) for row, scores, length in rows]
 
 
 def _hash(text: str) -> str:
