@@ -23,7 +23,7 @@ from .plan import Planned, Source, Wants, plan, scored_episodes
 from .ranked import pairs_for, read_pairs, read_ranked
 from .spool import Spool, gather
 from .steps import StepScores
-from .written import Line, line_of, origin, ranked_line, trace_origin
+from .written import LATER, Line, line_of, origin, ranked_line, trace_origin
 
 
 class Request(NamedTuple):
@@ -100,7 +100,11 @@ def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Ite
         if each.ranked is not None:
             yield ranked_line(spool.piece(each.pieces[0]), spool.hash(each.pieces[0]), each.ranked)
         else:
-            yield line_of(each.make(*(msgspec.Raw(spool.piece(number)) for number in each.pieces)), origin_of)
+            pieces = [spool.piece(number) for number in each.pieces]
+            if each.decoded:
+                yield line_of(each.make(*map(msgspec.Raw, pieces)), origin_of)
+            else:
+                yield line_of(each.make(*[LATER] * len(pieces)), origin_of, pieces)
     spool.complete()
 
 

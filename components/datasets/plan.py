@@ -23,13 +23,15 @@ from .steps import StepScores
 class Planned(NamedTuple):
     """One row: `make` puts it together of its pieces, given in the order of their numbers.
 
-    Of a row that is one piece, a whole line, `ranked` says what else there is to know.
+    Of a row that is one piece, a whole line, `ranked` says what else there is to know. A row that is not `decoded` shows its
+    pieces as they are, before all else.
     """
 
     split: Split
     pieces: Sequence[int]
     make: Callable[..., Row]
     ranked: Ranked | None = None
+    decoded: bool = False
 
 
 class Wants:
@@ -149,12 +151,12 @@ def _groups(source: Source, wants: Wants) -> Iterator[Planned]:
 
 def _verifiers(source: Source, wants: Wants) -> Iterator[Planned]:
     for row in _usable(source):
-        yield Planned(_split(row), (wants.piece(row, "trace"),), partial(_decoded, trace_row, row))
+        yield Planned(_split(row), (wants.piece(row, "trace"),), partial(_decoded, trace_row, row), decoded=True)
 
 
 def _prime_rl(source: Source, wants: Wants) -> Iterator[Planned]:
     for row in _usable(source):
-        yield Planned(_split(row), (wants.piece(row, "rollout"),), partial(_decoded, rollout_row, row))
+        yield Planned(_split(row), (wants.piece(row, "rollout"),), partial(_decoded, rollout_row, row), decoded=True)
 
 
 def _decoded(make: Callable[..., Row], row: Ranked, shown: msgspec.Raw) -> Row:

@@ -18,6 +18,8 @@ PROCESS = "process"
 """The scorer of a step that is the weighted mean of all."""
 COLUMNS = {"episode_id": "string", "turn": "int32", "scorer": "string", "version": "string", "score": "double"}
 
+_TEXTS = ["episode_id", "scorer", "version"]
+
 
 class StepScores:
     """Process rewards by episode and turn: the mean of the turn's scored steps. Those of some episodes are kept."""
@@ -32,33 +34,28 @@ class StepScores:
     @classmethod
     def read(cls, paths: Iterable[Path], wanted: Collection[str]) -> "StepScores":
         """The scores of those episodes, of the tables of some nights; `versions` of their scorers by night. Raises DataError."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         scores = cls()
-        among = pa.array(sorted(wanted), pa.string())
         for path in paths:
-            table = read_table(path, COLUMNS, dictionaries=["episode_id", "scorer", "version"])
+            table = read_table(path, COLUMNS, dictionaries=_TEXTS, kept=None if wanted else ["version"])
             scores.versions[path.stem] = sorted(map(str, pc.unique(table["version"]).to_pylist()))
-            of_steps = pc.and_(pc.equal(table["scorer"], PROCESS), pc.greater_equal(table["turn"], 0))
-            known = pc.and_(of_steps, pc.is_valid(table["score"]))
-            kept = table.filter(known).select(["episode_id", "turn", "score"])
-            ids = kept["episode_id"].unify_dictionaries().combine_chunks()
-            scores._add(kept, ids, among)
+            if wanted:
+                scores._add(table, wanted)
         return scores
 
-    def _add(self, table: "pa.Table", ids: "pa.DictionaryArray", among: "pa.Array") -> None:
-        import pyarrow.compute as pc
-
-        if not len(ids):
-            return
-        names = ids.dictionary.to_pylist()
-        wanted = np.asarray(pc.is_in(ids.dictionary, among))
-        codes, turns = np.asarray(ids.indices).astype(np.int64), table["turn"].to_numpy().astype(np.int64)
-        order = np.lexsort((turns, codes))
-        order = order[wanted[codes[order]]]
+    def _add(self, table: "pa.Table", wanted: Collection[str]) -> None:
+        codes, names = _codes(table["episode_id"])
+        scorers, known = _codes(table["scorer"])
+        turns = table["turn"].fill_null(-1).to_numpy().astype(np.int64)
+        kept = (scorers == (known.index(PROCESS) if PROCESS in known else len(known))) & (turns >= 0)
+        if table["score"].null_count:
+            kept &= table["score"].is_valid().to_numpy()
+        kept &= np.array([name in wanted for name in names] + [False])[codes]
+        order = np.flatnonzero(kept)
         if not len(order):
             return
+        order = order[np.lexsort((turns[order], codes[order]))]
         codes, turns, values = codes[order], turns[order], table["score"].to_numpy()[order]
         starts = _starts(codes, turns)
         counts = np.diff(np.append(starts, len(values)))
@@ -109,6 +106,12 @@ def _weights(means: "NDArray[np.float64]", episodes: "NDArray[np.int64]") -> "ND
     mean = np.repeat(np.add.reduceat(means, episodes) / sizes, sizes)
     plain = mean < LEAST
     return np.where(plain, 1.0, np.round(means / np.where(plain, 1.0, mean), 6))
+
+
+def _codes(column: "pa.ChunkedArray") -> "tuple[NDArray[np.int64], list[str]]":
+    """The texts of a column as numbers of a list; what is not known is -1."""
+    texts = column.unify_dictionaries().combine_chunks()
+    return texts.indices.fill_null(-1).to_numpy().astype(np.int64), texts.dictionary.to_pylist()
 
 
 def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":

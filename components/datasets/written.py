@@ -1,6 +1,7 @@
 """Lines: rows as they are written, with what is known of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +11,9 @@ from components.protocol import DataError
 from .card import COUNTED
 from .ranked import Ranked
 from .rows import Row
+
+LATER = msgspec.Raw(b"null")
+"""Stands in a row for what is there as JSON already."""
 
 
 class Origin(NamedTuple):
@@ -44,13 +48,19 @@ def episodes_of(row: Row) -> list[str]:
     return list(row["episode_ids"]) if "episode_ids" in row else [row["episode_id"]]
 
 
-def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin) -> Line:
-    """The line of a row. Raises DataError for what JSON cannot hold."""
+def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin, pieces: Sequence[bytes] = ()) -> Line:
+    """The line of a row. Raises DataError for what JSON cannot hold.
+
+    `pieces`: JSON for its first values, each of which is `LATER` in the row: so they are copied once.
+    """
     found = origin_of(row)
     try:
         data = msgspec.json.encode(row)
     except (OverflowError, RecursionError) as error:
         raise DataError(f"{', '.join(found.episode_ids)} cannot be written as JSON: {error}") from error
+    if pieces:
+        first, *between = data.split(LATER, len(pieces))
+        data = b"".join([first, *chain.from_iterable(zip(pieces, between, strict=True))])
     return Line(data, found, tuple((column, str(row[column])) for column in COUNTED if column in row))
 
 

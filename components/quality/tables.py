@@ -30,18 +30,27 @@ def write_table(path: Path, columns: "Columns | pa.Table", schema: "pa.Schema") 
     write_atomically(path, buffer.getvalue())
 
 
-def read_table(path: Path, names: Sequence[str] | Mapping[str, str], *, dictionaries: Sequence[str] = ()) -> "pa.Table":
+def read_table(
+    path: Path,
+    names: Sequence[str] | Mapping[str, str],
+    *,
+    dictionaries: Sequence[str] = (),
+    kept: Sequence[str] | None = None,
+) -> "pa.Table":
     """Some columns of a Parquet table. Raises DataError that names the file, and the column where one is missing.
 
     Where `names` gives Arrow types too (`{"score": "double"}`), a column of another type is refused. Texts of the columns in
-    `dictionaries` are read as numbers of a dictionary: millions of equal texts take little room.
+    `dictionaries` are read as numbers of a dictionary: millions of equal texts take little room. With `kept` only these are read
+    of `names`, which must all be there.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         _check(path, pq.read_schema(path), names)
-        return pq.read_table(path, columns=list(names), read_dictionary=list(dictionaries) or None)
+        return pq.read_table(
+            path, columns=list(names if kept is None else kept), read_dictionary=list(dictionaries) or None
+        )
     except FileNotFoundError as error:
         raise DataError(f"{path} is absent; run the stage that writes it") from error
     except (pa.ArrowException, OSError) as error:
