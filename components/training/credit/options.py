@@ -1,0 +1,68 @@
+"""The options of credit: which advantage, and which weights of tokens. The defaults are plain TRL."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import pydantic
+
+from components.protocol.configuration import Configuration
+
+from .pools import EPSILON
+from .regions import REGIONS
+
+Outcome = Literal["broadcast", "leave_one_out", "batch_std", "per_task"]
+Turns = Literal["turn_sum_norm", "per_role", "step_level", "progress", "sum_decomposition"]
+TokenWeight = Literal["region_schedule", "entropy_topk"]
+
+
+class RegionWeights(Configuration):
+    """What a token of each region weighs, before weights are scaled to mean 1."""
+
+    reasoning: float = pydantic.Field(1.0, ge=0)
+    format: float = pydantic.Field(1.0, ge=0)
+    tool_name: float = pydantic.Field(1.0, ge=0)
+    arguments: float = pydantic.Field(1.0, ge=0)
+
+
+class RegionSchedule(Configuration):
+    """Weights of regions that move in a straight line from `start` to `end` within so many optimiser steps."""
+
+    start: RegionWeights = RegionWeights()
+    end: RegionWeights = RegionWeights()
+    steps: int = pydantic.Field(100, ge=1)
+
+    def at(self, step: int) -> Mapping[str, float]:
+        """The weight of each region at a step; from `steps` on, those of `end`."""
+        share = min(1.0, max(0, step) / self.steps)
+        return {name: (1 - share) * getattr(self.start, name) + share * getattr(self.end, name) for name in REGIONS}
+
+
+class CreditOptions(Configuration):
+    """How the outcome of an episode becomes the advantage of each of its tokens.
+
+    `advantage` is the outcome's; `turns`, where set, says what becomes of it turn by turn: `step_level` and `progress` start from
+    it, the others replace it. `token_weights` are multiplied onto the result.
+    """
+
+    advantage: Outcome = "broadcast"
+    turns: Turns | None = None
+    token_weights: tuple[TokenWeight, ...] = ()
+    epsilon: float = pydantic.Field(EPSILON, ge=0)
+    """Added to a deviation before it divides; TRL's by default."""
+    step_strength: float = pydantic.Field(1.0, ge=0, le=1)
+    """`step_level`: 0 is the outcome's advantage for every turn."""
+    progress_weight: float = pydantic.Field(1.0, ge=0)
+    """`progress`: what a change of 1 in the chance of success is worth; 0 is the outcome's advantage."""
+    process_weight: float = pydantic.Field(1.0, ge=0)
+    """`turn_sum_norm`, `per_role`: what a turn's own reward is worth beside the outcome's, which comes at the last turn."""
+    regions: RegionSchedule = RegionSchedule()
+    """`region_schedule`."""
+    keep: float = pydantic.Field(1.0, gt=0, le=1)
+    """`entropy_topk`: the share of tokens that are trained."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is TRL's own advantage, so that nothing needs to be computed again."""
+        return (
+            self.advantage == "broadcast" and self.turns is None and not self.token_weights and self.epsilon == EPSILON
+        )

@@ -1,0 +1,84 @@
+"""Advantages of turns, (B, S): which of an episode's turns earned what came of it. NaN where an episode has no such turn.
+
+Every function is exact at its neutral setting: a weight of 0, or turns that do not differ, give the outcome's advantage.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from components.protocol import DataError
+
+from .arrays import Array, codes, floats, like, same_shape
+from .pools import EPSILON, standardised
+
+
+def returns_to_go(turn_rewards: Array) -> Array:
+    """(B, S) rewards of turns to (B, S): what was earned from each turn on, itself included. NaN stays NaN, and adds nothing."""
+    rewards = floats(turn_rewards)
+    sums = np.nancumsum(rewards[:, ::-1], axis=1)[:, ::-1]
+    return like(turn_rewards, np.where(np.isnan(rewards), np.nan, sums))
+
+
+def turn_sum_norm(turn_rewards: Array, pools: Any, *, epsilon: float = EPSILON) -> Array:
+    """(B, S) rewards of turns and (B,) pools to (B, S): first each turn's return, then normalised over all turns of the pool.
+
+    MARS (Yuan et al. 2025, "Reinforcing Multi-Agent Reasoning of LLMs through Self-Play"). A pool is a group. With a
+    reward at the end alone and equally many turns it is `broadcast`. (Normalising within one episode instead would leave
+    nothing: then all of its returns are the same.) Turns that there are not get 0.
+    """
+    found = returns_to_go(floats(turn_rewards))
+    return like(turn_rewards, standardised(found, _per_turn(pools, found, "turn_sum_norm"), epsilon))
+
+
+def per_role(turn_rewards: Array, roles: Any, *, epsilon: float = EPSILON) -> Array:
+    """(B, S) rewards of turns and (B, S) roles to (B, S): as `turn_sum_norm`, but normalised over the turns of each role.
+
+    MARS's agent-specific normalisation: roles whose rewards differ do not shift each other's baseline. A reward that the
+    roles share in its sign only (a game's winner and loser) is each role's own.
+    """
+    found = returns_to_go(floats(turn_rewards))
+    return like(turn_rewards, standardised(found, _per_turn(roles, found, "per_role"), epsilon))
+
+
+def step_level(advantages: Array, turn_rewards: Any, *, strength: float = 1.0) -> Array:
+    """(B,) advantages and (B, S) rewards of turns in [0, 1] to (B, S): the advantage times the turn's weight, mean 1 an episode.
+
+    The weight is r / mean r where the advantage is positive: praise goes to what was good. Where it is negative it is
+    (1 - r) / mean (1 - r): blame goes to what was bad, not to the good steps of a lost episode. `strength` 0 gives each turn the
+    advantage itself, as do equal rewards. A turn that nobody scored (NaN) weighs 1.
+    """
+    a, r = floats(advantages), floats(turn_rewards)
+    if r.ndim != 2 or len(a) != len(r):
+        raise DataError(f"step_level: {a.shape} advantages and {r.shape} rewards of turns; give (B,) and (B, S)")
+    if np.any((r < 0) | (r > 1)):
+        raise DataError(
+            "step_level: a turn's reward lies outside [0, 1]; scale the rewards of turns to that range first"
+        )
+    merit = np.where(a[:, None] >= 0, r, 1.0 - r)
+    known = ~np.isnan(merit)
+    total, count = np.where(known, merit, 0.0).sum(axis=1), known.sum(axis=1)
+    mean = np.divide(total, count, out=np.zeros(len(a)), where=count > 0)[:, None]
+    weight = np.divide(merit, mean, out=np.ones(merit.shape), where=known & (mean > 0))
+    return like(advantages, a[:, None] * (1.0 + strength * (weight - 1.0)))
+
+
+def progress(advantages: Array, values: Any, *, weight: float = 1.0) -> Array:
+    """(B,) advantages and (B, S + 1) chances of success to (B, S): the advantage plus `weight` times what the turn changed.
+
+    `values[b, s]` is the chance before turn s under a prover policy, `values[b, s + 1]` after it: the effective reward of
+    process advantage verifiers, Q + alpha A (Setlur et al. 2024, "Rewarding Progress"). NaN on either side changes nothing.
+    """
+    a, v = floats(advantages), floats(values)
+    if v.ndim != 2 or len(a) != len(v) or v.shape[1] < 1:
+        raise DataError(f"progress: {a.shape} advantages and {v.shape} values; give (B,) and (B, S + 1)")
+    change = np.nan_to_num(np.diff(v, axis=1), nan=0.0)
+    return like(advantages, a[:, None] + weight * change)
+
+
+def _per_turn(pools: Any, turns: Any, name: str) -> Any:
+    """Pools (B,) or (B, S) as codes (B, S)."""
+    found = codes(pools)
+    found = np.broadcast_to(found[:, None], turns.shape) if found.ndim == 1 and len(found) == len(turns) else found
+    same_shape(name, turn_rewards=turns, pools=found)
+    return found
