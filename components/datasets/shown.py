@@ -14,13 +14,14 @@ from components.protocol import DataError, Message
 from components.trajectories.messages import opening, turn_messages
 from components.trajectories.parallel import ShardPlace
 from components.trajectories.record import Trajectory
+from components.trajectories.text import as_text
 from components.trajectories.writers.openai_chat import WRITER as OPENAI
 from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
 from .quick import Line, Record, opening_parts, record_of, reply_json, turn_parts
 from .ranked import Pair, Ranked
+from .rooms import Room, take_room
 from .rows import Row, dpo_row
-from .text import as_text
 
 Known = TypeVar("Known", Record, Trajectory)
 What = Literal["chat", "opening", "history", "message", "rest", "tools", "trace", "rollout"]
@@ -45,7 +46,7 @@ class Want(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Pieces: their numbers, the sizes of their JSON, which stands in the spool from `begin` on, and hashes of whole lines.
+    """Pieces: their numbers, the sizes of their JSON, which begins with `room` in the spool, and hashes of whole lines.
 
     `branches`: wanted episodes that are branches, and have to be completed by their parents first.
     """
@@ -53,7 +54,7 @@ class Shown(NamedTuple):
     numbers: list[int]
     sizes: list[int]
     hashes: list[str]
-    begin: int
+    room: Room
     branches: list[str]
 
 
@@ -106,21 +107,26 @@ def _pieces(
             pieces.append(shown)
             numbers.append(want.number)
             hashes.append("" if want.end is None else hashlib.sha256(shown).hexdigest())
-    return Shown(numbers, [len(each) for each in pieces], hashes, append(spool, pieces), branches)
+    return Shown(numbers, [len(each) for each in pieces], hashes, store(spool, pieces), branches)
 
 
-def append(spool: Path, pieces: list[bytes]) -> int:
-    """Write pieces to the end of a file that others append to as well; where they begin. Raises OSError.
+def store(spool: Path, pieces: list[bytes]) -> Room:
+    """Write pieces into a file that others write to as well, to its end or where room is free; where they stand. Raises OSError.
 
     One write in append mode is never mixed with another's. Through a pipe to the process that writes rows they would be copied
     several times.
     """
     data = b"".join(pieces)
-    file = os.open(spool, os.O_WRONLY | os.O_APPEND)
+    if not data:
+        return Room(0, 0)
+    room = take_room(spool, len(data))
+    file = os.open(spool, os.O_WRONLY | (os.O_APPEND if room is None else 0))
     try:
-        if data and os.write(file, data) < len(data):
+        if room is not None:
+            os.lseek(file, room.begin, os.SEEK_SET)
+        if os.write(file, data) < len(data):
             raise OSError(errno.ENOSPC, "no room for all that was to be written", str(spool))
-        return os.lseek(file, 0, os.SEEK_CUR) - len(data)
+        return room or Room(os.lseek(file, 0, os.SEEK_CUR) - len(data), len(data))
     finally:
         os.close(file)
 

@@ -1,6 +1,7 @@
 """Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands.
 
-Rows are written while pieces still come: shards are read in the order in which rows want them, as far as there is one.
+Rows are written while pieces still come: shards are read in the order in which rows want them, as far as there is one; what
+was read makes room for others.
 """
 
 import os
@@ -18,21 +19,36 @@ from components.trajectories.record import Trajectory
 
 from .plan import Wants
 from .quick import lines_of
+from .rooms import Room, Rooms
 from .shown import AgentFormat, Shown, Want, show_lines, show_shard
 
 Arrivals = Generator[Shown, None, None]
 """Pieces as workers give them."""
 
 
+_AWAITED, _READ = -1, -2
+
+
+class _Given:
+    """Pieces that came together, as long as some of them are unread."""
+
+    __slots__ = ("room", "unread")
+
+    def __init__(self, room: Room) -> None:
+        self.room, self.unread = room, 0
+
+
 class Spool:
-    """Some pieces, numbered from 0, in a file that workers append to. Close it when the rows are written."""
+    """Some pieces, numbered from 0, in a file that workers write to. Each is read once. Close it when the rows are written."""
 
     def __init__(self, count: int, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".export-", suffix=".tmp", dir=folder)
         self._file, self.path = handle, Path(name)
-        self._places = [-1] * count
+        self._rooms = Rooms(self.path)
+        self._places = [_AWAITED] * count
         self._sizes = [0] * count
+        self._given: dict[int, _Given] = {}
         self._hashes: dict[int, str] = {}
         self._arrivals: Arrivals | None = None
 
@@ -42,19 +58,27 @@ class Spool:
 
     def add(self, shown: Shown) -> None:
         """Keep pieces; one that is there already (an episode of two nights) stays as it is."""
-        place = shown.begin
+        place, given = shown.room.begin, _Given(shown.room)
         for number, size, line in zip(shown.numbers, shown.sizes, shown.hashes, strict=True):
-            if self._places[number] < 0:
+            if self._places[number] == _AWAITED:
                 self._places[number], self._sizes[number] = place, size
+                self._given[number] = given
+                given.unread += 1
                 if line:
                     self._hashes[number] = line
             place += size
 
     def piece(self, number: int) -> bytes:
-        """One piece, as JSON; waits for it. Raises DataError, as `gather` does."""
-        while self._places[number] < 0 and self._arrivals is not None:
+        """One piece, as JSON; waits for it. Its room may be written over from now on. Raises DataError, as `gather` does."""
+        while self._places[number] == _AWAITED and self._arrivals is not None:
             self._await()
-        return os.pread(self._file, self._sizes[number], self._places[number])
+        data = os.pread(self._file, self._sizes[number], self._places[number])
+        self._places[number] = _READ
+        given = self._given.pop(number)
+        given.unread -= 1
+        if not given.unread:
+            self._rooms.give(given.room)
+        return data
 
     def hash(self, number: int) -> str:
         """The SHA-256 of a piece that is a whole line."""
@@ -74,13 +98,14 @@ class Spool:
 
     def absent(self) -> set[int]:
         """The numbers of pieces that nobody gave yet."""
-        return {number for number, place in enumerate(self._places) if place < 0}
+        return {number for number, place in enumerate(self._places) if place == _AWAITED}
 
     def close(self) -> None:
         """Let the file go, and who would write to it."""
         if self._arrivals is not None:
             self._arrivals.close()
         os.close(self._file)
+        self._rooms.close()
         self.path.unlink(missing_ok=True)
 
 
