@@ -17,10 +17,11 @@ class Data(Configuration):
 
 
 class GrpoData(Configuration):
-    """Recorded groups, for the offline mode; on-policy training makes its own data."""
+    """`train`: the tasks to play, as an exported GRPO prompt set (all of the player's, where not given), or, with
+    `grpo.offline`, recorded groups. On-policy training makes its own data.
+    """
 
     train: Path | None = None
-    validation: Path | None = None
 
 
 class PrmData(Configuration):

@@ -1,13 +1,67 @@
-"""Section `grpo`: group relative policy optimisation (Shao et al. 2024, arXiv:2402.03300)."""
+"""Section `grpo`: group relative policy optimisation (Shao et al. 2024, arXiv:2402.03300), on a policy's own episodes.
 
-from pydantic import Field
+The defaults are TRL's. DeepSeek-R1's own form departs from them: `loss: grpo`, `beta` above 0, `unbiased_kl: false`.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from components.protocol.configuration import Configuration
+from components.rewards.config import RewardConfig
+
+from ..credit.options import CreditOptions
+
+
+class Sampling(Configuration):
+    """How the policy draws. `max_new_tokens` is of one reply; `max_episode_tokens` of all that follows the first prompt, the
+    environment's tokens included (TRL's `max_completion_length`): an episode that has no room for another reply ends.
+
+    `sampler`: the trained model itself (`transformers`), a vLLM server at `server` that is given each step's weights as a LoRA
+    adapter (`vllm`), or vLLM in the training process on its GPU (`colocate`).
+    """
+
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_new_tokens: int = Field(96, gt=0)
+    max_episode_tokens: int = Field(1024, gt=0)
+    sampler: Literal["transformers", "vllm", "colocate"] = "transformers"
+    server: str | None = None
+
+    @model_validator(mode="after")
+    def _a_server_is_named_where_one_is_asked(self) -> Self:
+        if (self.sampler == "vllm") != (self.server is not None):
+            raise ValueError("'server' (the address of a vLLM server) goes with sampler: vllm, and with no other")
+        return self
 
 
 class Grpo(Configuration):
-    """`group_size`: attempts at one task, compared with each other. `beta`: the weight of KL from the reference, 0 for none."""
+    """`group_size`: attempts at one task, compared with each other; a step plays `optimization.batch_size` attempts.
+
+    - `loss`, `importance`, `scale_rewards`, `clip` (and `clip_high`, where the upper side differs), `beta` (the weight of KL from
+      the model that training began with; 0 for none), `updates` (gradient steps on each batch of episodes): as in TRL. GSPO is
+      `importance: sequence` with `loss: grpo`.
+    - `reward`: the weight of each component; see training/grpo/rewards. `scoring`: how the reward engine scores.
+    - `credit`: how an episode's reward becomes the advantage of each token.
+    - `signal_window`: the job refuses to go on after so many steps whose advantages do not differ.
+    - `player`: what plays, `module:name`; `play`: what it is told (taskset, max_turns, concurrency, sandbox …).
+    - `offline`: no episodes are played; the groups that `data.train` recorded are learned from.
+    """
 
     group_size: int = Field(8, gt=1)
-    beta: float = Field(0.0, ge=0)
+    loss: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = "dapo"
+    importance: Literal["token", "sequence"] = "token"
+    scale_rewards: Literal["group", "batch", "none"] = "group"
     clip: float = Field(0.2, gt=0)
+    clip_high: float | None = Field(None, gt=0)
+    beta: float = Field(0.0, ge=0)
+    unbiased_kl: bool = True
+    updates: int = Field(1, gt=0)
+    reward: dict[str, float] = Field({"total": 1.0}, min_length=1)
+    scoring: RewardConfig = RewardConfig()
+    credit: CreditOptions = CreditOptions()
+    signal_window: int = Field(10, gt=0)
+    sampling: Sampling = Sampling()
+    player: str = "components.rollouts.online:OnlinePlayer"
+    play: dict[str, Any] = Field(default_factory=dict)
+    offline: bool = False

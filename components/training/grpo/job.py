@@ -1,0 +1,233 @@
+"""GRPO as a job: a checkpoint and a player in, a better checkpoint and a report out.
+
+With `grpo.offline` nothing is played: the groups that `data.train` recorded are learned from, and the report says so.
+"""
+
+import shutil
+import time
+from typing import Any
+
+from components.policies.continuation import end_of_reply
+from components.policies.formats.tool_call import CLOSE
+from components.policies.sampler import Sampler, Sampling, stop_ids
+from components.policies.token_exact import TokenExact
+from components.protocol import ConfigurationError, make_player
+
+from ..config import GrpoConfig
+from ..trainer import (
+    TrainReport,
+    callbacks,
+    final_loss,
+    fit_attention,
+    forget_saved,
+    last_saved,
+    prepare_torch,
+    report_fields,
+    trainer_arguments,
+)
+from .rewards import Rewards
+from .rollout import Rollout
+from .tasks import choose
+
+
+class GrpoReport(TrainReport, frozen=True):
+    """`rows` counts tasks. `episodes` were trained on, `lost` of them not: the infrastructure ended them.
+
+    `first_reward` and `last_reward` are means over the first and the last tenth of the steps. `offline`: the episodes were
+    recorded, by whatever policy played them, and the ratio to that policy was taken for 1.
+    """
+
+    episodes: int
+    lost: int
+    first_reward: float | None
+    last_reward: float | None
+    offline: bool = False
+
+
+REPORT = GrpoReport
+
+
+def train(config: GrpoConfig) -> GrpoReport:
+    """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
+    _check(config)
+    prepare_torch(config)
+    model, tokenizer = _start(config)
+    fit_attention(config, model)
+    if config.grpo.offline:
+        from .offline import REWARD, recorded
+
+        rollout, prompts = recorded(config, tokenizer)
+        trainer = make_trainer(config, model, tokenizer, prompts, {REWARD: 1.0})
+        trainer.rollout_func = rollout
+    else:
+        player = make_player(config.grpo.player, config.grpo.play)
+        prompts = [task.task_id for task in choose(player.tasks(), config.data.train)]
+        trainer = make_trainer(config, model, tokenizer, prompts, config.grpo.reward)
+        rewards = Rewards(config.grpo.reward, config.grpo.scoring)
+        policy = make_policy(config, trainer, tokenizer)
+        trainer.rollout_func = Rollout(player, policy, rewards, seed=config.seed, pad=tokenizer.pad_token_id)
+    begin = time.perf_counter()
+    mean_loss = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
+    return _finish(config, trainer, tokenizer, len(prompts), time.perf_counter() - begin, mean_loss)
+
+
+def _check(config: GrpoConfig) -> None:
+    """Raises ConfigurationError for settings that do not go together."""
+    size, grpo = config.optimization.batch_size, config.grpo
+    if size % grpo.group_size:
+        raise ConfigurationError(
+            f"optimization.batch_size {size} holds no whole groups of {grpo.group_size}; take a multiple of grpo.group_size"
+        )
+    if config.model.base is None:
+        raise ConfigurationError(
+            "grpo needs model.base: a policy that can already act a little; train one by sft first"
+        )
+    if grpo.offline and config.data.train is None:
+        raise ConfigurationError("grpo.offline needs data.train: the exported groups; or play, with offline: false")
+    if not any(weight for weight in grpo.reward.values()):
+        raise ConfigurationError("grpo.reward weighs every component 0; give one a weight")
+
+
+def make_policy(config: GrpoConfig, trainer: Any, tokenizer: Any) -> TokenExact:
+    """What plays while it is trained."""
+    sampling = config.grpo.sampling
+    return TokenExact(
+        make_sampler(config, trainer, tokenizer),
+        tokenizer,
+        Sampling(sampling.temperature, sampling.top_p, sampling.max_new_tokens),
+        version="online",
+        max_episode_tokens=sampling.max_episode_tokens,
+    )
+
+
+def make_sampler(config: GrpoConfig, trainer: Any, tokenizer: Any) -> Sampler:
+    """Where it draws from."""
+    from .samplers import ColocatedSampler, ModelSampler
+
+    context = trainer.model.config.get_text_config().max_position_embeddings
+    if config.grpo.sampling.sampler == "colocate":
+        return ColocatedSampler(trainer, stop_ids(tokenizer, CLOSE), context)
+    return ModelSampler(trainer, stop_ids(tokenizer, CLOSE), context)
+
+
+def make_trainer(
+    config: GrpoConfig, model: Any, tokenizer: Any, prompts: list[str], components: dict[str, float]
+) -> Any:
+    """The trainer of that configuration and those components of the reward; its rollout function is still to be set."""
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    from .trainer import EpisodeGRPOTrainer
+
+    grpo, size = config.grpo, config.optimization.batch_size
+    groups = size // grpo.group_size
+    rows = prompts * -(-groups // len(prompts))  # a batch is never larger than the data
+    trainer = EpisodeGRPOTrainer(
+        model=model,
+        args=GRPOConfig(
+            **{
+                **trainer_arguments(config, planned_steps(config, len(rows)), validated=False),
+                **_trl(config, tokenizer),
+            }
+        ),
+        train_dataset=Dataset.from_dict({"prompt": rows}),
+        processing_class=tokenizer,
+        callbacks=callbacks(config, float("nan"), validated=False),
+        components=components,
+        credit=grpo.credit,
+        signal_window=grpo.signal_window,
+        trust_sampler=grpo.sampling.sampler != "vllm",
+    )
+    trainer.eos_token_ids = sorted({*stop_ids(tokenizer, CLOSE), end_of_reply(tokenizer)[1]})
+    return trainer
+
+
+def _trl(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
+    """The settings of TRL's own GRPO."""
+    grpo, sampling = config.grpo, config.grpo.sampling
+    found: dict[str, Any] = {
+        "num_generations": grpo.group_size,
+        "max_completion_length": sampling.max_episode_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "loss_type": grpo.loss,
+        "importance_sampling_level": grpo.importance,
+        "scale_rewards": grpo.scale_rewards,
+        "epsilon": grpo.clip,
+        "epsilon_high": grpo.clip_high,
+        "beta": grpo.beta,
+        "use_bias_correction_kl": grpo.unbiased_kl,
+        "num_iterations": grpo.updates,
+        "logging_steps": 1,
+        "gradient_checkpointing": config.model.gradient_checkpointing,
+        "model_init_kwargs": {"revision": config.model.revision} if config.model.revision else None,
+        "trust_remote_code": config.model.trust_remote_code,
+    }
+    if sampling.sampler == "colocate":
+        found |= {
+            "use_vllm": True,
+            "vllm_mode": "colocate",
+            "generation_kwargs": {"stop_token_ids": stop_ids(tokenizer, CLOSE)},
+        }
+    return found
+
+
+def planned_steps(config: GrpoConfig, tasks: int) -> int:
+    """The steps that the configuration asks for; an epoch plays every task once."""
+    found = config.optimization
+    groups = found.batch_size // config.grpo.group_size
+    limits = [found.steps, round(found.epochs * max(1, tasks // groups)) if found.epochs else None]
+    known = [limit for limit in limits if limit is not None]
+    if not known:
+        raise ConfigurationError("grpo needs optimization.steps or optimization.epochs; set one of them")
+    return max(1, min(known))
+
+
+def _start(config: GrpoConfig) -> tuple[Any, Any]:
+    """The model and tokenizer to train."""
+    from pathlib import Path
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from components.policies.checkpoints import check
+
+    check(Path(str(config.model.base)))
+    model = AutoModelForCausalLM.from_pretrained(config.model.base, dtype=torch.float32)
+    return model, AutoTokenizer.from_pretrained(config.model.base)
+
+
+def _finish(
+    config: GrpoConfig, trainer: Any, tokenizer: Any, tasks: int, seconds: float, mean_loss: float
+) -> GrpoReport:
+    loss = final_loss(trainer, mean_loss)
+    checkpoint = config.output / "checkpoint"
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    trainer.model.save_pretrained(checkpoint)
+    tokenizer.save_pretrained(checkpoint)
+    forget_saved(config.output)
+    history = trainer.state.log_history
+    rewards = [entry["reward"] for entry in history if entry.get("reward") is not None]
+    tenth = max(1, len(rewards) // 10)
+    shares = [entry["rollout/lost"] for entry in history if "rollout/lost" in entry]
+    size = config.optimization.batch_size
+    fields = report_fields(
+        config,
+        trainer,
+        rows=tasks,
+        tokens=round(trainer.state.num_input_tokens_seen),
+        seconds=seconds,
+        train_loss=loss,
+    )
+    return GrpoReport(
+        **fields,
+        episodes=size * trainer.state.global_step,
+        lost=round(sum(shares) * size),
+        first_reward=_mean(rewards[:tenth]),
+        last_reward=_mean(rewards[-tenth:]),
+        offline=config.grpo.offline,
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,134 @@
+"""GRPO on recorded groups: what other policies played is learned from, and nothing is played.
+
+It is off-policy: who played is not known token by token, so the ratio to that policy is taken for 1, and nothing corrects for it.
+The job's report says so. Attempts that are longer than `format.max_length` or `grpo.sampling.max_episode_tokens` are left out and
+counted; a group of which fewer than two are left teaches nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.protocol import DataError, Message
+
+from ..config import GrpoConfig
+from ..format import IGNORE, tokenize_chat
+from .episode import ENVIRONMENT, EpisodeTokens, nothing
+from .rewards import Earned
+from .rollout import Outing, as_trl
+
+REWARD = "recorded"
+"""The one component of recorded groups."""
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """The columns of an exported group that training reads."""
+
+    prompt: list[Message]
+    attempts: list[list[Message]]
+    rewards: list[float | None]
+    task_id: str
+    tools: list[dict[str, Any]] | None = None
+    step_rewards: list[list[float | None]] | None = None
+    kind: str = ""
+    family: str = ""
+
+
+class Recorded:
+    """A rollout function over groups; TRL hands over their numbers. `left_out` counts attempts that were too long."""
+
+    seconds = 0.0
+
+    def __init__(self, groups: Sequence[Sequence[Outing]], pad: int, left_out: int) -> None:
+        self.left_out = left_out
+        self._groups = groups
+        self._pad = pad
+
+    def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
+        """The attempts of the groups, each in its place; an empty one where a group has fewer."""
+        first = trainer.accelerator.process_index * len(prompts)
+        return as_trl(
+            [self._at(int(prompt), (first + place) % trainer.num_generations) for place, prompt in enumerate(prompts)]
+        )
+
+    def _at(self, group: int, place: int) -> Outing:
+        found = self._groups[group]
+        if place < len(found):
+            return found[place]
+        empty = Earned(None, {REWARD: None}, [])
+        return Outing(found[0].task_id, found[0].kind, found[0].family, nothing(self._pad), empty, False)
+
+
+def recorded(config: GrpoConfig, tokenizer: Any) -> tuple[Recorded, list[str]]:
+    """The groups of `data.train` as a rollout function, and their numbers. Raises DataError with one line."""
+    assert config.data.train is not None
+    rows = read_groups(config.data.train)
+    groups, left_out = [], 0
+    for row in rows:
+        found = [_outing(row, place, tokenizer, config) for place in range(len(row.attempts))]
+        fitting = [each for each in found if each is not None]
+        left_out += len(found) - len(fitting)
+        if len(fitting) > 1:
+            groups.append(fitting[: config.grpo.group_size])
+    if not groups:
+        raise DataError(
+            f"{config.data.train}: none of {len(rows)} groups has two attempts within "
+            f"{config.grpo.sampling.max_episode_tokens} tokens; raise grpo.sampling.max_episode_tokens"
+        )
+    return Recorded(groups, tokenizer.pad_token_id, left_out), [str(number) for number in range(len(groups))]
+
+
+def read_groups(path: Path) -> list[GroupRow]:
+    """The rows of a JSONL export of groups. Raises DataError naming file and line, or when there is none."""
+    decoder = msgspec.json.Decoder(GroupRow)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"groups {path} cannot be read: {error.strerror}; build the datasets first") from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}, line {number}: not a group: {error}; export the dataset again") from error
+        if len(row.rewards) != len(row.attempts):
+            raise DataError(
+                f"{path}, line {number}: {len(row.attempts)} attempts and {len(row.rewards)} rewards; export it again"
+            )
+        rows.append(row)
+    if not rows:
+        raise DataError(f"{path} has no groups: there is nothing to train on; collect attempts with other outcomes")
+    return rows
+
+
+def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Outing | None:
+    """One attempt; None where it is too long, or where the policy wrote nothing."""
+    tokens = as_episode([*row.prompt, *row.attempts[place]], row.tools, tokenizer)
+    if tokens is None or len(tokens.completion_ids) > config.grpo.sampling.max_episode_tokens:
+        return None
+    if len(tokens.prompt_ids) + len(tokens.completion_ids) > config.format.max_length:
+        return None
+    scores = row.step_rewards[place] if row.step_rewards else []
+    count = max(tokens.turns) + 1
+    turns = [math.nan if score is None else score for score in scores[:count]]
+    reward = row.rewards[place]
+    earned = Earned(reward, {REWARD: reward}, turns + [math.nan] * (count - len(turns)))
+    return Outing(row.task_id, row.kind, row.family, tokens, earned, False)
+
+
+def as_episode(messages: list[Message], tools: list[dict[str, Any]] | None, tokenizer: Any) -> EpisodeTokens | None:
+    """A recorded conversation as tokens: a turn for each stretch that the assistant wrote. None where it wrote nothing."""
+    row = tokenize_chat(messages, tools, tokenizer)
+    own = [label != IGNORE for label in row.labels]
+    if True not in own:
+        return None
+    begin, end = own.index(True), len(own) - own[::-1].index(True)
+    turns, turn = [], -1
+    for place in range(begin, end):
+        turn += own[place] and not (place > begin and own[place - 1])
+        turns.append(turn if own[place] else ENVIRONMENT)
+    ids = list(row.input_ids)
+    return EpisodeTokens(ids[:begin], ids[begin:end], [0.0] * (end - begin), turns)

@@ -1,0 +1,117 @@
+"""What an episode earned: the components that a configuration names, each apart, and their weighted sum.
+
+| component | is |
+|---|---|
+| `total`, `outcome`, `process`, `efficiency` | the reward engine's, in [0, 1] |
+| `success` | 1 or 0, as the environment said |
+| `format` | 1 where the last reply has the layout `<think>…</think><answer>…</answer>`, else 0 |
+| `language` | the share of English words in the replies |
+| `module:function` | what a function of your own gives for a Trajectory |
+
+Only what the policy wrote is read: nothing in a prompt or an observation can earn anything. A component that is not known (None)
+leaves the whole reward unknown, and an attempt that the infrastructure ended has none: it takes no part in its group.
+"""
+
+import importlib
+import math
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from components.protocol import ConfigurationError, load_domain
+from components.rewards.config import RewardConfig
+from components.rewards.engine import score
+from components.rewards.episode import is_infrastructure_failure
+from components.rewards.episode_score import EpisodeScore
+from components.rewards.verifiable.language import language_share
+from components.rewards.verifiable.tags import format_score
+from components.trajectories.record import Trajectory
+
+Component = Callable[[Trajectory, EpisodeScore], float | None]
+
+
+class Earned(msgspec.Struct, frozen=True):
+    """`reward`: the weighted sum, None where it is not known. `parts`: each component. `turns`: a score of each turn, NaN
+    where nobody scored one.
+    """
+
+    reward: float | None
+    parts: dict[str, float | None]
+    turns: list[float]
+
+
+def _success(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
+    found = trajectory.outcome.success
+    return None if found is None else float(found)
+
+
+def _format(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
+    return format_score(trajectory.turns[-1].text) if trajectory.turns else 0.0
+
+
+def _language(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
+    return language_share("\n".join(turn.text for turn in trajectory.turns))
+
+
+COMPONENTS: dict[str, Component] = {
+    "total": lambda trajectory, scored: scored.total,
+    "outcome": lambda trajectory, scored: scored.outcome,
+    "process": lambda trajectory, scored: scored.process,
+    "efficiency": lambda trajectory, scored: scored.efficiency,
+    "success": _success,
+    "format": _format,
+    "language": _language,
+}
+
+
+class Rewards:
+    """The rewards of a configuration. Raises ConfigurationError for a component that there is not."""
+
+    def __init__(self, weights: Mapping[str, float], scoring: RewardConfig) -> None:
+        self.weights = dict(weights)
+        self._scoring = scoring
+        self._components = {name: _component(name) for name in self.weights}
+
+    def of(self, trajectory: Trajectory | None) -> Earned:
+        """What it earned."""
+        if trajectory is None or is_infrastructure_failure(trajectory):
+            return Earned(None, dict.fromkeys(self.weights), [])
+        scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring)
+        parts = {name: component(trajectory, scored) for name, component in self._components.items()}
+        return Earned(self._sum(parts), parts, _turns(trajectory, scored))
+
+    def _sum(self, parts: Mapping[str, float | None]) -> float | None:
+        found = 0.0
+        for name, weight in self.weights.items():
+            part = parts[name]
+            if weight and (part is None or not math.isfinite(part)):
+                return None
+            found += weight * (part or 0.0)
+        return found
+
+
+def _component(name: str) -> Component:
+    if name in COMPONENTS:
+        return COMPONENTS[name]
+    module, _, function = name.partition(":")
+    if not function:
+        raise ConfigurationError(
+            f"grpo.reward: there is no component '{name}'; known: {', '.join(COMPONENTS)}, or module:function"
+        )
+    try:
+        own = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"grpo.reward: '{name}' cannot be found: {error}; name it as module:function"
+        ) from error
+    return lambda trajectory, scored: own(trajectory)
+
+
+def _turns(trajectory: Trajectory, scored: EpisodeScore) -> list[float]:
+    """The mean score of each turn's steps."""
+    known: dict[int, list[float]] = {}
+    for step in scored.steps:
+        if step.total is not None:
+            known.setdefault(step.turn, []).append(step.total)
+    means = {turn: math.fsum(found) / len(found) for turn, found in known.items()}
+    return [means.get(turn.index, math.nan) for turn in trajectory.turns]

@@ -1,0 +1,60 @@
+"""Where a policy in training draws from: the trained model itself, or vLLM beside it. All give ids with log-probabilities."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from components.policies.sampler import Sampled, Sampling
+
+
+class ModelSampler:
+    """Draws from the model of a TRL trainer, with the weights of this very step."""
+
+    def __init__(self, trainer: Any, stops: Sequence[int], context: int) -> None:
+        self.stops, self.context = stops, context
+        self._trainer = trainer
+
+    def sample(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Sampled]:
+        """One draw per prompt; see Sampler."""
+        from trl.models import unwrap_model_for_generation
+
+        from components.policies.transformers import draw
+
+        trainer = self._trainer
+        with unwrap_model_for_generation(
+            trainer.model_wrapped,
+            trainer.accelerator,
+            gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+            gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+        ) as model:
+            training = model.training
+            model.eval()
+            try:
+                found: list[Sampled] = draw(
+                    model, prompts, seeds, sampling, stops=self.stops, pad=trainer.processing_class.pad_token_id
+                )
+            finally:
+                model.train(training)
+        return found
+
+
+class ColocatedSampler:
+    """Draws from the vLLM that TRL keeps in the training process; TRL gives it each step's weights before a rollout.
+
+    Its random stream is vLLM's own: draws are not repeated by a seed.
+    """
+
+    def __init__(self, trainer: Any, stops: Sequence[int], context: int) -> None:
+        self.stops, self.context = stops, context
+        self._trainer = trainer
+
+    def sample(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Sampled]:
+        """One draw per prompt; see Sampler."""
+        generation = self._trainer.vllm_generation
+        generation.max_completion_length = sampling.max_new_tokens  # TRL knows one reply an episode
+        _, completions, logprobs, _ = generation.generate(
+            prompts=[list(prompt) for prompt in prompts], images=None, num_generations=1
+        )
+        return [
+            Sampled(tuple(ids), tuple(each[0] for each in scores))
+            for ids, scores in zip(completions, logprobs, strict=True)
+        ]
