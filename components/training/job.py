@@ -1,8 +1,9 @@
 """One training job in a process of its own: `python -m components.training.job CONFIG.json`.
 
-Into its output folder go `metrics.jsonl` (a line per logged step), `checkpoint/` (model, tokenizer, template) and
-`report.json`, the last thing written. A job whose report stands returns at once; a killed one goes on from its last saved
-step. A failure leaves one line in `error.json`. No Prefect, MLflow or DVC is imported here.
+Into its output folder go `metrics.jsonl` (a line per logged step), `heartbeat.json` while it runs, `checkpoint/` (model, tokenizer,
+template; of adapters also `adapter/`) and `report.json`, the last thing written. A job whose report stands returns at once; a
+killed one goes on from its last saved step. A failure leaves one line in `error.json`. Where `run.launch` asks for several
+processes this one starts them and waits. No Prefect, MLflow or DVC is imported here.
 """
 
 import contextlib
@@ -16,26 +17,51 @@ from typing import Any
 import msgspec
 
 from components.protocol import ConfigurationError, InfrastructureError, RatchetError
+from components.trajectories.files import write_atomically
 
+from . import gpu, launch, memory
+from .base import pinned
 from .config import AnyJob, load_job
-from .trainer import TrainReport
+from .report import TrainReport
 
 METHODS = {"sft": "sft_job", "dpo": "dpo.job", "grpo": "grpo.job", "prm": "prm.job"}
 """The module of each method: `train(config)` trains from the newest whole checkpoint on; `REPORT` is what that returns."""
+REPORT, ERROR = "report.json", "error.json"
 
 
 def run(config: AnyJob) -> TrainReport:
-    """Train, or return the report of the finished job. Raises RatchetError with one clear line."""
-    finished, method = config.output / "report.json", _method(config)
-    if finished.is_file():
-        found: TrainReport = msgspec.json.decode(finished.read_bytes(), type=method.REPORT)
-        return found
-    config.output.mkdir(parents=True, exist_ok=True)
-    (config.output / "error.json").unlink(missing_ok=True)
-    report: TrainReport = method.train(config)
-    temporary = finished.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    temporary.replace(finished)
+    """Train in this process, or return the report of the finished job. Raises RatchetError with one clear line.
+
+    Where the memory does not suffice the job goes on with half the micro-batch, and with the same batches.
+    """
+    method, processes = _method(config), int(os.environ.get("WORLD_SIZE") or 1)
+    if (finished := read_report(config)) is not None:
+        return finished
+    config = memory.remembered(pinned(config))
+    while True:
+        try:
+            return _finished(config, method.train(config))
+        except memory.OutOfMemory as error:
+            if processes > 1:
+                raise  # the others wait for this one: all of them are started again
+            said = str(error)
+        config = memory.halved(config, processes)
+        print(f"{said}; going on with {config.optimization.micro_batch} rows at a time", file=sys.stderr)
+        memory.release()
+
+
+def read_report(config: AnyJob) -> TrainReport | None:
+    """The report of a job that has finished."""
+    path = config.output / REPORT
+    if not path.is_file():
+        return None
+    found: TrainReport = msgspec.json.decode(path.read_bytes(), type=_method(config).REPORT)
+    return found
+
+
+def _finished(config: AnyJob, report: TrainReport) -> TrainReport:
+    if int(os.environ.get("RANK") or 0) == 0:
+        write_atomically(config.output / REPORT, msgspec.json.format(msgspec.json.encode(report)))
     return report
 
 
@@ -55,7 +81,13 @@ def main(path: str) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = load_job(Path(path))
     try:
-        run(config)
+        config.output.mkdir(parents=True, exist_ok=True)
+        if launch.is_worker():
+            run(config)
+        elif config.run.launch == "single":
+            _alone(config)
+        else:
+            return _launched(config, Path(path))
     except OSError as error:
         return _failed(
             config.output, InfrastructureError(f"training in {config.output} stopped: {error}; free space and repeat")
@@ -65,10 +97,56 @@ def main(path: str) -> int:
     return 0
 
 
+def _alone(config: AnyJob) -> None:
+    """Run in this process, on one GPU of its own where there is one."""
+    (config.output / ERROR).unlink(missing_ok=True)
+    with gpu.claimed(gpu.devices(), 1) as found:
+        if found:  # before anything of CUDA starts; two would make transformers' trainer split each batch
+            os.environ["CUDA_VISIBLE_DEVICES"] = found[0]
+        run(config)
+
+
+def _launched(config: AnyJob, path: Path) -> int:
+    """Run in several processes; again with half the micro-batch where one of them had too little memory."""
+    file = launch.configuration(config.run.launch)
+    names = gpu.devices()
+    count = launch.processes(file, len(names))
+    config = memory.remembered(config)
+    with gpu.claimed(names, 0 if launch.settings(file).get("use_cpu") else count) as found:
+        while True:
+            (config.output / ERROR).unlink(missing_ok=True)
+            code = launch.run(file, path, count, found)
+            if code == 0 or not _lacked_memory(config.output):
+                return code if code == 0 else _code(config.output, code)
+            config = memory.halved(config, count)
+
+
+def _lacked_memory(output: Path) -> bool:
+    return bool(_error(output).get("out_of_memory"))
+
+
+def _code(output: Path, code: int) -> int:
+    """The exit code of the error that a process left, or the launcher's."""
+    said = _error(output).get("exit_code")
+    return said if isinstance(said, int) else code
+
+
+def _error(output: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((output / ERROR).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _failed(output: Path, error: RatchetError) -> int:
+    """Leave the line of the first process that failed; the others fail because of it."""
     print(f"error: {error}", file=sys.stderr)
-    with contextlib.suppress(OSError):
-        (output / "error.json").write_text(json.dumps({"message": str(error), "exit_code": error.exit_code}))
+    said: dict[str, Any] = {"message": str(error), "exit_code": error.exit_code}
+    if isinstance(error, memory.OutOfMemory):
+        said["out_of_memory"] = True
+    with contextlib.suppress(OSError), (output / ERROR).open("x") as file:
+        file.write(json.dumps(said))
     return error.exit_code
 
 

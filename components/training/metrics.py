@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]
-    """Appends `{"step", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only."""
+    """Appends `{"step", "total_steps", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only."""
 
     def __init__(self, path: Path, tokens_per_step: float) -> None:
         self.path = path
@@ -19,13 +19,15 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to count; a resumed job drops the lines after the step that it goes on from."""
         self._last = (state.global_step, time.perf_counter())
-        if self.path.is_file():
+        if state.is_world_process_zero and self.path.is_file():
             lines = [line for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
             self.path.write_text("".join(kept))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """One line."""
+        if not state.is_world_process_zero:
+            return
         numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
         if "loss" in numbers and self._last is not None:
             step, at = self._last
@@ -33,4 +35,4 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
             numbers["tokens_per_second"] = (state.global_step - step) * self.tokens_per_step / max(now - at, 1e-9)
             self._last = (state.global_step, now)
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": state.global_step, **numbers}) + "\n")
+            file.write(json.dumps({"step": state.global_step, "total_steps": state.max_steps, **numbers}) + "\n")

@@ -11,6 +11,7 @@ from .grpo import Grpo
 from .job import AnyJob, DpoConfig, GrpoConfig, JobConfig, PrmConfig, SftConfig, load_job
 from .model import Lora, Model, ModelShape
 from .optimization import Optimization
+from .overrides import assigned, merged
 from .prm import Prm
 from .run import Run
 from .sft import Sft
@@ -36,5 +37,7 @@ __all__ = [
     "Run",
     "Sft",
     "SftConfig",
+    "assigned",
     "load_job",
+    "merged",
 ]

@@ -1,6 +1,5 @@
 """A step model on disk: the model's own files and `prm.json`, written whole or not at all, and named by their content."""
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,7 +7,8 @@ import msgspec
 
 from components.policies import checkpoints
 from components.protocol import DataError
-from components.trajectories.files import sync, write_atomically
+from components.training.saved import written_whole
+from components.trajectories.files import write_atomically
 from components.trajectories.record import digest
 
 from .text import FORM
@@ -48,18 +48,11 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 def save(folder: Path, card: Card, model: Any, tokenizer: "PreTrainedTokenizerBase") -> Card:
     """Write a checkpoint under its name only when all of it stands on the disk; the card as written. Raises OSError."""
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    model.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    card = msgspec.structs.replace(card, weights=checkpoints.version(unfinished))
-    write_atomically(unfinished / FILE, msgspec.json.format(msgspec.json.encode(card)))
-    for path in unfinished.iterdir():
-        sync(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    unfinished.replace(folder)
-    sync(folder.parent)
+    with written_whole(folder) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        card = msgspec.structs.replace(card, weights=checkpoints.version(unfinished))
+        write_atomically(unfinished / FILE, msgspec.json.format(msgspec.json.encode(card)))
     return card
 
 

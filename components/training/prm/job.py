@@ -1,20 +1,17 @@
 """The training job of a step model: episodes and labels in, a checkpoint and a report out."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from components.protocol import DataError
 from components.training.config import PrmConfig
+from components.training.fit import fit
 from components.training.trainer import (
     TrainReport,
     callbacks,
-    final_loss,
     fit_attention,
     forget_saved,
-    last_saved,
     prepare_torch,
-    report_fields,
     trainer_arguments,
 )
 
@@ -23,7 +20,7 @@ from .examples import MAX_WINDOWS, Corpus, Example, examples, read_corpus, split
 from .text import frame_of, pieces
 
 
-class PrmReport(TrainReport, frozen=True):
+class PrmReport(TrainReport, frozen=True, kw_only=True):
     """What a job did. `rows`: the examples that it learned from, `labelled` their targets; the figures are of what was held out.
 
     `left_out`: episodes, by cause. `judge`: the name of the model's judgements.
@@ -53,15 +50,17 @@ def train(config: PrmConfig) -> PrmReport:
     rows = _examples(corpus, learned, tokenizer, config)
     validation = _examples(corpus, held_out, tokenizer, config)
     trainer = _trainer(config, model, tokenizer, rows, validation)
-    begin = time.perf_counter()
-    mean_loss = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
-    seconds = time.perf_counter() - begin
-    loss = final_loss(trainer, mean_loss)
-    tokens = round(_mean_tokens(rows) * config.optimization.batch_size * trainer.state.global_step)
-    fields = report_fields(config, trainer, rows=len(rows), tokens=tokens, seconds=seconds, train_loss=loss)
-    figures = {name.removeprefix("eval_"): value for name, value in trainer.evaluate().items()} if validation else {}
-    card = save(config.output / "checkpoint", _card(config, figures), trainer.model, tokenizer)
-    forget_saved(config.output)
+    figures: dict[str, float] = {}
+    cards: list[Card] = []
+
+    def write(trainer: Any) -> None:
+        if validation:
+            figures.update({name.removeprefix("eval_"): value for name, value in trainer.evaluate().items()})
+        cards.append(save(config.output / "checkpoint", _card(config, figures), trainer.model, tokenizer))
+        forget_saved(config.output)
+
+    tokens = _mean_tokens(rows) * config.optimization.batch_size
+    fields = fit(config, trainer, tokenizer, rows=len(rows), tokens_per_step=tokens, save=write)
     fields["validation_loss"] = figures.get("loss")
     return PrmReport(
         **fields,
@@ -73,7 +72,7 @@ def train(config: PrmConfig) -> PrmReport:
         brier=figures.get("brier"),
         accuracy=figures.get("accuracy"),
         left_out=_left_out(corpus, len(rows) + len(validation), config),
-        judge=card.judge,
+        judge=cards[0].judge,
     )
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from components.policies.checkpoints import check
-from components.protocol import ConfigurationError, DataError
+from components.training import hub
 from components.training.config import PrmConfig
 from components.training.model import make_config
+from components.training.models import cannot_be_loaded, check_length
 from components.training.tokenizer import fit_tokenizer
 
 if TYPE_CHECKING:
@@ -25,12 +26,11 @@ def start(config: PrmConfig, texts: Iterable[str]) -> tuple[Any, "PreTrainedToke
 
     Raises DataError, and ConfigurationError for windows that are longer than what the model reads.
     """
-    model, tokenizer = _scratch(config, texts) if config.model.base is None else load_base(Path(config.model.base))
-    reads = getattr(model.config, "max_position_embeddings", None)
-    if reads is not None and reads < config.format.max_length:
-        raise ConfigurationError(
-            f"max_length {config.format.max_length} is more than the {reads} tokens that the model reads; lower it"
-        )
+    if config.model.base is None:
+        model, tokenizer = _scratch(config, texts)
+    else:
+        model, tokenizer = load_base(hub.fetch(config.model.base, config.model.revision)[0])
+    check_length(model, config.format.max_length)
     return model, tokenizer
 
 
@@ -53,8 +53,7 @@ def load_base(folder: Path) -> tuple[Any, "PreTrainedTokenizerBase"]:
         model = AutoModelForTokenClassification.from_pretrained(folder, config=shape, dtype=torch.float32)
         return model, AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        line = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"checkpoint {folder} cannot be loaded: {line}; use another one") from error
+        raise cannot_be_loaded(str(folder), error) from error
 
 
 def _with_head(shape: Any) -> Any:

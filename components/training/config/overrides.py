@@ -1,0 +1,98 @@
+"""Changes to a job's values before they are read: `--set key=value`, and the sizes of a recipe."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import pydantic
+
+from components.protocol import ConfigurationError
+
+from .job import JOBS
+
+
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `changes` laid over them: sections are merged, everything else is replaced. Neither is changed."""
+    found = dict(values)
+    for name, change in changes.items():
+        before = found.get(name)
+        found[name] = merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+    return found
+
+
+def assigned(method: str, texts: Sequence[str]) -> dict[str, Any]:
+    """`["optimization.steps=30", "beta=0.2"]` as nested values; a value is YAML.
+
+    A key is dotted, or the last part of one where only one section of that method's jobs has it. Raises ConfigurationError.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise ConfigurationError(f"--set {text}: expected key=value, as in optimization.steps=30")
+        change = _parsed(value, text)
+        for part in reversed(_place(method, key.strip()).split(".")):
+            change = {part: change}
+        found = merged(found, change)
+    return found
+
+
+def _parsed(value: str, text: str) -> Any:
+    import yaml
+
+    try:
+        found = yaml.safe_load(value)
+        # YAML 1.1 reads 1e-5 as a word: it wants a dot in the mantissa.
+        return float(found) if isinstance(found, str) and _is_number(found) else found
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"--set {text}: the value is not YAML: {' '.join(str(error).split())}") from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not text.strip().isalpha()  # `nan` and `inf` are words
+
+
+def _place(method: str, key: str) -> str:
+    """The dotted name of a key. Raises ConfigurationError that names the nearest, or all that may be meant."""
+    places = keys(method)
+    if key in places or any(key.startswith(f"{place}.") for place in places if place not in _sections(method)):
+        return key  # what goes deeper than a section is a mapping of free keys, and its owner knows them
+    meant = [place for place in places if place.rpartition(".")[2] == key]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigurationError(f"--set {key}: {' or '.join(meant)}? give the whole name")
+    ends = {place.rpartition(".")[2]: place for place in places}
+    close = difflib.get_close_matches(key, places, n=1) or [
+        ends[end] for end in difflib.get_close_matches(key.rpartition(".")[2], ends, n=1)
+    ]
+    hint = f"; did you mean '{close[0]}'?" if close else f"; the sections are {', '.join(_sections(method))}"
+    raise ConfigurationError(f"--set {key}: a {method} job has no such key{hint}")
+
+
+def keys(method: str) -> list[str]:
+    """The dotted names of all keys of a method's jobs, sections included."""
+    return _keys(JOBS[method], "")
+
+
+def _keys(model: type[pydantic.BaseModel], place: str) -> list[str]:
+    found = []
+    for name, field in model.model_fields.items():
+        inner = _section(field.annotation)
+        found += [f"{place}{name}", *(_keys(inner, f"{place}{name}.") if inner else [])]
+    return found
+
+
+def _section(annotation: Any) -> type[pydantic.BaseModel] | None:
+    for each in (annotation, *get_args(annotation)):
+        if isinstance(each, type) and issubclass(each, pydantic.BaseModel):
+            return each
+    return None
+
+
+def _sections(method: str) -> list[str]:
+    return [name for name, field in JOBS[method].model_fields.items() if _section(field.annotation)]

@@ -1,0 +1,155 @@
+"""Fitting: a trainer is run from the newest whole checkpoint to its end, and leaves a checkpoint and the fields of a report.
+
+Every failure that a run can meet ends with one line, and with what was saved before it still whole.
+"""
+
+import contextlib
+import errno
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from components.protocol import InfrastructureError
+
+from . import base
+from .config import JobConfig
+from .guards import Preempted
+from .heartbeat import Heartbeat
+from .memory import OutOfMemory, is_out_of_memory
+from .models import is_adapted, merged
+from .report import final_loss, report_fields
+from .saved import forget_saved, last_saved, step_of, written_whole
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+CUT_SHORT = (
+    "no space left",
+    "file too large",
+    "disk quota",
+    "file write failed",
+    "inline_container",
+    "pytorchstreamwriter",
+)
+"""What the writers of safetensors and of torch say of a disk that is full."""
+
+
+def fit(
+    config: JobConfig,
+    trainer: Any,
+    tokenizer: Any,
+    *,
+    rows: int,
+    tokens_per_step: float,
+    save: Callable[[Any], None] | None = None,
+) -> dict[str, Any]:
+    """Train, write `checkpoint/`, forget what was saved on the way; the fields of TrainReport.
+
+    `save` writes the checkpoint where it is not a causal language model with its tokenizer. Raises RatchetError with one line.
+    """
+    with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, _one_line(config.output):
+        seconds, mean_loss = _trained(config, trainer, heartbeat)
+        loss = final_loss(trainer, mean_loss)
+        tokens = round(tokens_per_step * trainer.state.global_step)
+        fields = report_fields(config, trainer, rows=rows, tokens=tokens, seconds=seconds, train_loss=loss)
+        heartbeat.phase("writing the checkpoint")
+        adapter = _written(config, trainer, tokenizer, save)
+    size = trainer.args.per_device_train_batch_size
+    return {**fields, "adapter": adapter, "micro_batch": size, "base": base.known(config.output)}
+
+
+def _trained(config: JobConfig, trainer: Any, heartbeat: Heartbeat) -> tuple[float, float]:
+    """Seconds and the mean loss of the run."""
+    begin = time.perf_counter()
+    with Preempted(trainer.args.world_size) as preempted:
+        trainer.callback_handler.callbacks.insert(
+            1, preempted
+        )  # after the trainer's own, before all that look at what it asks
+        trainer.add_callback(heartbeat)
+        heartbeat.phase("training")
+        mean_loss: float = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
+    preempted.check(trainer.state.global_step)
+    return time.perf_counter() - begin, mean_loss
+
+
+def _written(config: JobConfig, trainer: Any, tokenizer: Any, save: Callable[[Any], None] | None) -> str | None:
+    """Write the result, on the main process alone where there are several; the adapter's folder, where there is one."""
+    if save is not None:
+        save(trainer)
+        return None
+    if trainer.args.world_size > 1:
+        return _gathered(config, trainer, tokenizer)
+    adapter = None
+    if is_adapted(trainer.model):
+        adapter = config.output / "adapter"
+        with written_whole(adapter) as place:
+            trainer.model.save_pretrained(place)
+            tokenizer.save_pretrained(place)
+    whole = trainer.model if adapter is None else merged(config.model, trainer.model, adapter)
+    with written_whole(config.output / "checkpoint") as place:
+        whole.save_pretrained(place)
+        tokenizer.save_pretrained(place)
+    forget_saved(config.output)
+    return None if adapter is None else str(adapter)
+
+
+def _gathered(config: JobConfig, trainer: Any, tokenizer: Any) -> str | None:
+    """The same of a model whose parts lie in several processes: all of them take part in gathering it."""
+    gathered = config.output / ".gathered"
+    trainer.save_model(str(gathered))
+    trainer.accelerator.wait_for_everyone()
+    adapted = is_adapted(trainer.accelerator.unwrap_model(trainer.model))
+    result = config.output / ("adapter" if adapted else "checkpoint")
+    if trainer.is_world_process_zero():
+        gathered.replace(_emptied(result))
+        tokenizer.save_pretrained(result)
+        if adapted:
+            _merged_from(config, result, tokenizer)
+        forget_saved(config.output)
+    trainer.accelerator.wait_for_everyone()
+    return str(result) if adapted else None
+
+
+def _emptied(folder: Path) -> Path:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _merged_from(config: JobConfig, adapter: Path, tokenizer: Any) -> None:
+    from peft import PeftModel
+
+    from .models import load
+
+    whole, _ = load(config.model.model_copy(update={"quantize": "none", "lora": None}))
+    with written_whole(config.output / "checkpoint") as place:
+        PeftModel.from_pretrained(whole, adapter).merge_and_unload().save_pretrained(place)
+        tokenizer.save_pretrained(place)
+
+
+@contextlib.contextmanager
+def _one_line(output: Path) -> Iterator[None]:
+    """Turn what torch, transformers and the disk raise into one line. Raises OutOfMemory or InfrastructureError."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(f"the memory did not suffice: {next(iter(str(error).splitlines()), '')}") from error
+        if is_full(error):
+            raise InfrastructureError(
+                f"nothing more can be written to {output} ({next(iter(str(error).splitlines()), '')}); free space and run the "
+                f"same command again{_from(output)}"
+            ) from error
+        raise
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk (or a quota) is full, as Python, torch or safetensors say it."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return True
+    return any(sign in str(error).lower() for sign in CUT_SHORT)
+
+
+def _from(output: Path) -> str:
+    saved = last_saved(output)
+    return f": it goes on from step {step_of(saved)}" if saved else ""

@@ -1,0 +1,110 @@
+"""Guards of a training run: numbers that are none, an evaluation that no longer gets better, a wish to stop."""
+
+import math
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from transformers import TrainerCallback
+
+from components.protocol import ConfigurationError, InfrastructureError
+
+from .report import no_number
+
+FALLING = ("loss", "perplexity")
+"""Figures that are better when they are smaller."""
+
+
+def falls(figure: str) -> bool:
+    """Whether a figure of the evaluation is better when it is smaller."""
+    return figure.endswith(FALLING)
+
+
+class Finite(TrainerCallback):  # type: ignore[misc]
+    """Ends the job with one line where the loss, the gradient or a weight is no number, before anything of it is saved."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """What is saved was logged before: its loss is then known, and the figures of a resumed job are those of a whole one."""
+        if not control.should_save:
+            return
+        control.should_log = True
+        for name, weight in model.named_parameters():
+            if weight.requires_grad and not weight.isfinite().all():
+                raise no_number(f"weight {name}", math.nan, args.output_dir, state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Losses and gradients."""
+        for name in ("loss", "grad_norm", "eval_loss"):
+            value = (logs or {}).get(name)
+            if value is not None and not math.isfinite(float(value)):
+                raise no_number(
+                    {"grad_norm": "gradient"}.get(name, name), float(value), args.output_dir, state.global_step
+                )
+
+
+class Patience(TrainerCallback):  # type: ignore[misc]
+    """Ends training once a figure has not become better for `patience` evaluations.
+
+    It counts in the trainer's own history, which is saved: a resumed job has as much patience left as the killed one had.
+    """
+
+    def __init__(self, patience: int, figure: str) -> None:
+        self.patience, self.figure = patience, figure
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any) -> None:
+        """Count."""
+        check_figure(self.figure, metrics)
+        found = [entry[f"eval_{self.figure}"] for entry in state.log_history if f"eval_{self.figure}" in entry]
+        if len(found) - best_of(found, self.figure) > self.patience:
+            control.should_training_stop = True
+
+
+def check_figure(figure: str, metrics: dict[str, float]) -> None:
+    """Raises ConfigurationError where an evaluation has no such figure."""
+    if f"eval_{figure}" not in metrics:
+        known = sorted(name.removeprefix("eval_") for name in metrics if name.startswith("eval_"))
+        raise ConfigurationError(
+            f"checkpoints.best_by '{figure}' is no figure of this evaluation; take one of {', '.join(known)}"
+        )
+
+
+def best_of(values: list[float], figure: str) -> int:
+    """How many evaluations there were up to the best one, itself included: the first of equals."""
+    return values.index(min(values) if falls(figure) else max(values)) + 1
+
+
+class Preempted(TrainerCallback):  # type: ignore[misc]
+    """While it is entered, SIGTERM saves at the end of the step and ends the job: the same command goes on from there.
+
+    Only for a job of one process in its main thread: of several, some would wait for others that have stopped elsewhere.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.asked = False
+        self._active = processes == 1 and threading.current_thread() is threading.main_thread()
+        self._before: Any = None
+
+    def __enter__(self) -> "Preempted":
+        if self._active:
+            self._before = signal.signal(signal.SIGTERM, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._active:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Save and stop, if so asked. It stands before `Finite`, which looks at what is about to be saved."""
+        if self.asked:
+            control.should_save = control.should_training_stop = True
+
+    def check(self, step: int) -> None:
+        """Raises InfrastructureError where the job was asked to stop."""
+        if self.asked:
+            raise InfrastructureError(f"stopped by a signal after step {step}; run the same command again to go on")

@@ -1,0 +1,86 @@
+"""The report of a training job: what it did, how well, and with which model."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from components.protocol import DataError
+
+from .config import JobConfig
+from .hub import Facts
+from .saved import last_saved
+
+CONVERGED = 0.05
+"""An evaluation that lowers the loss by less than this share does not count as one that learned something."""
+
+
+class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job did. `tokens` counts input tokens, padding apart; `converged`: see the function.
+
+    `parameters`, and how many of them were trained; `micro_batch`: rows that were in memory at a time in the end; `base`: what
+    the model began from, None for one from scratch; `adapter`: the folder of the adapter alone, where there is one.
+    """
+
+    steps: int
+    tokens: int
+    rows: int
+    seconds: float
+    tokens_per_second: float
+    parameters: int
+    trained_parameters: int | None = None
+    train_loss: float
+    validation_loss: float | None
+    best_step: int
+    converged: bool
+    checkpoint: str
+    adapter: str | None = None
+    micro_batch: int | None = None
+    base: Facts | None = None
+
+
+def converged(losses: list[float], patience: int) -> bool:
+    """Whether the last `patience` evaluations lowered the best validation loss by less than 5 %."""
+    before = losses[:-patience]
+    return bool(before) and min(losses) > (1 - CONVERGED) * min(before)
+
+
+def final_loss(trainer: Any, mean_loss: float) -> float:
+    """The last logged loss, or the mean of a job too short to log one. Raises DataError for a loss that is no number."""
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    for loss in (*losses[-1:], mean_loss):
+        if not math.isfinite(loss):
+            raise no_number("loss", loss, trainer.args.output_dir, trainer.state.global_step)
+    return losses[-1] if losses else mean_loss
+
+
+def no_number(name: str, value: float, saved: str, step: int) -> DataError:
+    """The error of a job whose `name` is NaN or infinite; it names the last checkpoint that was good."""
+    good = last_saved(saved)
+    kept = f"; what was good stands in {good}" if good else ""
+    return DataError(f"the {name} became {value} by step {step}; lower the learning rate{kept}")
+
+
+def report_fields(
+    config: JobConfig, trainer: Any, *, rows: int, tokens: int, seconds: float, train_loss: float
+) -> dict[str, Any]:
+    """The fields of TrainReport for a trainer that has come to its end after so many input tokens."""
+    state = trainer.state
+    evaluations = [(entry["eval_loss"], entry["step"]) for entry in state.log_history if "eval_loss" in entry]
+    best_loss, best_step = min(evaluations) if evaluations else (None, state.global_step)
+    patience = config.checkpoints.patience
+    parameters = list(trainer.model.parameters())
+    return {
+        "steps": state.global_step,
+        "tokens": tokens,
+        "rows": rows,
+        "seconds": seconds,
+        "tokens_per_second": tokens / max(seconds, 1e-9),
+        "parameters": sum(each.numel() for each in parameters),
+        "trained_parameters": sum(each.numel() for each in parameters if each.requires_grad),
+        "train_loss": train_loss,
+        "validation_loss": best_loss,
+        "best_step": best_step,
+        "converged": bool(patience) and converged([loss for loss, _ in evaluations], patience or 1),
+        "checkpoint": str(config.output / "checkpoint"),
+    }

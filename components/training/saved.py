@@ -1,0 +1,59 @@
+"""What a job saves on its way, and folders that are written whole or not at all."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from components.trajectories.files import sync
+
+STATE = "trainer_state.json"
+"""The trainer writes it last: a checkpoint without it, or with half of it, is none."""
+
+
+def folder_of(output: Path) -> Path:
+    """Where a job saves on its way."""
+    return output / "saved"
+
+
+def last_saved(saved: str | Path) -> str | None:
+    """The newest whole checkpoint in a job's folder of saved ones (or, given its output folder, beneath that)."""
+    place = Path(saved)
+    place = folder_of(place) if folder_of(place).is_dir() else place
+    found = [path for path in place.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    whole = [path for path in found if _is_whole(path)]
+    return str(max(whole, key=step_of)) if whole else None
+
+
+def step_of(checkpoint: str | Path) -> int:
+    """The step after which a checkpoint was saved."""
+    return int(str(checkpoint).rpartition("-")[2])
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    try:
+        state = json.loads((checkpoint / STATE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(state, dict) and state.get("global_step") == step_of(checkpoint)
+
+
+def forget_saved(output: Path) -> None:
+    """Remove what a job saved on its way."""
+    shutil.rmtree(folder_of(output), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """A folder to write to, which takes the name of `folder` once everything in it stands on the disk. Raises OSError."""
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    yield unfinished
+    for path in unfinished.rglob("*"):
+        if path.is_file():
+            sync(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.replace(folder)
+    sync(folder.parent)
