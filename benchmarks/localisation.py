@@ -45,8 +45,8 @@ from components.rewards.localisation import (
     localisation,
 )
 from components.rewards.rules import RULES
+from components.rollouts.steps import read_episodes
 from components.trajectories.record import Trajectory
-from components.trajectories.shards import read_jsonl
 
 FOLDER = Path(__file__).parents[1] / "data" / "benchmarks" / "steps"
 BIAS = {"slope": 0.35, "offset": 0.55, "noise": 0.15}
@@ -62,7 +62,7 @@ class Bench:
     """The bundled episodes and labels, and which half each family belongs to."""
 
     def __init__(self, folder: Path) -> None:
-        self.trajectories = list(read_jsonl(folder / "episodes.jsonl"))
+        self.trajectories = list(read_episodes(folder))
         self.labels = list(read_records(folder / "labels.jsonl", Label))
         self.learning = {
             each.episode_id for each in self.trajectories if _half(f"{each.task.taskset}/{each.task.family}")

@@ -2,8 +2,8 @@
 
     python -m components.rollouts.steps [--out data/benchmarks/steps] [--seed 0] [--backend local]
 
-Writes `episodes.jsonl` (trajectories), `labels.jsonl` (labels of steps) and `card.json` (what was made, from what, how much of
-it). Dates, times and temporary names are left out, so that the same tasksets and seed give the same bytes.
+Writes `episodes/TASKSET.jsonl` (trajectories), `labels.jsonl` (labels of steps) and `card.json` (what was made, from what, how
+much of it). Dates, times and temporary names are left out, so that the same tasksets and seed give the same bytes.
 """
 
 import argparse
@@ -17,11 +17,12 @@ from pathlib import Path
 import msgspec
 
 from components.environments.tasksets import Taskset, load
-from components.protocol import RatchetError, Role, TaskSpec, ToolCall
+from components.protocol import DataError, RatchetError, Role, TaskSpec, ToolCall
 from components.rewards.label import Label
 from components.sandboxes import SandboxConfig
 from components.trajectories.files import write_atomically
 from components.trajectories.record import Provenance, Trajectory, Turn, episode_id, group_id, sealed
+from components.trajectories.shards import read_jsonl
 
 from .careful import Careful
 from .following import Script, follow, saying
@@ -37,6 +38,7 @@ A_CLEAN_EVERY = 3
 """One solved episode in so many stands in the benchmark as it is, without an error."""
 ERRORS_EACH = 2
 """Errors planted into copies of one episode."""
+EPISODES, CARD = "episodes", "card.json"
 _WORKSPACE = re.compile(dict(VOLATILE)["workspace"])
 
 
@@ -151,20 +153,36 @@ def _timeless(turn: Turn) -> Turn:
 
 
 def make(out: Path, seed: int, sandbox: SandboxConfig, shares: dict[str, int] | None = None) -> Card:
-    """Make the benchmark and write its three files. Raises RatchetError."""
-    parts, hashes = [], {}
+    """Make the benchmark and write it into a folder. Raises RatchetError."""
+    parts, hashes = {}, {}
     for name, share in (shares or SHARES).items():
         taskset = load(name)
         tasks = taskset.tasks(Role.TRAIN)
-        parts.append(make_part(taskset, tasks[:: max(1, len(tasks) // share)][:share], seed, sandbox))
+        parts[name] = make_part(taskset, tasks[:: max(1, len(tasks) // share)][:share], seed, sandbox)
         hashes[name] = taskset.hash
-    card = _card(parts, hashes, seed)
+    card = _card(list(parts.values()), hashes, seed)
     lines = msgspec.json.Encoder().encode_lines
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "episodes.jsonl", lines([each for part in parts for each in part.episodes]))
-    write_atomically(out / "labels.jsonl", lines([each for part in parts for each in part.labels]))
-    write_atomically(out / "card.json", msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
+    (out / EPISODES).mkdir(parents=True, exist_ok=True)
+    for name, part in parts.items():
+        write_atomically(out / EPISODES / f"{name}.jsonl", lines(part.episodes))
+    write_atomically(out / "labels.jsonl", lines([each for part in parts.values() for each in part.labels]))
+    write_atomically(out / CARD, msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
     return card
+
+
+def read_card(folder: Path) -> Card:
+    """The card of the benchmark in a folder. Raises DataError."""
+    path = folder / CARD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Card)
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"{path} is no card of a step benchmark: {error}; name the folder of one") from error
+
+
+def read_episodes(folder: Path) -> Iterator[Trajectory]:
+    """The trajectories of the benchmark in a folder, in the order of the tasksets that its card names. Raises DataError."""
+    for name in read_card(folder).tasksets:
+        yield from read_jsonl(folder / EPISODES / f"{name}.jsonl")
 
 
 def _card(parts: Sequence[Made], hashes: dict[str, str], seed: int) -> Card:

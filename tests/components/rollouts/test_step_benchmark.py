@@ -6,17 +6,16 @@ import msgspec
 import pytest
 
 from components.environments.tasksets import load
-from components.protocol import load_domain
+from components.protocol import DataError, load_domain
 from components.rewards.jsonl import read_records
 from components.rewards.label import Label
 from components.rewards.localisation import cases
 from components.rollouts.injection import VERSION
 from components.rollouts.planted import KINDS
-from components.rollouts.steps import SHARES, Card, main, make, make_part, timeless
+from components.rollouts.steps import SHARES, main, make, make_part, read_card, read_episodes, timeless
 from components.sandboxes import SandboxConfig
 from components.trajectories.record import content_hash
 from components.trajectories.rules import faults
-from components.trajectories.shards import read_jsonl
 
 FOLDER = Path(__file__).parents[3] / "data" / "benchmarks" / "steps"
 QUICK = ("orders", "reviews", "advice", "debates")
@@ -24,7 +23,7 @@ QUICK = ("orders", "reviews", "advice", "debates")
 
 @pytest.fixture(scope="module")
 def episodes():
-    return list(read_jsonl(FOLDER / "episodes.jsonl"))
+    return list(read_episodes(FOLDER))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def labels():
 
 @pytest.fixture(scope="module")
 def card():
-    return msgspec.json.decode((FOLDER / "card.json").read_bytes(), type=Card, strict=True)
+    return read_card(FOLDER)
 
 
 def test_the_card_counts_what_is_there(episodes, labels, card):
@@ -76,31 +75,36 @@ def test_the_episodes_are_valid_records_of_train_tasks_and_name_no_time_or_place
     for trajectory in episodes:
         assert not [fault for fault in faults(trajectory) if fault.severity == "error"]
         assert trajectory.task.role == "train" and trajectory == timeless(trajectory)
-    assert b"ratchet-sandboxes" not in (FOLDER / "episodes.jsonl").read_bytes()
-
-
-def _lines(folder, name, tasksets):
-    marks = tuple(f'"task_id":"{each}/'.encode() for each in tasksets)
-    return [line for line in (folder / name).read_bytes().splitlines() if any(mark in line for mark in marks)]
+    assert not any(b"ratchet-sandboxes" in path.read_bytes() for path in (FOLDER / "episodes").iterdir())
 
 
 def test_the_same_command_gives_the_same_bytes(tmp_path):
     """Those tasksets that need no sandbox; the others are as slow as sandboxes are."""
     make(tmp_path, 0, SandboxConfig(backend="local"), {name: SHARES[name] for name in QUICK})
-    made = (tmp_path / "episodes.jsonl").read_bytes().splitlines()
-    assert made == _lines(FOLDER, "episodes.jsonl", QUICK)
+    for name in QUICK:
+        assert (tmp_path / "episodes" / f"{name}.jsonl").read_bytes() == (
+            FOLDER / "episodes" / f"{name}.jsonl"
+        ).read_bytes()
     bundled = set((FOLDER / "labels.jsonl").read_bytes().splitlines())
     assert set((tmp_path / "labels.jsonl").read_bytes().splitlines()) <= bundled
 
 
 @pytest.mark.slow
 def test_the_same_command_gives_the_same_bytes_from_sandboxes():
-    """The first six repairs: what is made of a task depends on none after it."""
+    """The first three repairs: what is made of a task depends on none after it."""
     taskset = load("repair")
     tasks = taskset.tasks("train")
-    part = make_part(taskset, tasks[:: len(tasks) // SHARES["repair"]][:6], 0, SandboxConfig(backend="local"))
+    part = make_part(taskset, tasks[:: len(tasks) // SHARES["repair"]][:3], 0, SandboxConfig(backend="local"))
     made = msgspec.json.Encoder().encode_lines(part.episodes).splitlines()
-    assert len(made) >= 10 and set(made) <= set(_lines(FOLDER, "episodes.jsonl", ["repair"]))
+    assert len(made) >= 5 and set(made) <= set((FOLDER / "episodes" / "repair.jsonl").read_bytes().splitlines())
+
+
+def test_a_folder_without_a_card_or_without_a_file_that_it_names_is_one_line(tmp_path):
+    with pytest.raises(DataError, match=r"card\.json is no card of a step benchmark: .*No such file"):
+        list(read_episodes(tmp_path))
+    (tmp_path / "card.json").write_bytes((FOLDER / "card.json").read_bytes())
+    with pytest.raises(DataError, match=r"repair\.jsonl cannot be read"):
+        list(read_episodes(tmp_path))
 
 
 def test_the_command_says_what_it_made_and_what_was_wrong(tmp_path, capsys, monkeypatch):
