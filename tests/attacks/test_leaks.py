@@ -14,12 +14,12 @@ from components.sandboxes import make_sandbox
 EPISODES = 3
 
 
-def leaves(again, plant, look):
+def leaves(again, plant, look, limit=20):
     """What `look` prints in later episodes, after `plant` was done in one before; commands of a shell."""
     with again() as sandbox:
         clean = run(sandbox, look).stdout_text
     with again() as sandbox:
-        run(sandbox, plant, timeout=20)
+        run(sandbox, plant, timeout=limit)
     seen = []
     for _ in range(EPISODES):
         with again() as sandbox:
@@ -248,6 +248,7 @@ def test_an_episodes_end_by_a_limit_leaks_nothing(sandbox, again):
         again,
         f"timeout 3 sh -c '{plant}'; sleep 100",
         "cat file 2>/dev/null; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 765432[2]'; ls $TMPDIR",
+        limit=5,
     )
     assert seen == [clean] * EPISODES
 

@@ -212,7 +212,7 @@ def test_a_host_of_the_egress_list_is_reached_and_there_is_still_no_network():
         ports = []
         for _ in range(2):
             server = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Greeting))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
             stack.callback(server.shutdown)
             ports.append(server.server_port)
         config = CONFIG.model_copy(update={"egress": (f"127.0.0.1:{ports[0]}",)})

@@ -53,12 +53,6 @@ cli.main()
 """
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    found = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
-    return found | {"RATCHET_HOME": str(tmp_path_factory.mktemp("home"))}
-
-
 def night(environment, *arguments):
     return subprocess.Popen(
         [sys.executable, "-c", NIGHT, *arguments],
@@ -70,28 +64,29 @@ def night(environment, *arguments):
     )
 
 
-def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code(environment):
-    good = night(environment, "well")
+def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code(prefect):
+    good = night(prefect, "well")
     out, err = good.communicate(timeout=240)
     assert good.returncode == 0, err
     assert json.loads(out.splitlines()[-1]) == {"steps": [0, 1, 2]}
     assert "Traceback" not in err and "step 2" in err
 
-    bad = night(environment, "data error")
+    bad = night(prefect, "data error")
     out, err = bad.communicate(timeout=240)
     assert bad.returncode == 3 and "Traceback" not in err
     assert [line for line in err.splitlines() if line.startswith("error")] == [
         "error: shard 3 is cut short; restore it"
     ]
 
-    broken = night(environment, "bug")
+    broken = night(prefect, "bug")
     out, err = broken.communicate(timeout=240)
     assert broken.returncode == 1 and "Traceback" not in err
     assert "goes on" not in err, "no step was finished"
     assert err.splitlines()[-1].startswith("error: ZeroDivisionError: no such luck; the traceback is in ")
 
 
-def test_ctrl_c_ends_a_night_at_once_and_leaves_nothing_running(environment, tmp_path):
+def test_ctrl_c_ends_a_night_at_once_and_leaves_nothing_running(prefect, tmp_path):
+    environment = prefect | {"RATCHET_HOME": str(tmp_path / "home")}  # where it starts a server itself
     running = night(environment, "long", str(tmp_path / "it runs"))
     limit = time.monotonic() + 240
     while not (tmp_path / "it runs").exists():

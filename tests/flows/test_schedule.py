@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 import sys
@@ -29,7 +28,7 @@ try:
     from prefect.schedules import Interval
     from flows.schedule import serve_flow
     from tiny import tick
-    serve_flow(tick, Interval(4), {{"marker": {marker!r}}})
+    serve_flow(tick, Interval(2), {{"marker": {marker!r}}})
 finally:
     server.stop()
 """
@@ -63,14 +62,13 @@ def test_cron_times_in_a_zone_are_accepted():
 
 
 @pytest.mark.slow
-def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serves_it(tmp_path):
+@pytest.mark.xdist_group("prefect")
+def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serves_it(prefect, tmp_path):
     (tmp_path / "tiny.py").write_text(FLOW)
     marker = tmp_path / "marker"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment["RATCHET_HOME"] = str(tmp_path / "home")
     script = SERVE.format(folder=str(tmp_path), marker=str(marker))
     with (tmp_path / "said").open("wb") as said:
-        serving = subprocess.Popen([sys.executable, "-c", script], stdout=said, stderr=said, env=environment)
+        serving = subprocess.Popen([sys.executable, "-c", script], stdout=said, stderr=said, env=prefect)
         limit = time.monotonic() + 150
         while not marker.exists():
             assert serving.poll() is None and time.monotonic() < limit, (tmp_path / "said").read_text()
@@ -79,5 +77,5 @@ def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serv
         serving.wait(30)
     assert marker.read_text().startswith("tick\n")
     assert "Traceback" not in (tmp_path / "said").read_text()
-    done = subprocess.run([sys.executable, "-c", ACTIVE], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run([sys.executable, "-c", ACTIVE], capture_output=True, text=True, env=prefect, check=True)
     assert done.stdout.strip() == "nightly False [True] 1 CANCEL_NEW", done.stderr

@@ -24,7 +24,7 @@ def engine(has_image: bool) -> Iterator[str]:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"tcp://127.0.0.1:{server.server_port}"
     finally:

@@ -439,12 +439,12 @@ def test_nothing_is_left_over_from_the_episode_before(at) -> None:
 def test_a_page_that_hangs_is_closed_and_said_within_its_time(at) -> None:
     env = at(
         {"/": "<a href=/loop>Loop</a><button onclick='for(;;);'>Spin</button>", "/loop": "<script>for(;;);</script>"},
-        step_seconds=8,
+        step_seconds=5,
     )
     for begin in (lambda: act(env, "click", ref=1), lambda: act(env, "navigate", url="/loop")):
         started = time.monotonic()
         step = begin()
-        assert step.info["result"].error == "the page did not answer within 8 s and was closed; navigate to go on"
+        assert step.info["result"].error == "the page did not answer within 5 s and was closed; navigate to go on"
         assert time.monotonic() - started < 60
         assert not step.done
         assert "Loop" in act(env, "navigate", url="/").observation
@@ -487,7 +487,7 @@ def test_dialogs_are_accepted_with_a_note(at) -> None:
 
 
 def test_endless_dialogs_end_within_their_time(at) -> None:
-    env = at({"/": "<button onclick='for (;;) alert(1)'>Ask</button>"}, step_seconds=8)
+    env = at({"/": "<button onclick='for (;;) alert(1)'>Ask</button>"}, step_seconds=5)
     step = act(env, "click", ref=1)
     assert "did not answer" in step.observation and len(step.observation) < 500
     assert "Ask" in act(env, "navigate", url="/").observation

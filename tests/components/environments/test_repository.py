@@ -30,9 +30,17 @@ def made(tmp_path_factory):
     return MadeRepository(tmp_path_factory.mktemp("source") / "numbers")
 
 
-@pytest.fixture(autouse=True)
-def own_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """One for all: what was mirrored for a test is there for the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATCHET_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+def some_quick(cases, *quick):
+    """The names of `cases`, of which those that are not named are slow."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 @pytest.fixture(
@@ -134,7 +142,12 @@ CHEATS = {
 }
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.parametrize(
+    "cheat",
+    some_quick(
+        CHEATS, "it writes the hidden test itself", "it prints what passing tests print", "it replaces assertEqual"
+    ),
+)
 def test_no_cheat_passes(local, made, cheat):
     local.reset(task=made.task())
     step = act(local, "bash", command=CHEATS[cheat])
@@ -223,7 +236,7 @@ def test_a_url_is_a_source_too(local, made, tmp_path):
     git(served, "update-server-info")
     handler = partial(Quiet, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         local.reset(task=made.task(source=f"http://127.0.0.1:{server.server_address[1]}/served.git"))
         server.shutdown()
     assert "half" in bash(local, "cat numbers_of/work.py")
@@ -317,7 +330,8 @@ def test_a_mirror_is_fetched_once_and_needs_its_source_no_more(made, tmp_path):
     assert open_mirror(Repository(str(source), later))[1] == later
 
 
-def test_many_at_once_make_one_mirror(made):
+def test_many_at_once_make_one_mirror(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
     found, failed = [], []
 
     def work():
@@ -402,7 +416,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("left", some_quick(LEFT, "nothing", "what is closed"))
 def test_whatever_an_agent_leaves_is_graded(local, made, left):
     local.reset(task=made.task())
     bash(local, LEFT[left])

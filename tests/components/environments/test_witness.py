@@ -64,7 +64,12 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+QUICK = ("a script", "unittest", "two runs")
+
+
+@pytest.mark.parametrize(
+    "form", [form if form in QUICK else pytest.param(form, marks=pytest.mark.slow) for form in FORMS]
+)
 def test_a_right_answer_passes_and_a_wrong_one_and_one_that_leaves_do_not(form):
     command, tests, total = FORMS[form]
     spec = task(command, tests)

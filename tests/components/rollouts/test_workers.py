@@ -71,7 +71,7 @@ def test_two_workers_write_what_one_writes_with_the_tokens_of_every_turn(values,
 
 
 def test_an_interrupted_lockstep_ends_with_one_line_no_process_left_and_goes_on(values, tmp_path):
-    values |= {"limit": 16, "workers": 2, "max_new_tokens": 32}
+    values |= {"limit": 8, "workers": 2, "max_new_tokens": 24}
     answers = tmp_path / "answers"
     answers.mkdir()
     job = tmp_path / "job.json"
@@ -96,7 +96,7 @@ def test_an_interrupted_lockstep_ends_with_one_line_no_process_left_and_goes_on(
     _, err = playing.communicate(timeout=60)
     assert playing.returncode == 130
     finished = sum(entry.episodes for entry in read_manifest(tmp_path / "out"))
-    said = f"error: interrupted; {finished} of 32 episodes are saved, and the same command goes on from there"
+    said = f"error: interrupted; {finished} of 16 episodes are saved, and the same command goes on from there"
     assert err.splitlines()[-1] == said and "Traceback" not in err
     gone, alive = psutil.wait_procs(family, timeout=10)
     assert len(gone) >= 2 and not alive
@@ -104,5 +104,5 @@ def test_an_interrupted_lockstep_ends_with_one_line_no_process_left_and_goes_on(
     _, err = playing.communicate(timeout=300)
     assert playing.returncode == 0, err
     report = json.loads((answers / "report.json").read_text())
-    assert (report["episodes"], report["replayed"]) == (32, 32 - finished)
-    assert len(contents(tmp_path / "out")) == 32
+    assert (report["episodes"], report["replayed"]) == (16, 16 - finished)
+    assert len(contents(tmp_path / "out")) == 16

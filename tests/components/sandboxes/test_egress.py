@@ -31,7 +31,7 @@ def servers():
     with contextlib.ExitStack() as stack:
         both = [stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo)) for _ in range(2)]
         for each in both:
-            threading.Thread(target=each.serve_forever, daemon=True).start()
+            threading.Thread(target=each.serve_forever, args=(0.02,), daemon=True).start()
             stack.callback(each.shutdown)
         yield [each.server_port for each in both]
 

@@ -20,7 +20,7 @@ from components.tracking.checkpoints import FolderStore, Listing, s3
 from components.tracking.checkpoints.proxied import MlflowStore
 from components.tracking.runs import night_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from components.tracking.span_ids import place_of, span_id
 from components.tracking.spool import spool_folder, sync
 from components.tracking.traces import TraceSample, log_traces, read_feedback
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 
 @pytest.fixture(scope="module", params=["database", "server"])

@@ -1,0 +1,30 @@
+"""A Prefect server that the tests of one group share: its first start takes longer than what they ask of it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+SERVER = """
+import sys
+from tasks.server import PrefectServer
+server = PrefectServer().start()
+server.ready()
+print(server.url, flush=True)
+sys.stdin.read()
+server.stop()
+"""
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a home whose server runs: what begins there uses it. To be marked xdist_group("prefect")."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
+    environment = found | {"RATCHET_HOME": str(tmp_path_factory.mktemp("prefect"))}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    server = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, text=True, **pipes)
+    assert server.stdout is not None and server.stdout.readline().startswith("http"), "the server does not start"
+    yield environment
+    server.communicate(timeout=60)
