@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from components.protocol import ConfigurationError, Message
 
-from .chat import inert
+from .chat import render
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -68,27 +68,6 @@ def _stand_in(reply: Message) -> Message:
         for call in reply.get("tool_calls", ())
     ]
     return {"role": "assistant", "content": "", "tool_calls": calls} if calls else {"role": "assistant", "content": "."}
-
-
-def render(
-    messages: Sequence[Message],
-    tools: list[dict[str, Any]] | None,
-    tokenizer: "PreTrainedTokenizerBase",
-    *,
-    prompt: bool,
-) -> str:
-    """The text of a conversation; with `prompt` it ends where the next reply begins. Raises ConfigurationError."""
-    from jinja2 import TemplateError
-
-    try:
-        text: str = tokenizer.apply_chat_template(
-            inert(messages, tokenizer), tools=tools or None, add_generation_prompt=prompt, tokenize=False
-        )
-    except (TemplateError, TypeError) as error:
-        raise ConfigurationError(
-            f"the chat template cannot render a conversation with tools: {' '.join(str(error).split())}; use another template"
-        ) from error
-    return text
 
 
 def end_of_reply(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, int]:

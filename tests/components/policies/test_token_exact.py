@@ -25,7 +25,9 @@ CHAT = [
     called("submit", "2-0"),
 ]
 
-HEADERS = """{%- for m in messages %}<|start|>{{ m.role }}
+HEADERS = """{%- if tools %}<|start|>system
+
+{{ tools | tojson }}<|eot|>{% endif %}{%- for m in messages %}<|start|>{{ m.role }}
 
 {% if m.role == "assistant" and m.tool_calls %}{{ m.content }}{% for c in m.tool_calls %}<tool_call>{"name": {{ c.function.name | tojson }}, "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}{% else %}{{ m.content | trim }}{% endif %}<|eot|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant
 
@@ -73,7 +75,7 @@ class Recorded:
 def reply_ids(tokenizer, turn):
     """The ids of a reply as the template writes it, with its end token."""
     before, _ = encode(CHAT[:turn], OPENAI, tokenizer, prompt=True)
-    whole = tokenizer.apply_chat_template(CHAT[: turn + 1], tools=OPENAI, return_dict=True)["input_ids"]
+    whole, _ = encode(CHAT[: turn + 1], OPENAI, tokenizer, prompt=False)
     end = end_of_reply(tokenizer)[1]
     said = whole[len(before) :]
     return said[: said.index(end) + 1]
@@ -179,12 +181,12 @@ def test_a_template_that_rewrites_history_is_refused(own, template, why):
         check_history(with_template(own, template))
 
 
-def test_a_template_without_an_end_or_without_tools_is_refused(own):
+def test_a_template_without_an_end_or_without_replies_is_refused(own):
     with pytest.raises(ConfigurationError, match="ends no reply"):
         Continuation(with_template(own, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"))
     refusing = HEADERS.replace(
         "{%- for m in messages %}",
-        "{%- for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}",
+        "{%- for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no replies here') }}{% endif %}",
     )
-    with pytest.raises(ConfigurationError, match="no tools here"):
+    with pytest.raises(ConfigurationError, match="no replies here"):
         Continuation(with_template(own, refusing))

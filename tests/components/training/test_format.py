@@ -80,10 +80,10 @@ def test_the_tokenizer_gives_back_any_text(tokenizer):
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
 
 
-def test_a_template_without_marks_is_refused(chat, tools, tokenizer):
+def test_a_template_that_ends_no_reply_is_refused(chat, tools, tokenizer):
     from copy import deepcopy
 
     other = deepcopy(tokenizer)
     other.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    with pytest.raises(ConfigurationError, match="generation"):
+    with pytest.raises(ConfigurationError, match="end token"):
         tokenize_chat(chat(), tools, other)

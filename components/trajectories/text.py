@@ -24,7 +24,7 @@ def as_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
         if message["role"] == "tool":
             _answer(written, message)
         elif message["role"] == "assistant":
-            written.append(_reply(message))
+            written.append(reply_as_text(message))
         else:
             written.append(message)
     if tools:
@@ -36,20 +36,26 @@ def as_text(messages: Sequence[Message], tools: Sequence[Any]) -> list[Message]:
     return written
 
 
-def _reply(message: Message) -> Message:
+def reply_as_text(message: Message) -> Message:
+    """The reply with its calls in its text."""
     calls = "".join(f"<tool_call>{_json(call['function'])}</tool_call>" for call in message.get("tool_calls", ()))
     others = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**others, "content": message["content"] + calls}
+    return {**others, "content": (message.get("content") or "") + calls}
 
 
 def _answer(written: list[Message], message: Message) -> None:
     """Results that follow each other are one message."""
-    said = f"<tool_response>\n{message['content']}\n</tool_response>"
+    said = result_as_text(message)["content"]
     before = written[-1] if written else {}
     if before.get("role") == "user" and str(before["content"]).endswith("</tool_response>"):
         written[-1] = {**before, "content": f"{before['content']}\n{said}"}
     else:
         written.append({"role": "user", "content": said})
+
+
+def result_as_text(message: Message) -> Message:
+    """A result as a user's message."""
+    return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,121 @@
+"""Spans: which characters of a rendered conversation each reply wrote, its end token included."""
+
+import re
+from typing import NamedTuple
+
+from components.protocol import ConfigurationError, Message
+
+from .frame import Frame
+from .rendering import Rendered
+
+_EMPTY_THOUGHT = re.compile(r"(?:<think>)?\s*</think>\s*")
+_ADVICE = "put {% generation %} marks around what the assistant writes in the template"
+
+
+class Span(NamedTuple):
+    """Offsets in characters: where the reply's frame begins, and its own words, each part up to its end."""
+
+    begin: int
+    parts: list[tuple[int, int]]
+
+
+def spans(told: Rendered, frame: Frame) -> list[Span]:
+    """One span per reply, in order. Raises ConfigurationError for a template that does not keep messages apart.
+
+    Where the template has generation marks they say which parts are a reply's, and a reply without any gets none. What the prompt
+    of a reply holds is not its own, nor an empty thought that the template made up, nor what stands after its end token.
+    """
+    replies = [index for index, message in enumerate(told.messages) if message["role"] == "assistant"]
+    if told.marked is not None:
+        return _by_marks(told, frame, replies)
+    bounds = _bounds(told, replies)
+    return [_own(told, frame, index, *bounds[index]) for index in replies]
+
+
+def _by_marks(told: Rendered, frame: Frame, replies: list[int]) -> list[Span]:
+    marked = told.marked or []
+    if len(marked) == len(replies):
+        marked = [(reply, start, end) for reply, (_, start, end) in zip(replies, marked, strict=True)]
+    found: list[Span] = []
+    behind = 0
+    for reply in replies:
+        parts = [(start, end) for index, start, end in marked if index == reply and end > start]
+        begin = told.begins.get(reply, parts[0][0] if parts else behind)
+        if parts:
+            parts[-1] = (parts[-1][0], _behind_end(told.text, frame, *parts[-1]))
+            parts[0] = (_start_of_marks(told, frame, reply, *parts[0]), parts[0][1])
+            behind = parts[-1][1]
+        found.append(Span(min([begin, *(start for start, _ in parts)]), parts))
+    return found
+
+
+def _start_of_marks(told: Rendered, frame: Frame, index: int, start: int, end: int) -> int:
+    header = next((each for each in frame.headers if told.text.startswith(each, start, end)), "")
+    return _after_empty_thought(told, index, start + len(header), end)
+
+
+def _behind_end(text: str, frame: Frame, start: int, end: int) -> int:
+    """Behind the end token, where it is marked or comes next; the end of the marks, where there is none."""
+    said = text[start:end].rstrip()
+    late = re.compile(r"\s*" + re.escape(frame.ends[0])).match(text, end)
+    if said.endswith(frame.ends):
+        return start + len(said)
+    return late.end() if late else end
+
+
+def _bounds(told: Rendered, replies: list[int]) -> dict[int, tuple[int, int]]:
+    """From where the template came to each message up to where it came to the next."""
+    after = range(replies[0], len(told.messages)) if replies else range(0)
+    missing = next((index for index in after if index not in told.begins), None)
+    if missing is not None:
+        raise ConfigurationError(f"the chat template never comes to message {missing + 1}; {_ADVICE}")
+    begins = [told.begins[index] for index in after]
+    ends = [*begins[1:], len(told.text)]
+    for index, begin, end in zip(after, begins, ends, strict=True):
+        if end < begin or (end == begin and _says(told.messages[index])):
+            raise ConfigurationError(f"the chat template writes message {index + 1} inside of another; {_ADVICE}")
+    return dict(zip(after, zip(begins, ends, strict=True), strict=True))
+
+
+def _own(told: Rendered, frame: Frame, index: int, begin: int, stop: int) -> Span:
+    start = _after_header(told.text, frame, begin, stop)
+    if start < 0:
+        raise ConfigurationError(
+            f"the chat template begins message {index + 1} otherwise than a prompt ends ({frame.headers[0]!r}); {_ADVICE}"
+        )
+    start = _after_empty_thought(told, index, start, stop)
+    return Span(begin, [(start, _end(told.text, frame, start, stop))])
+
+
+def _after_header(text: str, frame: Frame, begin: int, stop: int) -> int:
+    """Where the header ends that is met first, in its longest form; -1 where there is none."""
+    shortest = frame.headers[-1]
+    at = text.find(shortest, begin, stop)
+    if at < 0:
+        return -1
+    return at + next(len(header) for header in frame.headers if text.startswith(header, at, stop))
+
+
+def _after_empty_thought(told: Rendered, index: int, start: int, stop: int) -> int:
+    """Behind a thought that the template wrote although the reply has none."""
+    match = _EMPTY_THOUGHT.match(told.text, start, stop)
+    return match.end() if match and not _thinks(told.messages[index]) else start
+
+
+def _end(text: str, frame: Frame, start: int, stop: int) -> int:
+    """Behind the reply's end token: the last thing before `stop`, or the first after it, for a template that writes it late."""
+    end = _behind_end(text, frame, start, stop)
+    if not text[start:end].endswith(frame.ends):
+        raise ConfigurationError(
+            f"the chat template ends a reply with {text[start:stop][-20:]!r}, which is no token that ends one ({frame.ends[0]}); "
+            f"{_ADVICE}"
+        )
+    return end
+
+
+def _says(message: Message) -> bool:
+    return bool(str(message.get("content") or "").strip() or message.get("tool_calls"))
+
+
+def _thinks(message: Message) -> bool:
+    return bool(message.get("reasoning_content")) or "</think>" in str(message.get("content") or "")
