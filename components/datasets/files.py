@@ -1,11 +1,12 @@
 """The files of a dataset: JSON lines per split, why each row is in, a manifest, a card. The same rows give the same bytes."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -26,6 +27,8 @@ ROWS = "rows.parquet"
 SCHEMA_VERSION = 1
 BATCH = 64
 """Lines that are written at once."""
+AHEAD = 2
+"""Batches that may wait to be written."""
 ALWAYS = ("train", "validation")
 """Splits that have a file even where they have no row: a training job reads both."""
 
@@ -44,12 +47,17 @@ class _Written:
         begin = len(self.table["row"])
         counts = self.counts.setdefault(split, {column: Counter() for column in COUNTED})
         whole = hashlib.sha256()
-        with whole_file(path, durable=False) as file:
+        waiting: deque[Future[None]] = deque()
+        # the thread begins with the first batch: lines that come of other processes have them by then (see `parallel`)
+        with whole_file(path, durable=False) as file, ThreadPoolExecutor(1) as beside:
             while batch := list(islice(lines, BATCH)):
+                data = b"\n".join([*[line.data for line in batch], b""])
+                waiting.append(beside.submit(_write, data, file, whole))
                 self._note(split, begin, batch, counts)
-                data = b"\n".join([line.data for line in batch]) + b"\n"
-                whole.update(data)
-                file.write(data)
+                if len(waiting) > AHEAD:
+                    waiting.popleft().result()
+            for each in waiting:
+                each.result()
             size = file.tell()
         own = slice(begin, None)
         return {
@@ -115,6 +123,11 @@ def write_dataset(
     write_atomically(folder / MANIFEST, encoded + b"\n")
     write_atomically(folder / "README.md", card(name, manifest, written.counts).encode())
     return manifest
+
+
+def _write(data: bytes, file: BinaryIO, whole: "hashlib._Hash") -> None:
+    whole.update(data)
+    file.write(data)
 
 
 def _hashed(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -70,6 +70,8 @@ _NUMBERS = {
     "steps": "int32",
 }
 _TRUTHS = ("accepted", "quarantined", "infrastructure_failure", "success")
+_REPEATED = ("night", "task_id", "kind", "role", "source", "taskset", "domain", "policy_version", "split", "reason")
+"""Texts that many rows share: one object each."""
 COLUMNS = {
     name: _NUMBERS.get(name, "bool" if name in _TRUTHS else "string")
     for name in Ranked.__struct_fields__
@@ -80,8 +82,8 @@ COLUMNS = {
 
 def read_ranked(path: Path, params: ExportParams | None = None) -> dict[str, Ranked]:
     """The ranked table by `episode_id`, with the filters of `params`. Raises DataError; ConfigurationError for a wrong filter."""
-    table = read_table(path, COLUMNS)
-    columns = [table[name].to_pylist() for name in COLUMNS]
+    table = read_table(path, COLUMNS, dictionaries=_REPEATED)
+    columns = [_values(table[name]) for name in COLUMNS]
     fits = [True] * len(table) if params is None else _fitting(path, params)
     rows = {row.episode_id: row for row in map(Ranked, *columns, fits)}
     if len(rows) < len(table):
@@ -90,6 +92,17 @@ def read_ranked(path: Path, params: ExportParams | None = None) -> dict[str, Ran
         if row.split is not None and row.split not in SPLITS:
             raise DataError(f"{path}: {row.episode_id} has the unknown split '{row.split}'; run the build again")
     return rows
+
+
+def _values(column: "pa.ChunkedArray") -> list[Any]:
+    """The values of a column; texts of a dictionary are the same object wherever they stand."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    texts = column.unify_dictionaries().combine_chunks()
+    known = [*texts.dictionary.to_pylist(), None]
+    return [known[number] for number in texts.indices.fill_null(-1).to_pylist()]
 
 
 def _fitting(path: Path, params: ExportParams) -> list[bool]:

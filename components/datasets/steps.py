@@ -45,18 +45,19 @@ class StepScores:
         return scores
 
     def _add(self, table: "pa.Table", wanted: Collection[str]) -> None:
-        codes, names = _codes(table["episode_id"])
+        numbers, names = _codes(table["episode_id"])
         scorers, known = _codes(table["scorer"])
-        turns = table["turn"].fill_null(-1).to_numpy().astype(np.int64)
+        turns = table["turn"].fill_null(-1).to_numpy()
         kept = (scorers == (known.index(PROCESS) if PROCESS in known else len(known))) & (turns >= 0)
         if table["score"].null_count:
             kept &= table["score"].is_valid().to_numpy()
-        kept &= np.array([name in wanted for name in names] + [False])[codes]
+        kept &= np.array([name in wanted for name in names] + [False])[numbers]
         order = np.flatnonzero(kept)
         if not len(order):
             return
-        order = order[np.lexsort((turns[order], codes[order]))]
-        codes, turns, values = codes[order], turns[order], table["score"].to_numpy()[order]
+        order = order[np.lexsort((turns[order], numbers[order]))]
+        codes, turns = numbers[order].astype(np.int64), turns[order].astype(np.int64)
+        values = table["score"].to_numpy()[order]
         starts = _starts(codes, turns)
         counts = np.diff(np.append(starts, len(values)))
         self._turns.append(turns[starts])
@@ -108,10 +109,10 @@ def _weights(means: "NDArray[np.float64]", episodes: "NDArray[np.int64]") -> "ND
     return np.where(plain, 1.0, np.round(means / np.where(plain, 1.0, mean), 6))
 
 
-def _codes(column: "pa.ChunkedArray") -> "tuple[NDArray[np.int64], list[str]]":
+def _codes(column: "pa.ChunkedArray") -> "tuple[NDArray[np.int32], list[str]]":
     """The texts of a column as numbers of a list; what is not known is -1."""
     texts = column.unify_dictionaries().combine_chunks()
-    return texts.indices.fill_null(-1).to_numpy().astype(np.int64), texts.dictionary.to_pylist()
+    return texts.indices.fill_null(-1).to_numpy(), texts.dictionary.to_pylist()
 
 
 def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":
