@@ -31,7 +31,8 @@ def leave_one_out(rewards: Array, groups: Any) -> Array:
     same_shape("leave_one_out", rewards=r, groups=group)
     known = np.bincount(group, weights=~np.isnan(r), minlength=int(group.max(initial=-1)) + 1)[group]
     factor = np.divide(known, known - 1, out=np.zeros(len(r)), where=known > 1)
-    return like(rewards, np.nan_to_num(factor * (r - pooled_mean(r, group)), nan=0.0))
+    differ = pooled_std(r, group, np.arange(len(r))) > 0
+    return like(rewards, np.where(differ & ~np.isnan(r), factor * (r - pooled_mean(r, group)), 0.0))
 
 
 def batch_std(rewards: Array, groups: Any, *, epsilon: float = EPSILON) -> Array:

@@ -43,7 +43,7 @@ class SignalWindow:
     def add(self, found: float) -> None:
         """The deviation of one more step. Raises DataError where a window of them was silent."""
         self.recent = [*self.recent, found][-self.size :]
-        if len(self.recent) == self.size and all(each <= self.silent for each in self.recent):
+        if len(self.recent) == self.size and not any(each > self.silent for each in self.recent):
             raise DataError(
                 f"grpo: the advantages did not differ in {self.size} steps (deviation {max(self.recent):.1e}): nothing can be "
                 "learned; see that attempts at a task earn different rewards (easier or harder tasks, a higher temperature)"

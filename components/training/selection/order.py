@@ -19,9 +19,10 @@ def curriculum_order(lengths: Any, rewards: Any) -> "Codes":
     length, reward = floats(lengths), floats(rewards)
     same_shape("curriculum_order", lengths=length, rewards=reward)
     known = ~np.isnan(reward)
-    worth = np.full(len(reward), (known.sum() - 1) / 2 / max(1, known.sum() - 1))
-    worth[known] = _ranks(-reward[known]) / max(1, known.sum() - 1)
-    order: Codes = np.argsort(_ranks(length) / max(1, len(length) - 1) + worth, kind="stable")
+    last = len(reward) - 1
+    worth = np.full(len(reward), last / 2)
+    worth[known] = _ranks(-reward[known]) * (last / max(1, known.sum() - 1))
+    order: Codes = np.argsort(_ranks(length) + worth, kind="stable")
     return order
 
 

@@ -36,5 +36,5 @@ def _widest(values: Any, count: int) -> Any:
     high = len(values) - (count - low)
     total, squares = first[low] + first[-1] - first[high], second[low] + second[-1] - second[high]
     spread = squares - total**2 / max(count, 1)
-    best = int(np.flatnonzero(spread >= spread.max() * (1 - 1e-12))[0]) if count else 0
+    best = int(np.flatnonzero(spread >= spread.max() - 1e-12 * squares.max())[0])
     return order[np.concatenate([np.arange(best), np.arange(len(values) - (count - best), len(values))])]
