@@ -6,6 +6,7 @@ a machine.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import subprocess
 import tempfile
@@ -48,7 +49,8 @@ def _some(
 ) -> list[str]:
     while True:
         with contextlib.ExitStack() as tried:
-            found = [name for name in names if _lock(folder / f"{name.replace('/', '-')}.lock", tried)][:count]
+            free = (name for name in names if _lock(folder / f"{name.replace('/', '-')}.lock", tried))
+            found = list(itertools.islice(free, count))
             if len(found) == count:
                 held.push(tried.pop_all())
                 return found

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pydantic
 
@@ -59,8 +59,8 @@ def _is_number(text: str) -> bool:
 def _place(method: str, key: str) -> str:
     """The dotted name of a key. Raises ConfigurationError that names the nearest, or all that may be meant."""
     places = keys(method)
-    if key in places or any(key.startswith(f"{place}.") for place in places if place not in _sections(method)):
-        return key  # what goes deeper than a section is a mapping of free keys, and its owner knows them
+    if key in places or any(key.startswith(f"{place}.") for place, kind in places.items() if _is_mapping(kind)):
+        return key
     meant = [place for place in places if place.rpartition(".")[2] == key]
     if len(meant) == 1:
         return meant[0]
@@ -74,17 +74,22 @@ def _place(method: str, key: str) -> str:
     raise ConfigurationError(f"--set {key}: a {method} job has no such key{hint}")
 
 
-def keys(method: str) -> list[str]:
-    """The dotted names of all keys of a method's jobs, sections included."""
+def keys(method: str) -> dict[str, Any]:
+    """The dotted names of all keys of a method's jobs, sections included, and what each holds."""
     return _keys(JOBS[method], "")
 
 
-def _keys(model: type[pydantic.BaseModel], place: str) -> list[str]:
-    found = []
+def _keys(model: type[pydantic.BaseModel], place: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         inner = _section(field.annotation)
-        found += [f"{place}{name}", *(_keys(inner, f"{place}{name}.") if inner else [])]
+        found |= {f"{place}{name}": field.annotation} | (_keys(inner, f"{place}{name}.") if inner else {})
     return found
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Whether a key holds others that are free."""
+    return get_origin(annotation) is dict
 
 
 def _section(annotation: Any) -> type[pydantic.BaseModel] | None:

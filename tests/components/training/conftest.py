@@ -52,3 +52,25 @@ def tools():
 @pytest.fixture
 def chat():
     return conversation
+
+
+@pytest.fixture
+def sft(tmp_path, chat, tools):
+    """Makes small supervised jobs on the same twelve rows; each in a folder of its own name."""
+    import json
+
+    from training_jobs import make_job
+
+    path = tmp_path / "train.jsonl"
+    rows = [
+        {"messages": chat(f"def f{number}(a, b):\n    return a - b\n"), "episode_id": f"ep-{number}", "tools": tools}
+        for number in range(12)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shape = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 64, "vocabulary": 360}
+    usual = {"train": path, "shape": shape, "batch_size": 4, "warmup_steps": 2, "threads": 1, "precision": "float32"}
+
+    def make(name="out", **changes):
+        return make_job("sft", **{"output": tmp_path / name, **usual, **changes})
+
+    return make

@@ -1,0 +1,64 @@
+"""Launching in several processes: our configurations are what accelerate reads, and mistakes are told before anything starts."""
+
+import pytest
+import yaml
+
+from components.protocol import ConfigurationError
+from components.training import launch
+
+
+@pytest.mark.parametrize("name", launch.known())
+def test_a_configuration_is_one_for_accelerates_own_parser(name, monkeypatch, tmp_path):
+    pytest.importorskip("accelerate")
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    path = launch.configuration(name)
+    read = load_config_from_file(str(path))
+    assert read.distributed_type.value == {"ddp": "MULTI_GPU", "fsdp": "FSDP"}.get(name, "DEEPSPEED")
+    command = launch.command(path, tmp_path / "job.json", 4)
+    arguments = command[command.index("accelerate.commands.launch") + 1 :]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    assert (args.num_processes, args.module, args.training_script) == (4, True, "components.training.job")
+    assert args.training_script_args == [str(tmp_path / "job.json")]
+    assert {"fsdp": args.use_fsdp, "ddp": args.multi_gpu}.get(name, args.use_deepspeed)
+    if name == "fsdp":
+        assert (args.fsdp_version, args.fsdp_state_dict_type) == (2, "FULL_STATE_DICT")
+    if name.startswith("zero"):
+        assert args.zero_stage == int(name[-1])
+
+
+@pytest.mark.parametrize("name", launch.known())
+def test_arithmetic_is_the_jobs_own_matter(name):
+    assert "mixed_precision" not in yaml.safe_load(launch.configuration(name).read_text())
+
+
+def test_an_unknown_name_is_told_with_the_nearest():
+    with pytest.raises(ConfigurationError, match="did you mean 'fsdp'"):
+        launch.configuration("fdsp")
+    with pytest.raises(ConfigurationError, match="known: single, ddp"):
+        launch.configuration("xyzzy")
+
+
+@pytest.mark.parametrize("text", ["", "a: 1", "[", "\x00"])
+def test_a_file_that_is_no_configuration_is_told(tmp_path, text):
+    (path := tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match="no configuration of accelerate"):
+        launch.settings(path)
+    with pytest.raises(ConfigurationError, match="no configuration of accelerate"):
+        launch.settings(tmp_path / "none.yaml")
+
+
+def test_a_library_that_is_missing_is_told_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match="zero3 needs the package deepspeed"):
+        launch.settings(launch.configuration("zero3"))
+
+
+def test_there_are_as_many_processes_as_gpus(tmp_path):
+    path = launch.configuration("ddp")
+    assert launch.processes(path, 4) == 4
+    with pytest.raises(ConfigurationError, match="is for several GPUs, and 1 can be used"):
+        launch.processes(path, 1)
+    (cpu := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_CPU, use_cpu: true, num_processes: 2}")
+    assert launch.processes(cpu, 0) == 2

@@ -1,0 +1,78 @@
+"""`--set key=value` and the sizes of a recipe: laid over a job's values before they are read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.protocol import ConfigurationError
+from components.training.config import SftConfig, assigned, load_job, merged
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("optimization.steps=30", {"optimization": {"steps": 30}}),
+        ("steps=30", {"optimization": {"steps": 30}}),
+        ("learning_rate=1e-5", {"optimization": {"learning_rate": 1e-5}}),
+        ("model.lora={r: 4}", {"model": {"lora": {"r": 4}}}),
+        ("lora=null", {"model": {"lora": None}}),
+        ("alpha=32", {"model": {"lora": {"alpha": 32}}}),
+        ("base=org/name", {"model": {"base": "org/name"}}),
+        ("sources=[on_policy]", {"data": {"sources": ["on_policy"]}}),
+        ("seed=3", {"seed": 3}),
+    ],
+)
+def test_a_key_finds_its_section(text, found):
+    assert assigned("sft", [text]) == found
+
+
+def test_later_ones_win_and_sections_are_merged():
+    assert assigned("sft", ["steps=3", "batch_size=2", "steps=4"]) == {"optimization": {"steps": 4, "batch_size": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("steps", "expected key=value"),
+        ("=3", "expected key=value"),
+        ("optimisation.steps=3", "did you mean 'optimization.steps'"),
+        ("learning_rat=3", "did you mean 'optimization.learning_rate'"),
+        ("qqqq=3", "the sections are"),
+        ("optimization.steps.more=3", "no such key"),
+        ("steps={", "is not YAML"),
+        ("beta=0.2", "a sft job has no such key"),
+    ],
+)
+def test_a_wrong_one_is_told_in_one_line(text, said):
+    with pytest.raises(ConfigurationError) as told:
+        assigned("sft", [text])
+    assert said in str(told.value) and "\n" not in str(told.value)
+
+
+def test_each_method_has_its_own_keys():
+    assert assigned("dpo", ["beta=0.2"]) == {"dpo": {"beta": 0.2}}
+    with pytest.raises(ConfigurationError, match="no such key"):
+        assigned("prm", ["chunk_overlap=3"])
+
+
+def test_what_is_laid_over_is_read_as_a_job():
+    values = {"output": "o", "data": {"train": "t"}, "model": {"lora": {"r": 4}}}
+    job = load_job(merged(values, assigned("sft", ["model.lora.alpha=9", "steps=3"])))
+    assert isinstance(job, SftConfig) and (job.model.lora.r, job.model.lora.alpha, job.optimization.steps) == (4, 9, 3)
+
+
+nested = st.recursive(
+    st.none() | st.integers() | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), nested), st.dictionaries(st.sampled_from("abc"), nested))
+def test_merging_changes_what_is_named_and_nothing_else(values, changes):
+    before = repr(values), repr(changes)
+    found = merged(values, changes)
+    assert (repr(values), repr(changes)) == before
+    assert merged(found, changes) == found and merged(values, {}) == values
+    for name in values.keys() - changes.keys():
+        assert found[name] == values[name]
