@@ -97,14 +97,13 @@ def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Ite
     for each in plans:
         if each.split != split:
             continue
+        pieces = spool.pieces(each.pieces)
         if each.ranked is not None:
-            yield ranked_line(spool.piece(each.pieces[0]), spool.hash(each.pieces[0]), each.ranked)
+            yield ranked_line(bytes(pieces[0]), spool.hash(each.pieces[0]), each.ranked)
+        elif each.decoded:
+            yield line_of(each.make(*map(msgspec.Raw, pieces)), origin_of)
         else:
-            pieces = [spool.piece(number) for number in each.pieces]
-            if each.decoded:
-                yield line_of(each.make(*map(msgspec.Raw, pieces)), origin_of)
-            else:
-                yield line_of(each.make(*[LATER] * len(pieces)), origin_of, pieces)
+            yield line_of(each.make(*[LATER] * len(pieces)), origin_of, pieces)
     spool.complete()
 
 

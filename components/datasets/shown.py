@@ -91,9 +91,7 @@ def _pieces(
     render: Callable[[Known, Want], bytes],
     is_branch: Callable[[Known], bool],
 ) -> Shown:
-    numbers: list[int] = []
-    hashes: list[str] = []
-    pieces: list[bytes] = []
+    found: list[tuple[int, bytes, str]] = []
     branches: list[str] = []
     for record in records:
         wanted = wants.get(record.episode_id)
@@ -104,10 +102,12 @@ def _pieces(
             continue
         for want in wanted:
             shown = render(record, want)
-            pieces.append(shown)
-            numbers.append(want.number)
-            hashes.append("" if want.end is None else hashlib.sha256(shown).hexdigest())
-    return Shown(numbers, [len(each) for each in pieces], hashes, store(spool, pieces), branches)
+            found.append((want.number, shown, "" if want.end is None else hashlib.sha256(shown).hexdigest()))
+    found.sort(key=lambda each: each[0])  # the pieces of a row stand side by side, and are read at once
+    pieces = [shown for _, shown, _ in found]
+    room = store(spool, pieces)
+    numbers, hashes = [number for number, _, _ in found], [line for _, _, line in found]
+    return Shown(numbers, [len(each) for each in pieces], hashes, room, branches)
 
 
 def store(spool: Path, pieces: list[bytes]) -> Room:

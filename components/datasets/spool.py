@@ -68,17 +68,31 @@ class Spool:
                     self._hashes[number] = line
             place += size
 
-    def piece(self, number: int) -> bytes:
-        """One piece, as JSON; waits for it. Its room may be written over from now on. Raises DataError, as `gather` does."""
-        while self._places[number] == _AWAITED and self._arrivals is not None:
-            self._await()
-        data = os.pread(self._file, self._sizes[number], self._places[number])
+    def pieces(self, numbers: Sequence[int]) -> list[bytes | memoryview]:
+        """Some pieces, as JSON; waits for them. Their room may be written over from now on. Raises DataError, as `gather` does."""
+        places, sizes = self._places, self._sizes
+        for number in numbers:
+            while places[number] == _AWAITED and self._arrivals is not None:
+                self._await()
+        begin = end = places[numbers[0]]
+        apart = False
+        for number in numbers:
+            apart |= places[number] != end
+            end += sizes[number]
+        if apart or len(numbers) == 1:
+            found: list[bytes | memoryview] = [os.pread(self._file, sizes[each], places[each]) for each in numbers]
+        else:
+            found = _cut(os.pread(self._file, end - begin, begin), [sizes[each] for each in numbers])
+        for number in numbers:
+            self._read(number)
+        return found
+
+    def _read(self, number: int) -> None:
         self._places[number] = _READ
         given = self._given.pop(number)
         given.unread -= 1
         if not given.unread:
             self._rooms.give(given.room)
-        return data
 
     def hash(self, number: int) -> str:
         """The SHA-256 of a piece that is a whole line."""
@@ -107,6 +121,16 @@ class Spool:
         os.close(self._file)
         self._rooms.close()
         self.path.unlink(missing_ok=True)
+
+
+def _cut(data: bytes, sizes: Sequence[int]) -> list[bytes | memoryview]:
+    """Data in pieces of those sizes."""
+    view, begin = memoryview(data), 0
+    found: list[bytes | memoryview] = []
+    for size in sizes:
+        found.append(view[begin : begin + size])
+        begin += size
+    return found
 
 
 def gather(

@@ -48,7 +48,7 @@ def episodes_of(row: Row) -> list[str]:
     return list(row["episode_ids"]) if "episode_ids" in row else [row["episode_id"]]
 
 
-def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin, pieces: Sequence[bytes] = ()) -> Line:
+def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin, pieces: Sequence[bytes | memoryview] = ()) -> Line:
     """The line of a row. Raises DataError for what JSON cannot hold.
 
     `pieces`: JSON for its first values, each of which is `LATER` in the row: so they are copied once.
