@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from ..record import Trajectory
 from .identities import labelled_length
 from .keys import Meaning, Rule, meaning
 from .numbers import is_card, is_number
@@ -19,9 +21,11 @@ _KEPT: dict[tuple[Any, ...], frozenset[str]] = {
 _NONE: frozenset[str] = frozenset()
 _FREE = frozenset({"arguments", "source_extra", "sampling"})
 """Where keys and numbers are anybody's; elsewhere they are ours."""
-_HEADERS = frozenset({"authorization", "cookie", "cookies"})
+HEADERS = frozenset({"authorization", "cookie", "cookies"})
+"""Keys, in small letters, that are looked at together with their value."""
 _NAMES = ("name", "key", "variable", "Name", "Key")
-_VALUES = frozenset({"value", "Value", "val"})
+VALUES = frozenset({"value", "Value", "val"})
+"""Keys of which what stands under one of `_NAMES` beside them tells."""
 _SHORTEST = 4
 """Characters of a text that is worth a look, unless its key tells of it."""
 _COUNT = 999_999_999
@@ -45,6 +49,14 @@ def fields_of(encoded: bytes) -> tuple[dict[str, Any], list[Field]]:
     """A record (as JSON) as plain values, which may be changed, and its texts. Identities are no texts."""
     plain: dict[str, Any] = msgspec.json.decode(encoded)
     return plain, fields_in(plain)
+
+
+def nameless(trajectory: Trajectory) -> Trajectory:
+    """The record without what is no text of it: its identities and its seed, of which a detector would take some for numbers."""
+    task, parent = replace(trajectory.task, task_hash=""), trajectory.parent
+    if parent is not None:
+        parent = replace(parent, episode_id="", snapshot_id="")
+    return replace(trajectory, episode_id="", group_id="", content_hash="", seed=0, attempt=0, task=task, parent=parent)
 
 
 def fields_in(plain: dict[str, Any]) -> list[Field]:
@@ -84,11 +96,11 @@ def _free(holder: dict[str, Any], path: tuple[Any, ...], below: list[Entry]) -> 
     """A mapping of anybody's: its keys are texts too, and tell of their values."""
     named = next((holder[each] for each in _NAMES if type(holder.get(each)) is str), None)
     for key, value in holder.items():
-        told = meaning(named if named is not None and key in _VALUES else key)
+        told = meaning(named if named is not None and key in VALUES else key)
         if type(value) is dict or type(value) is list:
             below.append((value, (*path, key), told, True))
         elif text := _text(value, told, True):
-            lead = key.encode("utf-8", "surrogatepass") + b": " if key.lower() in _HEADERS else b""
+            lead = key.encode("utf-8", "surrogatepass") + b": " if key.lower() in HEADERS else b""
             yield Field(holder, key, path, lead, text, told)
         if len(key) > _SHORTEST:
             yield Field(holder, key, path, b"", key.encode("utf-8", "surrogatepass"), None, True)

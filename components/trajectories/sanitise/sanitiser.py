@@ -8,7 +8,7 @@ import msgspec
 
 from ..record import Trajectory, sealed
 from .allow import AllowList
-from .fields import SEPARATOR, Field, fields_in, fields_of, is_told, joined, place, put
+from .fields import SEPARATOR, Field, fields_in, fields_of, is_told, joined, nameless, place, put
 from .finding import Finding, Sanitised
 from .kinds import Kind
 from .patterns import Span
@@ -16,11 +16,10 @@ from .policy import Action, Policy
 from .pseudonyms import Pseudonyms, new_salt
 from .redaction import elsewhere, redact
 from .scanner import may_hold, may_hold_credential, merged, scan
+from .strings import strings_of
 
 ROUNDS = 4
 """A text is read again until nothing is found: what stood beside a secret may look different without it."""
-_OWN = (b'"tests_passed"', b'"prompt_tokens"', b'"completion_tokens"')
-"""Names of the record's own counts, which sound as if they told of a secret."""
 Names = Callable[[Sequence[str]], dict[str, Kind]]
 """Names of people and companies in texts that hold no secret any more; see `names`."""
 
@@ -67,10 +66,10 @@ class Sanitiser:
         Every text of it is read: keys and values of arguments, raw calls, thoughts, results, `source_extra`. None where the
         policy drops it. Blobs and the sidecar of tokens are other files and are not read. Raises SecretFound.
         """
-        encoded = msgspec.json.encode(trajectory)
-        if self._names is None and not may_hold(flat(encoded)):
+        strings = strings_of(msgspec.json.encode(nameless(trajectory))) if self._names is None else None
+        if strings is not None and not may_hold(strings):
             return trajectory, ()
-        plain, fields = fields_of(encoded)
+        plain, fields = fields_of(msgspec.json.encode(trajectory))
         findings = self._clean(fields)
         action = self.policy.decide(findings)
         if action is None:
@@ -152,20 +151,12 @@ class Sanitiser:
 
 def holds_credential(encoded: bytes, plain: dict[str, Any]) -> bool:
     """Whether a JSON object, given also as plain values, holds a password, key or token; what is personal is none of these."""
-    if not may_hold_credential(flat(encoded)):
+    strings = strings_of(encoded)
+    if strings is not None and not may_hold_credential(strings):
         return False
     fields = fields_in(plain)
     spans = merged([*_within(scan(joined(fields)), fields), *_told(fields)])
     return any(span.kind.is_credential for span in spans)
-
-
-def flat(encoded: bytes) -> bytes:
-    """A record's JSON with its escapes undone, well enough to ask whether it may hold anything."""
-    for name in _OWN:
-        encoded = encoded.replace(name, b'""')
-    if b"\\" not in encoded:
-        return encoded
-    return encoded.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b'\\"', b'"')
 
 
 def _offsets(fields: Sequence[Field]) -> list[int]:

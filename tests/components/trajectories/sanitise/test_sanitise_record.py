@@ -11,8 +11,8 @@ from secrets_corpus import labelled_texts, secrets_in_context
 from components.protocol import ToolCall, ToolResult
 from components.trajectories.record import Message, Trajectory, Turn, content_hash
 from components.trajectories.sanitise import Policy, Sanitiser, SecretFound, remaining, sanitise_trajectory
-from components.trajectories.sanitise.sanitiser import flat, may_hold
-from components.trajectories.sanitise.scanner import scan
+from components.trajectories.sanitise.scanner import may_hold, scan
+from components.trajectories.sanitise.strings import strings_of
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 PASSWORD = "Tr0ub4dor" + "&3x"
@@ -138,8 +138,9 @@ def test_every_secret_of_the_corpus_goes_from_a_record_too() -> None:
 def test_the_first_look_at_a_record_misses_nothing_that_the_second_would_find() -> None:
     for text, _ in labelled_texts(6):
         if scan(text.encode()):
-            assert may_hold(flat(msgspec.json.encode(acted(result=text))))
-            assert may_hold(flat(msgspec.json.encode(acted(arguments={"a": text}))))
+            for episode in (acted(result=text), acted(arguments={"a": text})):
+                strings = strings_of(msgspec.json.encode(episode))
+                assert strings is None or may_hold(strings)
 
 
 @pytest.mark.parametrize(
