@@ -46,7 +46,7 @@ def fit(
 
     `save` writes the checkpoint where it is not a causal language model with its tokenizer. Raises RatchetError with one line.
     """
-    with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, _one_line(config.output):
+    with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, one_line(config.output):
         seconds, mean_loss = _trained(config, trainer, heartbeat)
         loss = final_loss(trainer, mean_loss)
         tokens = round(tokens_per_step * trainer.state.global_step)
@@ -128,7 +128,7 @@ def _merged_from(config: JobConfig, adapter: Path, tokenizer: Any) -> None:
 
 
 @contextlib.contextmanager
-def _one_line(output: Path) -> Iterator[None]:
+def one_line(output: Path) -> Iterator[None]:
     """Turn what torch, transformers and the disk raise into one line. Raises OutOfMemory or InfrastructureError."""
     try:
         yield

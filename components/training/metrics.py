@@ -15,6 +15,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
         self.path = path
         self.tokens_per_step = tokens_per_step
         self._last: tuple[int, float] | None = None
+        self._tokens = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to count; a resumed job drops the lines after the step that it goes on from."""
@@ -25,14 +26,17 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
             self.path.write_text("".join(kept))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """One line."""
+        """One line; nothing in it that was not measured."""
         if not state.is_world_process_zero:
             return
         numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
         if "loss" in numbers and self._last is not None:
             step, at = self._last
             now = time.perf_counter()
-            numbers["tokens_per_second"] = (state.global_step - step) * self.tokens_per_step / max(now - at, 1e-9)
+            tokens = (state.global_step - step) * self.tokens_per_step
+            if not self.tokens_per_step:  # nobody knows before how long an episode is; TRL counts
+                tokens, self._tokens = numbers.get("num_tokens", 0.0) - self._tokens, numbers.get("num_tokens", 0.0)
+            numbers["tokens_per_second"] = tokens / max(now - at, 1e-9)
             self._last = (state.global_step, now)
         with self.path.open("a") as file:
             file.write(json.dumps({"step": state.global_step, "total_steps": state.max_steps, **numbers}) + "\n")

@@ -1,6 +1,7 @@
 """Configuration of training: a job is a method, an output folder, a seed, and sections that each belong to one owner.
 
-Defaults are plain TRL: every enhancement is off until it is named.
+Defaults are for agents: what the agent wrote is trained, exactly. `preset: plain` is TRL's own; every other enhancement is off
+until it is named.
 """
 
 from .checkpoints import Checkpoints

@@ -11,6 +11,7 @@ from components.protocol.configuration import Configuration
 from components.rewards.config import RewardConfig
 
 from ..credit.options import CreditOptions
+from ..selection.options import SelectionOptions
 
 
 class Sampling(Configuration):
@@ -43,6 +44,7 @@ class Grpo(Configuration):
       `importance: sequence` with `loss: grpo`.
     - `reward`: the weight of each component; see training/grpo/rewards. `scoring`: how the reward engine scores.
     - `credit`: how an episode's reward becomes the advantage of each token.
+    - `selection`: which attempts are trained on, and which tasks are played.
     - `signal_window`: the job refuses to go on after so many steps whose advantages do not differ.
     - `player`: what plays, `module:name`; `play`: what it is told (taskset, max_turns, concurrency, sandbox …).
     - `offline`: no episodes are played; the groups that `data.train` recorded are learned from.
@@ -60,6 +62,7 @@ class Grpo(Configuration):
     reward: dict[str, float] = Field({"total": 1.0}, min_length=1)
     scoring: RewardConfig = RewardConfig()
     credit: CreditOptions = CreditOptions()
+    selection: SelectionOptions = SelectionOptions()
     signal_window: int = Field(10, gt=0)
     sampling: Sampling = Sampling()
     player: str = "components.rollouts.online:OnlinePlayer"

@@ -1,7 +1,7 @@
 """A training job: one YAML or JSON file in, one folder out."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
 
@@ -9,8 +9,8 @@ from components.protocol.configuration import Configuration
 
 from .checkpoints import Checkpoints, PrmCheckpoints
 from .data import Data, GrpoData, PrmData
-from .dpo import Dpo
-from .formatting import Format, PrmFormat
+from .dpo import Dpo, DpoOptimization
+from .formatting import PLAIN, Format, PrmFormat
 from .grpo import Grpo
 from .model import Model
 from .optimization import Optimization, PrmOptimization
@@ -31,30 +31,46 @@ class JobConfig(Configuration):
     run: Run = Run()
 
 
-class SftConfig(JobConfig):
+class PolicyConfig(JobConfig):
+    """What every job of a policy has. `preset: plain` turns off what is on for agents, so that a job is TRL's own; a key that is
+    given comes before either.
+    """
+
+    preset: Literal["agent", "plain"] = "agent"
+    format: Format = Format()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("preset") == "plain":
+            given = values.get("format") or {}
+            if isinstance(given, dict):
+                return {**values, "format": {**PLAIN, **given}}
+        return values
+
+
+class SftConfig(PolicyConfig):
     """Supervised fine-tuning of a policy on exported rows."""
 
     method: Literal["sft"] = "sft"
     data: Data
-    format: Format = Format()
     sft: Sft = Sft()
 
 
-class DpoConfig(JobConfig):
+class DpoConfig(PolicyConfig):
     """Preference optimisation of a policy on exported pairs."""
 
     method: Literal["dpo"]
     data: Data
-    format: Format = Format()
+    optimization: DpoOptimization = DpoOptimization()
     dpo: Dpo = Dpo()
 
 
-class GrpoConfig(JobConfig):
+class GrpoConfig(PolicyConfig):
     """Reinforcement learning of a policy on its own episodes, or (offline, and labelled so) on recorded groups."""
 
     method: Literal["grpo"]
     data: GrpoData = GrpoData()
-    format: Format = Format()
     grpo: Grpo = Grpo()
 
 

@@ -1,0 +1,72 @@
+"""A job's sections: what they default to, what they refuse, and that what was written is read again as it was."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_jobs import make_job
+
+from components.protocol import ConfigurationError
+from components.training.config import Format, Lora, load_job
+from components.training.config.job import JOBS
+
+NEEDED = {
+    "sft": {"train": "rows.jsonl"},
+    "dpo": {"train": "pairs.jsonl"},
+    "grpo": {},
+    "prm": {"trajectories": ["runs.jsonl"]},
+}
+
+
+@pytest.mark.parametrize("method", JOBS)
+def test_a_job_that_was_written_is_read_again_as_it_was(method, tmp_path):
+    job = make_job(method, output=tmp_path, seed=4, steps=9, base="org/model", lora=Lora(r=2), **NEEDED[method])
+    (path := tmp_path / "job.json").write_text(job.model_dump_json())
+    assert load_job(path) == job
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
+def test_the_plain_preset_is_trl_and_what_is_given_comes_before_it(method):
+    plain = make_job(method, output="o", preset="plain", **NEEDED[method])
+    assert not (plain.format.agent_format or plain.format.mask_observations or plain.format.chunk_long_trajectories)
+    masked = make_job(method, output="o", preset="plain", mask_observations=True, **NEEDED[method])
+    assert masked.format.mask_observations and not masked.format.agent_format
+    assert make_job(method, output="o", **NEEDED[method]).format == Format()
+    assert load_job(plain.model_dump(mode="json")) == plain
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"micro_batch": 3}, "batch_size 16 is no multiple of micro_batch 3"),
+        ({"quantize": "4bit"}, "needs a base and lora"),
+        ({"quantize": "4bit", "base": "x"}, "needs a base and lora"),
+        ({"chunk_overlap": 2000}, "leaves no room"),
+        ({"chunk_long_trajectories": True, "agent_format": False}, "needs agent_format"),
+        ({"learning_rate": 0}, "optimization.learning_rate"),
+        ({"sources": ["both"]}, "data.sources"),
+        ({"preset": "bare"}, "'agent' or 'plain'"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(changes, said):
+    with pytest.raises(ConfigurationError) as told:
+        make_job("sft", output="o", train="t", **changes)
+    assert said in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("method", JOBS)
+def test_a_key_in_the_wrong_section_is_told_with_its_place(method):
+    values = {"method": method, "output": "o", "optimization": {"threads": 1}, "data": NEEDED[method]}
+    with pytest.raises(ConfigurationError, match=r"unknown key 'optimization.threads'"):
+        load_job(values)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5), lambda x: st.dictionaries(st.text(max_size=5), x), max_leaves=5
+    )
+)
+def test_whatever_is_given_is_a_job_or_one_line(values):
+    try:
+        load_job({"format": values, "model": values, "preset": "plain"})
+    except ConfigurationError as error:
+        assert "\n" not in str(error).strip()
