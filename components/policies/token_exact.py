@@ -7,7 +7,7 @@ So the ids of a whole episode are one sequence that one forward pass scores, and
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +37,8 @@ class _Episode(msgspec.Struct):
 class TokenExact(Policy):
     """Plays with a sampler. `version` names the weights behind it and may be set anew between two batches.
 
+    `opening`: what the first messages of an episode are shown as, where it is not as they are.
+
     An episode whose next reply would not fit into the sampler's context, or into `max_episode_tokens` after its first prompt,
     is answered with `stop_reason="context"` and no call. Raises ConfigurationError for a template that rewrites history.
     """
@@ -65,6 +67,7 @@ class TokenExact(Policy):
         self._max_episode_tokens = max_episode_tokens
         self._parse = parse
         self._episodes: dict[str, _Episode] = {}
+        self.opening: Callable[[PolicyRequest], Sequence[Message]] | None = None
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
         """One reply per request; see Policy."""
@@ -95,7 +98,8 @@ class TokenExact(Policy):
         tools = [tool.as_openai() for tool in request.tools]
         known = self._episodes.get(request.episode_id)
         if known is None or request.turn == 0:
-            ids, _ = encode(request.messages, tools, self._tokenizer, prompt=True)
+            messages = request.messages if self.opening is None else self.opening(request)
+            ids, _ = encode(messages, tools, self._tokenizer, prompt=True)
             known = _Episode(list(ids), len(request.messages), len(ids))
             self._episodes[request.episode_id] = known
             return known

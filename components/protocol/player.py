@@ -58,6 +58,10 @@ class Player(ABC, Generic[Record]):
         Raises ConfigurationError for an unknown task, and InfrastructureError where nothing at all could be played.
         """
 
+    def solution(self, task_id: str) -> Sequence[str]:
+        """The steps of a right solution, of which a beginning may be shown as a hint; none where none is known."""
+        return ()
+
     def close(self) -> None:
         """Release what the player holds; safe to call twice."""
 

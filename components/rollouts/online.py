@@ -4,6 +4,7 @@ Each turn of all attempts is one call of the policy; then the tools of all of th
 world broke is played again with the same seeds, and given back as lost when its tries are spent.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,6 +69,17 @@ class OnlinePlayer(Player[Trajectory]):
     def tasks(self) -> list[PlayableTask]:
         """The train tasks, in the order of the taskset."""
         return [PlayableTask(task.task_id, task.family, task.kind) for task in self._tasks.values()]
+
+    def solution(self, task_id: str) -> list[str]:
+        """The actions of the task's reference, or the lines of its files that the reference changes."""
+        task = self._task(task_id)
+        if task.actions:
+            return [f"{each['tool']} {json.dumps(each['params'], ensure_ascii=False)}" for each in task.actions]
+        changed = []
+        for path, right in sorted(task.reference.items()):
+            lines = task.files.get(path, "").splitlines()
+            changed += [f"{path}: {line.strip()}" for line in right.splitlines() if line not in lines]
+        return [*(f"look at {path}" for path in sorted(task.reference)), *changed]
 
     def play(self, policy: Policy, attempts: Sequence[Attempt]) -> list[Played[Trajectory]]:
         """Play every attempt; see Player."""

@@ -3,8 +3,8 @@
 import math
 
 from components.training.grpo.episode import EpisodeTokens
+from components.training.grpo.outing import Outing, as_trl
 from components.training.grpo.rewards import Earned
-from components.training.grpo.rollout import Outing, as_trl
 
 PROMPT = [7, 8, 9]
 EPISODES = [
@@ -21,13 +21,12 @@ EPISODES = [
 REWARDS = [1.0, 0.0, 0.25, 0.0, 0.5, 1.0, 0.75, 0.0]
 
 
-def outing(ids, turns, reward, *, scores=None, kind="k", family="f", task="t", parts=None):
-    last = max(turns) + 1
+def outing(ids, turns, reward, *, scores=None, kind="k", family="f", task="t", parts=None, **more):
     logprobs = [0.0 if turn < 0 else -1.0 - 0.1 * place for place, turn in enumerate(turns)]
-    earned = Earned(reward, parts or {"total": reward}, scores or [math.nan] * last)
-    return Outing(
-        task, kind, family, EpisodeTokens(list(PROMPT), list(ids), logprobs, list(turns)), earned, reward is None
-    )
+    earned = Earned(reward, parts or {"total": reward}, scores or [math.nan] * (max(turns) + 1))
+    solved = None if reward is None else reward == 1.0
+    tokens = EpisodeTokens(list(PROMPT), list(ids), logprobs, list(turns))
+    return Outing(task, kind, family, tokens, earned, solved, reward is None, **more)
 
 
 def outings(rewards=REWARDS, episodes=EPISODES, **more):
@@ -70,17 +69,18 @@ def prompts(count=2):
 
 
 def our_trainer(
-    model, tokenizer, folder, batch, *, components=None, credit=None, signal_window=10, trainer=None, **changes
+    model, tokenizer, folder, batch, *, components=None, credit=None, chooser=None, signal_window=10, **changes
 ):
     from components.training.grpo.trainer import EpisodeGRPOTrainer
 
-    return (trainer or EpisodeGRPOTrainer)(
+    return EpisodeGRPOTrainer(
         model=model,
         args=settings(folder, **changes),
         train_dataset=prompts(),
         processing_class=tokenizer,
         components=components or {"total": 1.0},
         credit=credit,
+        chooser=chooser,
         signal_window=signal_window,
         rollout_func=rollout_of(batch),
     )

@@ -9,8 +9,8 @@ import torch
 
 from ..credit import CreditOptions, Played, advantages, learned_contributions
 from .episode import ENVIRONMENT
+from .outing import Outing
 from .regions import regions_of
-from .rollout import Outing
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -72,6 +72,20 @@ class Batch(msgspec.Struct, frozen=True):
             options,
         )
         return torch.from_numpy(np.ascontiguousarray(found[rows, :width]))
+
+    def of_episodes(self, own: torch.Tensor) -> Any:
+        """(B,) of all processes: the mean advantage of each episode's own tokens. `own`: this process's, (own,) or (own, T)."""
+        from accelerate.utils import gather_object
+
+        found = own.double().cpu().numpy()
+        if found.ndim == 2:
+            trained = self.turns != ENVIRONMENT
+            found = (found * trained).sum(axis=1) / np.maximum(1, trained.sum(axis=1))
+        return np.array(gather_object(found.tolist()))
+
+    def own_rows(self, everyone: Any) -> Any:
+        """This process's part of (B,), as float64."""
+        return np.asarray(everyone, dtype=np.float64)[self.first : self.first + len(self.own)]
 
     @property
     def _longest(self) -> int:

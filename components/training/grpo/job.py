@@ -3,8 +3,6 @@
 With `grpo.offline` nothing is played: the groups that `data.train` recorded are learned from, and the report says so.
 """
 
-import shutil
-import time
 from typing import Any
 
 from components.policies.continuation import end_of_reply
@@ -14,24 +12,17 @@ from components.policies.token_exact import TokenExact
 from components.protocol import ConfigurationError, make_player
 
 from ..config import GrpoConfig
-from ..trainer import (
-    TrainReport,
-    callbacks,
-    final_loss,
-    fit_attention,
-    forget_saved,
-    last_saved,
-    prepare_torch,
-    report_fields,
-    trainer_arguments,
-)
+from ..fit import fit
+from ..models import start
+from ..trainer import TrainReport, callbacks, fit_attention, planned_steps, prepare_torch, trainer_arguments
+from .chooser import Chooser
 from .rewards import Rewards
 from .rollout import Rollout
 from .tasks import choose
 
 
-class GrpoReport(TrainReport, frozen=True):
-    """`rows` counts tasks. `episodes` were trained on, `lost` of them not: the infrastructure ended them.
+class GrpoReport(TrainReport, frozen=True, kw_only=True):
+    """`rows` counts tasks. `episodes` were played, `lost` of them trained nothing: the infrastructure ended them.
 
     `first_reward` and `last_reward` are means over the first and the last tenth of the steps. `offline`: the episodes were
     recorded, by whatever policy played them, and the ratio to that policy was taken for 1.
@@ -51,7 +42,7 @@ def train(config: GrpoConfig) -> GrpoReport:
     """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
     _check(config)
     prepare_torch(config)
-    model, tokenizer = _start(config)
+    model, tokenizer = start(config, (), config.grpo.sampling.max_new_tokens)
     fit_attention(config, model)
     if config.grpo.offline:
         from .offline import REWARD, recorded
@@ -61,14 +52,15 @@ def train(config: GrpoConfig) -> GrpoReport:
         trainer.rollout_func = rollout
     else:
         player = make_player(config.grpo.player, config.grpo.play)
-        prompts = [task.task_id for task in choose(player.tasks(), config.data.train)]
-        trainer = make_trainer(config, model, tokenizer, prompts, config.grpo.reward)
+        tasks = choose(player.tasks(), config.data.train)
+        prompts = [task.task_id for task in tasks]
+        chooser = Chooser(config.grpo.selection, tasks)
+        trainer = make_trainer(config, model, tokenizer, prompts, config.grpo.reward, chooser)
         rewards = Rewards(config.grpo.reward, config.grpo.scoring)
         policy = make_policy(config, trainer, tokenizer)
-        trainer.rollout_func = Rollout(player, policy, rewards, seed=config.seed, pad=tokenizer.pad_token_id)
-    begin = time.perf_counter()
-    mean_loss = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
-    return _finish(config, trainer, tokenizer, len(prompts), time.perf_counter() - begin, mean_loss)
+        trainer.rollout_func = Rollout(player, policy, rewards, chooser, seed=config.seed, pad=tokenizer.pad_token_id)
+    fields = fit(config, trainer, tokenizer, rows=len(prompts), tokens_per_step=0.0)
+    return _report(config, trainer, fields)
 
 
 def _check(config: GrpoConfig) -> None:
@@ -81,6 +73,10 @@ def _check(config: GrpoConfig) -> None:
     if config.model.base is None:
         raise ConfigurationError(
             "grpo needs model.base: a policy that can already act a little; train one by sft first"
+        )
+    if config.optimization.token_budget is not None:
+        raise ConfigurationError(
+            "grpo plays its own data: optimization.token_budget cannot end it; set steps or epochs"
         )
     if grpo.offline and config.data.train is None:
         raise ConfigurationError("grpo.offline needs data.train: the exported groups; or play, with offline: false")
@@ -111,7 +107,12 @@ def make_sampler(config: GrpoConfig, trainer: Any, tokenizer: Any) -> Sampler:
 
 
 def make_trainer(
-    config: GrpoConfig, model: Any, tokenizer: Any, prompts: list[str], components: dict[str, float]
+    config: GrpoConfig,
+    model: Any,
+    tokenizer: Any,
+    prompts: list[str],
+    components: dict[str, float],
+    chooser: Chooser | None = None,
 ) -> Any:
     """The trainer of that configuration and those components of the reward; its rollout function is still to be set."""
     from datasets import Dataset
@@ -122,19 +123,16 @@ def make_trainer(
     grpo, size = config.grpo, config.optimization.batch_size
     groups = size // grpo.group_size
     rows = prompts * -(-groups // len(prompts))  # a batch is never larger than the data
+    steps = planned_steps(config, grpo.group_size * len(rows), float("inf"))
     trainer = EpisodeGRPOTrainer(
         model=model,
-        args=GRPOConfig(
-            **{
-                **trainer_arguments(config, planned_steps(config, len(rows)), validated=False),
-                **_trl(config, tokenizer),
-            }
-        ),
+        args=GRPOConfig(**{**trainer_arguments(config, steps, validated=False), **_trl(config, tokenizer)}),
         train_dataset=Dataset.from_dict({"prompt": rows}),
         processing_class=tokenizer,
-        callbacks=callbacks(config, float("nan"), validated=False),
+        callbacks=callbacks(config, 0.0, validated=False),
         components=components,
         credit=grpo.credit,
+        chooser=chooser,
         signal_window=grpo.signal_window,
         trust_sampler=grpo.sampling.sampler != "vllm",
     )
@@ -159,7 +157,6 @@ def _trl(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
         "use_bias_correction_kl": grpo.unbiased_kl,
         "num_iterations": grpo.updates,
         "logging_steps": 1,
-        "gradient_checkpointing": config.model.gradient_checkpointing,
         "model_init_kwargs": {"revision": config.model.revision} if config.model.revision else None,
         "trust_remote_code": config.model.trust_remote_code,
     }
@@ -172,55 +169,15 @@ def _trl(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
     return found
 
 
-def planned_steps(config: GrpoConfig, tasks: int) -> int:
-    """The steps that the configuration asks for; an epoch plays every task once."""
-    found = config.optimization
-    groups = found.batch_size // config.grpo.group_size
-    limits = [found.steps, round(found.epochs * max(1, tasks // groups)) if found.epochs else None]
-    known = [limit for limit in limits if limit is not None]
-    if not known:
-        raise ConfigurationError("grpo needs optimization.steps or optimization.epochs; set one of them")
-    return max(1, min(known))
-
-
-def _start(config: GrpoConfig) -> tuple[Any, Any]:
-    """The model and tokenizer to train."""
-    from pathlib import Path
-
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from components.policies.checkpoints import check
-
-    check(Path(str(config.model.base)))
-    model = AutoModelForCausalLM.from_pretrained(config.model.base, dtype=torch.float32)
-    return model, AutoTokenizer.from_pretrained(config.model.base)
-
-
-def _finish(
-    config: GrpoConfig, trainer: Any, tokenizer: Any, tasks: int, seconds: float, mean_loss: float
-) -> GrpoReport:
-    loss = final_loss(trainer, mean_loss)
-    checkpoint = config.output / "checkpoint"
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    trainer.model.save_pretrained(checkpoint)
-    tokenizer.save_pretrained(checkpoint)
-    forget_saved(config.output)
+def _report(config: GrpoConfig, trainer: Any, fields: dict[str, Any]) -> GrpoReport:
     history = trainer.state.log_history
     rewards = [entry["reward"] for entry in history if entry.get("reward") is not None]
     tenth = max(1, len(rewards) // 10)
     shares = [entry["rollout/lost"] for entry in history if "rollout/lost" in entry]
-    size = config.optimization.batch_size
-    fields = report_fields(
-        config,
-        trainer,
-        rows=tasks,
-        tokens=round(trainer.state.num_input_tokens_seen),
-        seconds=seconds,
-        train_loss=loss,
-    )
+    size, tokens = config.optimization.batch_size, round(trainer.state.num_input_tokens_seen)
+    counted = {"tokens": tokens, "tokens_per_second": tokens / max(fields["seconds"], 1e-9)}
     return GrpoReport(
-        **fields,
+        **{**fields, **counted},
         episodes=size * trainer.state.global_step,
         lost=round(sum(shares) * size),
         first_reward=_mean(rewards[:tenth]),

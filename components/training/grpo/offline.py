@@ -17,8 +17,8 @@ from components.protocol import DataError, Message
 from ..config import GrpoConfig
 from ..format import IGNORE, tokenize_chat
 from .episode import ENVIRONMENT, EpisodeTokens, nothing
+from .outing import Outing, as_trl
 from .rewards import Earned
-from .rollout import Outing, as_trl
 
 REWARD = "recorded"
 """The one component of recorded groups."""
@@ -59,7 +59,7 @@ class Recorded:
         if place < len(found):
             return found[place]
         empty = Earned(None, {REWARD: None}, [])
-        return Outing(found[0].task_id, found[0].kind, found[0].family, nothing(self._pad), empty, False)
+        return Outing(found[0].task_id, found[0].kind, found[0].family, nothing(self._pad), empty)
 
 
 def recorded(config: GrpoConfig, tokenizer: Any) -> tuple[Recorded, list[str]]:
@@ -116,7 +116,7 @@ def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Ou
     turns = [math.nan if score is None else score for score in scores[:count]]
     reward = row.rewards[place]
     earned = Earned(reward, {REWARD: reward}, turns + [math.nan] * (count - len(turns)))
-    return Outing(row.task_id, row.kind, row.family, tokens, earned, False)
+    return Outing(row.task_id, row.kind, row.family, tokens, earned)
 
 
 def as_episode(messages: list[Message], tools: list[dict[str, Any]] | None, tokenizer: Any) -> EpisodeTokens | None:

@@ -4,7 +4,6 @@ TRL hands over a task id for each attempt, the attempts at one task together. Wh
 environment, so that training, collection and evaluation ask with the same prompts.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,28 +15,31 @@ from components.protocol import Attempt, ConfigurationError, Played, Player
 from components.rewards.episode import is_infrastructure_failure
 from components.trajectories.record import Trajectory
 
-from .episode import EpisodeTokens, nothing, of_traces
-from .rewards import Earned, Rewards
-
-
-class Outing(msgspec.Struct, frozen=True):
-    """One attempt, as credit and selection see it."""
-
-    task_id: str
-    kind: str
-    family: str
-    tokens: EpisodeTokens
-    earned: Earned
-    lost: bool
+from ..selection import partial_solution, with_hint
+from .chooser import Chooser
+from .episode import nothing, of_traces
+from .outing import Outing, as_trl, seed_of
+from .rewards import Rewards
 
 
 class Rollout:
-    """Plays what TRL asks for. `seed` names every world and every draw, with the step, the task and the attempt."""
+    """Plays what TRL asks for. `seed` names every world and every draw, with the step, the task and the attempt.
+
+    `seconds` is how long the last batch took.
+    """
 
     def __init__(
-        self, player: Player[Trajectory], policy: TokenExact, rewards: Rewards, *, seed: int, pad: int
+        self,
+        player: Player[Trajectory],
+        policy: TokenExact,
+        rewards: Rewards,
+        chooser: Chooser,
+        *,
+        seed: int,
+        pad: int,
     ) -> None:
         self.seconds = 0.0
+        self.chooser = chooser
         self._player = player
         self._policy = policy
         self._rewards = rewards
@@ -47,60 +49,84 @@ class Rollout:
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
         """The keys that TRL asks for, and `outing` for the trainer."""
-        training = trainer.model.training
-        size = trainer.num_generations if training else trainer.num_generations_eval
-        first = trainer.accelerator.process_index * len(prompts)
-        outings = self.play(prompts, step=trainer.state.global_step, size=size, first=first, training=training)
-        return as_trl(outings)
+        count = len(prompts)
+        shape = {"size": trainer.group_size, "first": trainer.accelerator.process_index * count}
+        if not trainer.model.training:
+            return as_trl(self.play(prompts, when=f"{self._seed}/evaluation/{trainer.state.global_step}", **shape))
+        step = trainer.state.global_step
+        when = f"{self._seed}/{step}"
+        tasks = self.chooser.tasks(prompts, total=trainer.accelerator.num_processes * count, when=when, **shape)
+        outings = self._guided(self.play(tasks, when=when, **shape), when, **shape)
+        return as_trl(self.chooser.replayed(outings, step=step, **shape))
 
-    def play(
-        self, tasks: Sequence[str], *, step: int, size: int, first: int = 0, training: bool = True
-    ) -> list[Outing]:
+    def play(self, tasks: Sequence[str], *, when: str, size: int, first: int = 0) -> list[Outing]:
         """The attempts at those tasks, in groups of `size` of one task; `first` is the number of the first within its batch.
 
         Raises ConfigurationError where attempts of a group were asked with other prompts.
         """
-        when = f"{self._seed}/{'' if training else 'evaluation/'}{step}"
-        self._policy.version = f"online-{when}"
-        attempts = [
-            _attempt(when, task, (first + place) // size, (first + place) % size) for place, task in enumerate(tasks)
-        ]
         begin = time.perf_counter()
-        played = self._player.play(self._policy, attempts)
-        self._policy.forget()
+        outings = self._play(
+            when,
+            [_attempt(when, task, (first + place) // size, (first + place) % size) for place, task in enumerate(tasks)],
+        )
         self.seconds = time.perf_counter() - begin
-        outings = [self._outing(attempt, each) for attempt, each in zip(attempts, played, strict=True)]
         _same_prompts(outings, first, size)
         return outings
 
+    def _play(self, version: str, attempts: Sequence[Attempt]) -> list[Outing]:
+        self._policy.version = f"online-{version}"
+        played = self._player.play(self._policy, attempts)
+        self._policy.forget()
+        return [self._outing(attempt, each) for attempt, each in zip(attempts, played, strict=True)]
+
+    def _guided(self, outings: list[Outing], when: str, *, size: int, first: int) -> list[Outing]:
+        """Half of each group that failed altogether played again with a hint, and shown as if there had been none."""
+        guide = self.chooser.options.guide
+        if guide is None:
+            return outings
+        hints: dict[str, str] = {}
+        again: dict[int, Attempt] = {}
+        for start in self.chooser.failed(outings, size=size, first=first):
+            task = outings[start].task_id
+            hint = partial_solution(self._player.solution(task), guide.share)
+            prompt = outings[start].tokens
+            if hint and any(prompt.mask):
+                hints[task] = hint
+                group = (first + start) // size
+                for place in range(start + size - size // 2, start + size):
+                    again[place] = _attempt(f"{when}/guided", task, group, place - start)
+        if not again:
+            return outings
+        self._policy.opening = lambda asked: list(map(dict, with_hint(asked.messages, hints[asked.task_id])))
+        try:
+            played = self._play(f"{when}/guided", list(again.values()))
+        finally:
+            self._policy.opening = None
+        found = list(outings)
+        for place, outing in zip(again, played, strict=True):
+            if any(outing.tokens.mask):
+                prompt_ids = next(each.tokens.prompt_ids for each in outings if each.task_id == outing.task_id)
+                tokens = msgspec.structs.replace(outing.tokens, prompt_ids=prompt_ids)
+                found[place] = msgspec.structs.replace(outing, tokens=tokens, guided=True)
+        return found
+
     def _outing(self, attempt: Attempt, played: Played[Trajectory]) -> Outing:
-        task = self._tasks[attempt.task_id]
-        earned = self._rewards.of(played.record)
-        lost = played.record is None or is_infrastructure_failure(played.record)
+        task, record = self._tasks[attempt.task_id], played.record
+        lost = record is None or is_infrastructure_failure(record)
         tokens = None if lost else of_traces(played.traces)
-        return Outing(task.task_id, task.kind, task.family, tokens or nothing(self._pad), earned, lost)
-
-
-def as_trl(outings: Sequence[Outing]) -> dict[str, Any]:
-    """What TRL's `rollout_func` returns; `env_mask` is 1 for the policy's tokens."""
-    tokens = [outing.tokens for outing in outings]
-    return {
-        "prompt_ids": [each.prompt_ids for each in tokens],
-        "completion_ids": [each.completion_ids for each in tokens],
-        "logprobs": [each.logprobs for each in tokens],
-        "env_mask": [each.mask for each in tokens],
-        "outing": list(outings),
-    }
+        return Outing(
+            task.task_id,
+            task.kind,
+            task.family,
+            tokens or nothing(self._pad),
+            self._rewards.of(record),
+            None if lost or record is None else record.outcome.success,
+            lost,
+        )
 
 
 def _attempt(when: str, task: str, group: int, number: int) -> Attempt:
-    return Attempt(task, _seed(when, task, group), number, _seed(when, task, group, number))
-
-
-def _seed(*names: object) -> int:
-    """53 bits, exact in JSON anywhere."""
-    raw = hashlib.blake2b("/".join(map(str, names)).encode(), digest_size=8).digest()
-    return int.from_bytes(raw, "big") >> 11
+    return Attempt(task, seed_of(when, task, group), number, seed_of(when, task, group, number))
 
 
 def _same_prompts(outings: Sequence[Outing], first: int, size: int) -> None:

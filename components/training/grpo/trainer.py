@@ -1,33 +1,41 @@
-"""TRL's GRPO with what agents need, at two named places of its trainer.
+"""TRL's GRPO with what agents need, at a few named places of its trainer.
 
 - `_calculate_rewards`: rewards come with the episodes. A row of which any weighted component is unknown is unscorable as a whole,
   where TRL would take an unknown component for 0.
-- `_generate_and_score_completions`: afterwards the advantages become those of the credit options, (B, T), and the job refuses to go
-  on where they tell nothing.
+- `_generate_and_score_completions`: afterwards the advantages become those of the credit options, (B, T); what is not selected
+  trains nothing; what another policy sampled is weighed against that policy. The job refuses to go on where there is no signal.
+- `_save_checkpoint`, `_load_optimizer_and_scheduler`: with what selection remembers.
 
-Losses, clipping, KL and their aggregation are TRL's; with plain credit so are the advantages, to the bit.
+Losses, clipping, KL and their aggregation are TRL's; with plain options so are the advantages, to the bit.
 """
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from trl import GRPOTrainer
 
 from ..credit import CreditOptions, SignalWindow, deviation, share_without_difference
+from ..selection import guided_old_logprobs, kept, selected
 from .batch import Batch
-from .rollout import Outing
+from .chooser import Chooser
+from .outing import Outing
 
 
 class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """`components`: the reward's components with their weights. The rollout function gives an `outing` for every row."""
+    """`components`: the reward's components with their weights. The rollout function gives an `outing` for every row.
+
+    `trust_sampler`: whether what sampled has the very weights that are trained; else every ratio is to what it said.
+    """
 
     def __init__(
         self,
         *,
         components: dict[str, float],
         credit: CreditOptions | None = None,
+        chooser: Chooser | None = None,
         signal_window: int = 10,
         trust_sampler: bool = True,
         **trl: Any,
@@ -36,6 +44,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.reward_weights = torch.tensor(list(components.values()), dtype=torch.float32)
         self.components = components
         self.credit = credit or CreditOptions()
+        self.chooser = chooser
         self.trust_sampler = trust_sampler
         self.signal = SignalWindow(signal_window)
 
@@ -49,34 +58,65 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return gather(torch.tensor(rows, dtype=torch.float32, device=self.accelerator.device))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's batch, with the advantages of the credit options."""
+        """TRL's batch, with the advantages of the credit options, and without what was not selected."""
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         outings: list[Outing] = [each["outing"] for each in inputs]
-        batch = Batch.of(outings, output["completion_ids"].shape[1], self._size, self.accelerator)
-        if not self.trust_sampler:
-            output["old_per_token_logps"] = output["sampling_per_token_logps"]
+        batch = Batch.of(outings, output["completion_ids"].shape[1], self.group_size, self.accelerator)
+        self._weigh_against_sampler(outings, output)
         if not self.credit.plain:
             entropies = self._entropies(output) if "entropy_topk" in self.credit.token_weights else None
             found = batch.advantages(self.credit, self.state.global_step, self._tokenizer, entropies)
             output["advantages"] = found.to(output["advantages"])
         self._tell(outings, batch, output)
+        if self.model.training:
+            self._select(batch, output)
         return output
 
     @property
-    def _size(self) -> int:
+    def group_size(self) -> int:
+        """Attempts at one task."""
         size: int = self.num_generations if self.model.training else self.num_generations_eval
         return size
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _weigh_against_sampler(self, outings: Sequence[Outing], output: dict[str, Any]) -> None:
+        """The ratio of what another policy sampled is to that policy."""
+        off_policy = torch.tensor([each.off_policy or not self.trust_sampler for each in outings])
+        if not off_policy.any():
+            return
+        old = output.get("old_per_token_logps")
+        if old is None:
+            old = self._scored(output)[0] if not off_policy.all() else output["sampling_per_token_logps"]
+        output["old_per_token_logps"] = guided_old_logprobs(old, output["sampling_per_token_logps"], off_policy)
+
+    def _select(self, batch: Batch, output: dict[str, Any]) -> None:
+        """Take out of the loss what is not selected: its advantages are 0, and its tokens are not counted."""
+        if self.chooser is None:
+            return
+        selection = self.chooser.options
+        if not (selection.accuracy_band or selection.max_variance or selection.curriculum_ucb):
+            return
+        everyone = batch.of_episodes(output["advantages"])
+        self.chooser.learned(batch.outings, everyone)
+        keep = batch.own_rows(selected(batch.rewards, batch.groups, everyone, selection))
+        self._metrics["train"]["selection/kept"].append(float(keep.mean()))
+        output["advantages"] = kept(output["advantages"], keep)
+        output["tool_mask"] = output["tool_mask"] * torch.from_numpy(keep).to(output["tool_mask"])[:, None]
+        count = (output["completion_mask"] * output["tool_mask"]).sum()
+        output["num_items_in_batch"] = self.accelerator.gather(count).sum()
+
     def _entropies(self, output: dict[str, Any]) -> torch.Tensor:
-        """(B, T) entropies of the policy at each token, in nats."""
+        return self._scored(output)[1]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _scored(self, output: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, T) log-probabilities of the tokens, and (B, T) entropies in nats, by the policy as it is."""
         ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
         mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
         width = output["completion_ids"].shape[1]
-        _, entropies, _ = self._get_per_token_logps_and_entropies(
+        logprobs, entropies, _ = self._get_per_token_logps_and_entropies(
             self.model, ids, mask, width, batch_size=self.args.per_device_train_batch_size, compute_entropy=True
         )
-        return entropies
+        return logprobs, entropies
 
     def _tell(self, outings: Sequence[Outing], batch: Batch, output: dict[str, Any]) -> None:
         """Figures of the batch. Raises DataError where the advantages of a whole window tell nothing."""
@@ -85,6 +125,12 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         silent = share_without_difference(batch.rewards, batch.groups)
         if not math.isnan(silent):
             figures["groups/without_difference"].append(silent)
+        stale = [each.staleness for each in outings if each.staleness is not None]
+        if stale:
+            figures["replay/staleness"].append(sum(stale) / len(stale))
+        if self.chooser is not None:
+            figures["replay/share"].append(len(stale) / len(outings))
+            figures["guide/share"].append(sum(each.guided for each in outings) / len(outings))
         figures["rollout/lost"].append(sum(each.lost for each in outings) / len(outings))
         figures["rollout/turns"].append(sum(max(each.tokens.turns) + 1 for each in outings) / len(outings))
         figures["rollout/seconds"].append(float(getattr(self.rollout_func, "seconds", 0.0)))
@@ -95,6 +141,22 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         figures["advantages/std"].append(found)
         if mode == "train":
             self.signal.add(self.accelerator.reduce(torch.tensor(found, device=self.accelerator.device), "mean").item())
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.chooser is not None:
+            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / self._chosen).write_bytes(self.chooser.state())
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.chooser is not None and checkpoint is not None and (Path(checkpoint) / self._chosen).is_file():
+            self.chooser.restore((Path(checkpoint) / self._chosen).read_bytes())
+
+    @property
+    def _chosen(self) -> str:
+        return f"selection-{self.accelerator.process_index}.msgpack"
 
 
 def _component(name: str) -> Any:

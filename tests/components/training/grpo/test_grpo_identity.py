@@ -7,6 +7,7 @@ pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
 from grpo_batches import REWARDS, our_trainer, outings, trl_trainer  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
 from tiny_models import ExactHead, gradients, log_probabilities, tiny_model, tiny_tokenizer  # noqa: E402
 
 from components.training.credit import CreditOptions  # noqa: E402
@@ -228,14 +229,7 @@ def test_credit_by_steps_differs_from_credit_by_episodes_whenever_steps_differ(m
     steps = [[1.0, 0.1], [0.5], [0.2, 0.9, 0.4], [0.3], [0.6, 0.1], [0.9, 0.8], [0.5], [0.2, 0.4]]
     for scores in (steps, [[0.5] * len(each) for each in steps], None):
         batch = [
-            type(each)(
-                each.task_id,
-                each.kind,
-                each.family,
-                each.tokens,
-                type(each.earned)(each.earned.reward, each.earned.parts, own or each.earned.turns),
-                each.lost,
-            )
+            replace(each, earned=replace(each.earned, turns=own or each.earned.turns))
             for each, own in zip(outings(), scores or [None] * 8, strict=True)
         ]
         trainer = our_trainer(
