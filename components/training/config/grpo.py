@@ -68,3 +68,14 @@ class Grpo(Configuration):
     player: str = "components.rollouts.online:OnlinePlayer"
     play: dict[str, Any] = Field(default_factory=dict)
     offline: bool = False
+
+    @model_validator(mode="after")
+    def _cispo_cuts_ratios_not_their_distance_from_one(self) -> Self:
+        if self.loss == "cispo" and self.clip_high is not None and self.clip_high < 1:
+            raise ValueError("clip_high is the largest ratio of cispo, so at least 1 (5 where it is not given)")
+        return self
+
+    @property
+    def upper_clip(self) -> float | None:
+        """TRL's `epsilon_high`: how far a ratio may rise above 1; of cispo the ratio itself (5: MiniMax-M1, arXiv:2506.13585)."""
+        return 5.0 if self.loss == "cispo" and self.clip_high is None else self.clip_high

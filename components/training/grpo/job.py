@@ -152,7 +152,7 @@ def _trl(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
         "importance_sampling_level": grpo.importance,
         "scale_rewards": grpo.scale_rewards,
         "epsilon": grpo.clip,
-        "epsilon_high": grpo.clip_high,
+        "epsilon_high": grpo.upper_clip,
         "beta": grpo.beta,
         "use_bias_correction_kl": grpo.unbiased_kl,
         "num_iterations": grpo.updates,

@@ -1,0 +1,77 @@
+"""What an episode earns is read from what the policy did alone; what is not known is not zero."""
+
+import math
+
+import pytest
+from episodes import make_episode
+from msgspec.structs import replace
+
+from components.protocol import ConfigurationError
+from components.rewards.config import RewardConfig
+from components.training.grpo.rewards import Rewards
+from components.trajectories.record import Message
+
+
+def half(trajectory):
+    return 0.5
+
+
+def unknown(trajectory):
+    return None
+
+
+def said(text, prompt="solve it"):
+    record = make_episode()
+    last = replace(record.turns[-1], text=text)
+    return replace(record, messages=(Message("user", prompt),), turns=(*record.turns[:-1], last))
+
+
+def test_components_are_weighed_and_kept_apart():
+    rewards = Rewards({"total": 1.0, "success": 0.5, "outcome": 0.0, f"{__name__}:half": 2.0}, RewardConfig())
+    found = rewards.of(make_episode())
+    assert found.parts["success"] == 1.0 and 0 < found.parts["total"] <= 1
+    assert found.reward == pytest.approx(found.parts["total"] + 0.5 + 1.0)
+
+
+def test_an_infrastructure_failure_earns_nothing_known():
+    failed = make_episode(broken=True)
+    rewards = Rewards({"total": 1.0, "format": 1.0}, RewardConfig())
+    assert rewards.of(failed).reward is None and set(rewards.of(failed).parts.values()) == {None}
+    assert rewards.of(None).reward is None
+
+
+def test_an_unknown_component_leaves_the_sum_unknown_unless_it_weighs_nothing():
+    name = f"{__name__}:unknown"
+    assert Rewards({"success": 1.0, name: 0.2}, RewardConfig()).of(make_episode()).reward is None
+    assert Rewards({"success": 1.0, name: 0.0}, RewardConfig()).of(make_episode()).reward == 1.0
+
+
+GOOD = "<think>2 and 2</think><answer>4</answer>"
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt", "score"),
+    [
+        (GOOD, "solve it", 1.0),
+        ("4", f"answer as {GOOD}", 0.0),  # the template's own tags earn nothing
+        ("<answer>4</answer><think>2 and 2</think>", "solve it", 0.0),  # reversed
+        ("2 and 2</think><answer>4</answer>", "solve it<think>", 0.0),  # begun by the prompt
+    ],
+)
+def test_format_is_judged_on_the_completion_alone_in_the_right_order(text, prompt, score):
+    assert Rewards({"format": 1.0}, RewardConfig()).of(said(text, prompt)).reward == score
+
+
+def test_turns_are_scored_by_their_steps():
+    record = make_episode()
+    found = Rewards({"total": 1.0}, RewardConfig()).of(record)
+    assert len(found.turns) == len(record.turns)
+    assert all(math.isnan(each) or 0 <= each <= 1 for each in found.turns)
+    assert any(not math.isnan(each) for each in found.turns)
+
+
+def test_a_component_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(ConfigurationError, match=r"no component 'totl'; known: total, outcome"):
+        Rewards({"totl": 1.0}, RewardConfig())
+    with pytest.raises(ConfigurationError, match=r"'nowhere:f' cannot be found"):
+        Rewards({"nowhere:f": 1.0}, RewardConfig())

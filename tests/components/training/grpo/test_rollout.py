@@ -1,0 +1,206 @@
+"""A batch for TRL: worlds shared by a group, draws by none, prompts alike; what was lost is told apart; hints are not trained."""
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from episodes import make_episode
+from small_model import TASK, TOOLS, called
+
+from components.policies.sampler import Sampled, Sampling
+from components.policies.token_exact import TokenExact
+from components.protocol import ConfigurationError, PlayableTask, Played, Player, PolicyRequest
+from components.rewards.config import RewardConfig
+from components.training.grpo.chooser import Chooser
+from components.training.grpo.rewards import Rewards
+from components.training.grpo.rollout import Rollout
+from components.training.selection import SelectionOptions
+from components.training.tokenizer import conversation_text, fit_tokenizer
+
+END = 2
+
+
+class Says:
+    """Draws the seed's last digit and the end."""
+
+    stops, context = (END,), 10_000
+
+    def sample(self, prompts, seeds, sampling):
+        return [Sampled((10 + seed % 5, END), (-0.5, -0.5)) for seed in seeds]
+
+
+class Table(Player):
+    """One turn an attempt. `wins(attempt, hinted)` says how it ends: True, False, or None for a world that broke."""
+
+    def __init__(self, wins, opening=lambda attempt: TASK["content"], steps=()):
+        self.wins, self.opening, self.steps, self.played = wins, opening, steps, []
+
+    def tasks(self):
+        return [PlayableTask(f"t{number}", f"f{number % 2}", "k") for number in range(4)]
+
+    def solution(self, task_id):
+        return self.steps
+
+    def play(self, policy, attempts):
+        self.played.append(list(attempts))
+        requests = [
+            PolicyRequest(
+                f"{each.task_id}/{each.number}",
+                each.task_id,
+                0,
+                each.stream,
+                [{**TASK, "content": self.opening(each)}],
+                TOOLS,
+            )
+            for each in attempts
+        ]
+        replies = policy.act(requests)
+        found = []
+        for attempt, reply in zip(attempts, replies, strict=True):
+            won = self.wins(attempt, policy.opening is not None)
+            record = make_episode(attempt.task_id, attempt.number, success=won, broken=won is None)
+            found.append(Played(record, (reply.tokens,)))
+        return found
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return fit_tokenizer([conversation_text([TASK, called("submit")], [tool.as_openai() for tool in TOOLS])] * 2, 330)
+
+
+@pytest.fixture
+def rollout(tokenizer):
+    def made(player, **selection):
+        policy = TokenExact(Says(), tokenizer, Sampling(max_new_tokens=8), version="v")
+        options = SelectionOptions(**selection)
+        return Rollout(
+            player,
+            policy,
+            Rewards({"success": 1.0}, RewardConfig()),
+            Chooser(options, player.tasks()),
+            seed=3,
+            pad=0,
+        )
+
+    return made
+
+
+class Trainer:
+    """What a rollout asks of a trainer."""
+
+    def __init__(self, step=0, training=True, size=4, index=0, processes=1):
+        self.group_size = size
+        self.state = type("State", (), {"global_step": step})
+        self.model = type("Model", (), {"training": training})
+        self.accelerator = type("Accelerator", (), {"process_index": index, "num_processes": processes})
+
+
+GROUPS = ["t0"] * 4 + ["t1"] * 4
+
+
+def test_a_group_shares_its_world_and_prompt_and_every_attempt_draws_apart(rollout):
+    player = Table(lambda attempt, hinted: True)
+    found = rollout(player)(GROUPS, Trainer())
+    (attempts,) = player.played
+    assert [len({each.seed for each in attempts[start : start + 4]}) for start in (0, 4)] == [1, 1]
+    assert len({each.seed for each in attempts}) == 2
+    assert len({each.stream for each in attempts}) == 8
+    assert [each.number for each in attempts] == [0, 1, 2, 3] * 2
+    assert all(ids == found["prompt_ids"][0] for ids in found["prompt_ids"])
+    assert len({tuple(ids) for ids in found["completion_ids"]}) > 1
+
+
+def test_steps_and_evaluation_play_in_other_worlds_and_the_same_call_in_the_same(rollout):
+    def seeds(**trainer):
+        player = Table(lambda attempt, hinted: True)
+        rollout(player)(GROUPS, Trainer(**trainer))
+        return [(each.seed, each.stream) for each in player.played[0]]
+
+    assert seeds() == seeds()
+    assert not {*seeds()} & {*seeds(step=1)}
+    assert not {*seeds()} & {*seeds(training=False)}
+
+
+def test_processes_share_a_group_between_them(rollout):
+    player = Table(lambda attempt, hinted: True)
+    maker = rollout(player)
+    maker(["t0"] * 4 + ["t1"] * 2, Trainer(index=0, processes=2))
+    maker(["t1"] * 2 + ["t2"] * 4, Trainer(index=1, processes=2))
+    whole = Table(lambda attempt, hinted: True)
+    rollout(whole)(["t0"] * 4 + ["t1"] * 4 + ["t2"] * 4, Trainer())
+    first, second = player.played
+    assert first + second == whole.played[0]
+
+
+def test_a_group_of_different_prompts_is_refused(rollout):
+    player = Table(lambda attempt, hinted: True, opening=lambda attempt: f"prompt {attempt.number}")
+    with pytest.raises(ConfigurationError, match=r"task 't0' began with different prompts"):
+        rollout(player)(GROUPS, Trainer())
+
+
+def test_what_the_world_broke_is_none_and_trains_nothing(rollout):
+    found = rollout(Table(lambda attempt, hinted: None if attempt.number == 1 else True))(GROUPS, Trainer())
+    lost = [each.lost for each in found["outing"]]
+    assert lost == [False, True, False, False] * 2
+    for place in (1, 5):
+        assert found["env_mask"][place] == [0] and found["completion_ids"][place] == [0]
+        assert found["outing"][place].earned.reward is None and found["outing"][place].solved is None
+
+
+def test_half_of_a_group_that_fails_is_played_with_a_hint_that_is_not_trained_on(rollout):
+    player = Table(lambda attempt, hinted: hinted or attempt.task_id == "t1", steps=("look", "change", "submit"))
+    found = rollout(player, guide={"share": 0.5})(GROUPS, Trainer())
+    _, again = player.played
+    assert [(each.task_id, each.number) for each in again] == [("t0", 2), ("t0", 3)]
+    assert [each.guided for each in found["outing"]] == [False, False, True, True] + [False] * 4
+    assert all(ids == found["prompt_ids"][0] for ids in found["prompt_ids"])
+    assert [each.earned.reward for each in found["outing"][:4]] == [0.0, 0.0, 1.0, 1.0]
+    assert rollout(player)._policy.opening is None
+
+
+def test_without_a_known_solution_there_is_no_hint(rollout):
+    player = Table(lambda attempt, hinted: False)
+    rollout(player, guide={"share": 0.5})(GROUPS, Trainer())
+    assert len(player.played) == 1
+
+
+def test_a_past_success_stands_in_for_one_attempt_of_a_group_that_fails(rollout):
+    wins = {"now": True}
+    maker = rollout(Table(lambda attempt, hinted: wins["now"] and attempt.number == 0), replay={"per_task": 2})
+    early = maker(GROUPS, Trainer(step=3))
+    wins["now"] = False
+    late = maker(GROUPS, Trainer(step=8))
+    assert [each.staleness for each in early["outing"]] == [None] * 8
+    assert [each.staleness for each in late["outing"]] == [None, None, None, 5] * 2
+    assert [each.earned.reward for each in late["outing"][:4]] == [0.0, 0.0, 0.0, 1.0]
+    assert late["completion_ids"][3] == early["completion_ids"][0]
+
+
+def test_families_that_teach_are_drawn_and_all_processes_draw_the_same(rollout):
+    player = Table(lambda attempt, hinted: True)
+    maker = rollout(player, curriculum_ucb={"exploration": 0.0, "temperature": 0.05, "floor": 0.01})
+    first = maker(GROUPS, Trainer())["outing"]
+    assert {each.task_id for each in first[:4]} == {first[0].task_id}
+    for _ in range(20):
+        maker.chooser.learned(first, [1.0 if each.family == "f1" else 0.0 for each in first])
+    other = [each for each in first if each.family == "f0"] or first
+    maker.chooser.learned(other, [0.0] * len(other))
+    maker.chooser._families.add("f1", [1.0] * 50)
+    drawn = [each.family for step in range(8) for each in maker(GROUPS, Trainer(step=step))["outing"]]
+    assert drawn.count("f1") > 0.8 * len(drawn)
+    halves = [maker.chooser.tasks(GROUPS[:4], size=4, first=start, total=8, when="x") for start in (0, 4)]
+    assert halves[0] + halves[1] == maker.chooser.tasks(GROUPS, size=4, first=0, total=8, when="x")
+
+
+def test_what_selection_remembers_survives_a_checkpoint(rollout):
+    player = Table(lambda attempt, hinted: attempt.number == 0)
+    settings = {"replay": {"per_task": 2}, "curriculum_ucb": {}}
+    maker = rollout(player, **settings)
+    found = maker(GROUPS, Trainer())["outing"]
+    maker.chooser.learned(found, [0.5] * 8)
+    again = rollout(player, **settings)
+    again.chooser.restore(maker.chooser.state())
+    assert again.chooser.state() == maker.chooser.state()
+    assert again.chooser.tasks(GROUPS, size=4, first=0, total=8, when="y") == maker.chooser.tasks(
+        GROUPS, size=4, first=0, total=8, when="y"
+    )
