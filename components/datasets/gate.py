@@ -7,14 +7,14 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pydantic
 
 from components.protocol import DataError
 from components.protocol.configuration import Configuration
-from components.quality.judge import judge
+from components.quality.judge import gathered, judge
 from components.quality.params import read_section
 from components.quality.split import SPLITS
 from components.quality.stage import run_stage
@@ -26,9 +26,12 @@ from components.trajectories.files import write_atomically
 
 from .checks import check_manifest, preferences, tasks, with_listed
 from .formats import DATASETS
-from .lines import read_lines
+from .lines import Source, read_all
 from .origins import Ranks, with_origins
 from .params import GateParams
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class PairsParams(Configuration):
@@ -52,12 +55,14 @@ def main(arguments: list[str] | None = None) -> None:
     params = read_section(given.params, "gate", GateParams)
     totals = read_section(given.params, "pairs", PairsParams).worth == "total"
     ranks = Ranks.read(given.ranked)
-    findings = judge(tasks(given.tasks, ranks), tasks_suite(), key="task_id")
-    findings += judge(preferences(given.pairs, ranks, totals=totals), preferences_suite(), key="pair")
+    placed, preferred = tasks(given.tasks, ranks), preferences(given.pairs, ranks, totals=totals)
+    datasets = read_datasets(given.datasets, params)
+    findings = judge(placed, tasks_suite(), key="task_id")
+    findings += judge(preferred, preferences_suite(), key="pair")
     counted: dict[str, Any] = {}
-    for name in DATASETS:
-        counts, own = judged(given.datasets / name, ranks, params, totals=totals)
-        counted[name], findings = counts, findings + own
+    for dataset in datasets:
+        counted[dataset.folder.name], own = judged(dataset, ranks, params, totals=totals)
+        findings += own
     verdict = judge_findings(findings, sum(each["rows"] for each in counted.values()), 1.0)
     told = report(verdict, "rows") | {"datasets": counted}
     write_atomically(given.out, msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
@@ -65,13 +70,33 @@ def main(arguments: list[str] | None = None) -> None:
         raise DataError(f"the gate is shut: {verdict.stop} (report: {given.out})")
 
 
-def judged(folder: Path, ranks: Ranks, params: GateParams, *, totals: bool) -> tuple[dict[str, Any], list[Finding]]:
-    """The counts of a dataset, and the findings of its suite. Raises DataError for files that are not what their manifest says."""
+class Dataset(NamedTuple):
+    """An exported dataset: what its manifest says, and the facts of its lines."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    lines: "pa.Table"
+
+
+def read_datasets(folder: Path, params: GateParams) -> list[Dataset]:
+    """The datasets below a folder. Raises DataError for files that are not what their manifest says."""
+    folders = [folder / name for name in DATASETS]
+    manifests = [check_manifest(each) for each in folders]
+    sources = [
+        Source(each, each.name, [split for split in SPLITS if f"{split}.jsonl" in manifest["files"]])
+        for each, manifest in zip(folders, manifests, strict=True)
+    ]
+    tables = read_all(sources, params.max_row_bytes, gathered)
+    return [
+        Dataset(each, manifest, with_listed(lines, each, manifest))
+        for each, manifest, lines in zip(folders, manifests, tables, strict=True)
+    ]
+
+
+def judged(dataset: Dataset, ranks: Ranks, params: GateParams, *, totals: bool) -> tuple[dict[str, Any], list[Finding]]:
+    """The counts of a dataset, and the findings of its suite."""
+    folder, manifest, lines = dataset
     name = folder.name
-    manifest = check_manifest(folder)
-    present = [split for split in SPLITS if f"{split}.jsonl" in manifest["files"]]
-    lines = read_lines(folder, name, present, params.max_row_bytes)
-    lines = with_listed(lines, folder, manifest)
     table = with_origins(lines, ranks, name, own_only=manifest["on_policy_only"], totals=totals)
     train = [
         place

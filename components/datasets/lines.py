@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,17 +38,42 @@ class Piece(NamedTuple):
     end: int
 
 
-def read_lines(folder: Path, name: str, splits: Sequence[str], max_row_bytes: int) -> "pa.Table":
-    """The facts of every line, in the order of splits and lines, with `split`, `line` (from 1) and `place`, which names it.
+class Source(NamedTuple):
+    """The files of a dataset of that name: `<split>.jsonl` in a folder."""
 
-    A line that is no row of this dataset has a `fault`. A longer one than `max_row_bytes` is measured and not read.
+    folder: Path
+    name: str
+    splits: Sequence[str]
+
+
+Gather = Callable[[Iterable["pa.Table"]], list["pa.Table"]]
+
+
+def read_lines(folder: Path, name: str, splits: Sequence[str], max_row_bytes: int) -> "pa.Table":
+    """`read_all` of one dataset."""
+    return read_all([Source(folder, name, splits)], max_row_bytes)[0]
+
+
+def read_all(sources: Sequence[Source], max_row_bytes: int, gather: Gather = list) -> list["pa.Table"]:
+    """The facts of every line of each dataset, in the order of splits and lines, with `split`, `line` (from 1) and `place`.
+
+    A line that is no row of its dataset has a `fault`. A longer one than `max_row_bytes` is measured and not read. `place` names
+    the line. `gather` takes the facts of all pieces in their order. Raises DataError.
     """
     import pyarrow as pa
 
-    pieces = [piece for split in splits for piece in pieces_of(folder / f"{split}.jsonl", split)]
-    little = sum(piece.end - piece.begin for piece in pieces) <= LITTLE
-    parts = map_ordered(pieces, partial(_facts_of, name, max_row_bytes), workers=1 if little else None)
-    return _numbered(pa.concat_tables([schema().empty_table(), *parts]), name)
+    pieces = [
+        (source.name, piece)
+        for source in sources
+        for split in source.splits
+        for piece in pieces_of(source.folder / f"{split}.jsonl", split)
+    ]
+    little = sum(piece.end - piece.begin for _, piece in pieces) <= LITTLE
+    parts = gather(map_ordered(pieces, partial(_facts_of, max_row_bytes), workers=1 if little else None))
+    tables: dict[str, list[pa.Table]] = {source.name: [schema().empty_table()] for source in sources}
+    for (name, _), part in zip(pieces, parts, strict=True):
+        tables[name].append(part)
+    return [_numbered(pa.concat_tables(tables[source.name]), source.name) for source in sources]
 
 
 def schema() -> "pa.Schema":
@@ -75,9 +100,10 @@ def pieces_of(path: Path, split: str) -> list[Piece]:
     return [Piece(path, split, begin, end) for begin, end in zip(places, ends, strict=True) if end > begin]
 
 
-def _facts_of(name: str, max_row_bytes: int, piece: Piece) -> "pa.Table":
+def _facts_of(max_row_bytes: int, named: tuple[str, Piece]) -> "pa.Table":
     import pyarrow as pa
 
+    name, piece = named
     with piece.path.open("rb") as file:
         file.seek(piece.begin)
         data = file.read(piece.end - piece.begin)

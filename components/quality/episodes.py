@@ -1,6 +1,6 @@
 """Episodes: the table of episodes of all nights: what each record says, what its scores say, and what the others say of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,14 +21,22 @@ class Tables(NamedTuple):
     scores: "pa.Table"
 
 
-def read_episodes(nights: Mapping[str, tuple[Path, Path]], reading: Reading, workers: int | None = None) -> Tables:
-    """The tables of these nights (name to rollouts folder and scores file). Raises DataError for what cannot be read."""
+def read_episodes(
+    nights: Mapping[str, tuple[Path, Path]],
+    reading: Reading,
+    workers: int | None = None,
+    gather: Callable[[Iterable["pa.Table"]], list["pa.Table"]] = list,
+) -> Tables:
+    """The tables of these nights (name to rollouts folder and scores file). `gather` takes the rows of the shards in their order.
+
+    Raises DataError for what cannot be read.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     folders = [folder for folder, _ in nights.values()]
     work = partial(shard_facts, reading=reading)
-    parts = list(map_shards(folders, work, workers=workers, on_progress=reporting("validate: shards")))
+    parts = gather(map_shards(folders, work, workers=workers, on_progress=reporting("validate: shards")))
     records = pa.concat_tables(parts)
     episodes, scored = [], []
     for night, (_, path) in nights.items():

@@ -2,7 +2,9 @@
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from components.trajectories.rendering import one_line
 
@@ -14,10 +16,27 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+Item = TypeVar("Item")
+
 NAMED = 20
 """How many failing rows are named where nearly all fail."""
 MOST = 0.2
 """The share of failing rows up to which each is named."""
+
+
+def gathered(results: Iterable[Item]) -> list[Item]:
+    """What workers make, all of it. While they are at what follows the first, this process imports what judging needs: seconds."""
+    waiting = iter(results)
+    found = list(islice(waiting, 1))
+    _import()
+    return found + list(waiting)
+
+
+def _import() -> None:
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    import great_expectations
+
+    logging.getLogger(great_expectations.__name__).setLevel(logging.ERROR)
 
 
 def judge(
@@ -28,11 +47,10 @@ def judge(
     The rows are judged in summary first; the failing ones are listed where they are at most the share `most`, and few at least
     (listing every row of a large table takes seconds).
     """
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    _import()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     frame = _frame(table)

@@ -18,7 +18,7 @@ from components.trajectories.sanitise import remaining
 from .drift import Drift, drifts
 from .episodes import Tables, read_episodes
 from .facts import Reading, schema
-from .judge import judge
+from .judge import gathered, judge
 from .params import QualityParams, read_section
 from .profile import FILE, Profile, profile_of, read_baseline, write_profile
 from .stage import day_of, run_stage
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     nights = nights_of(given.rollouts, given.scores)
     baseline = read_baseline(given.baseline) if given.baseline else None
     reading = reading_of(params, given.as_of)
-    tables = read_episodes(nights, reading)
+    tables = read_episodes(nights, reading, gather=gathered)
     findings = judged(tables, params, baseline)
     verdict = judge_findings(findings, tables.episodes.num_rows, params.max_quarantined)
     write_table(given.out / "episodes.parquet", tables.episodes, schema())
