@@ -77,7 +77,8 @@ def _of_outcome(played: Played[Any], options: CreditOptions) -> "Floats":
 
 
 def _step_level(played: Played[Any], options: CreditOptions) -> "Floats":
-    scores = _given(played.turn_rewards, "step_level", "a score of each turn (turn_rewards)")
+    scores = floats(_given(played.turn_rewards, "step_level", "a score of each turn (turn_rewards)"))
+    scores = np.where(_is_turn(played, scores.shape[1]), scores, np.nan)
     return step_level(_of_outcome(played, options), scores, strength=options.step_strength)
 
 

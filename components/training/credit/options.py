@@ -49,8 +49,8 @@ class CreditOptions(Configuration):
     token_weights: tuple[TokenWeight, ...] = ()
     epsilon: float = pydantic.Field(EPSILON, ge=0)
     """Added to a deviation before it divides; TRL's by default."""
-    step_strength: float = pydantic.Field(1.0, ge=0, le=1)
-    """`step_level`: 0 is the outcome's advantage for every turn."""
+    step_strength: float = pydantic.Field(1.0, ge=0)
+    """`step_level`: 0 is the outcome's advantage for every turn, 1 weighs turns by their reward, more is sharper."""
     progress_weight: float = pydantic.Field(1.0, ge=0)
     """`progress`: what a change of 1 in the chance of success is worth; 0 is the outcome's advantage."""
     process_weight: float = pydantic.Field(1.0, ge=0)

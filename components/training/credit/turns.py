@@ -44,9 +44,9 @@ def per_role(turn_rewards: Array, roles: Any, *, epsilon: float = EPSILON) -> Ar
 def step_level(advantages: Array, turn_rewards: Any, *, strength: float = 1.0) -> Array:
     """(B,) advantages and (B, S) rewards of turns in [0, 1] to (B, S): the advantage times the turn's weight, mean 1 an episode.
 
-    The weight is r / mean r where the advantage is positive: praise goes to what was good. Where it is negative it is
-    (1 - r) / mean (1 - r): blame goes to what was bad, not to the good steps of a lost episode. `strength` 0 gives each turn the
-    advantage itself, as do equal rewards. A turn that nobody scored (NaN) weighs 1.
+    The weight is m / mean m. Where the advantage is positive m = r ** strength: praise goes to what was good. Where it is
+    negative m = (1 - r) ** strength: blame goes to what was bad, not to the good steps of a lost episode. `strength` 1 is the
+    reward itself, more is sharper; 0 gives each turn the advantage itself, as do equal rewards. What nobody scored weighs 1.
     """
     a, r = floats(advantages), floats(turn_rewards)
     if r.ndim != 2 or len(a) != len(r):
@@ -55,12 +55,12 @@ def step_level(advantages: Array, turn_rewards: Any, *, strength: float = 1.0) -
         raise DataError(
             "step_level: a turn's reward lies outside [0, 1]; scale the rewards of turns to that range first"
         )
-    merit = np.where(a[:, None] >= 0, r, 1.0 - r)
+    merit = np.where(a[:, None] >= 0, r, 1.0 - r) ** strength
     known = ~np.isnan(merit)
     total, count = np.where(known, merit, 0.0).sum(axis=1), known.sum(axis=1)
     mean = np.divide(total, count, out=np.zeros(len(a)), where=count > 0)[:, None]
     weight = np.divide(merit, mean, out=np.ones(merit.shape), where=known & (mean > 0))
-    return like(advantages, a[:, None] * (1.0 + strength * (weight - 1.0)))
+    return like(advantages, a[:, None] * weight)
 
 
 def progress(advantages: Array, values: Any, *, weight: float = 1.0) -> Array:

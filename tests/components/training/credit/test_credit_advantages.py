@@ -1,5 +1,6 @@
 """The front: options by name, neutral ones equal to plain GRPO exactly, and what is missing is said in one line."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -138,6 +139,16 @@ def test_episodes_of_different_length_take_their_outcome_at_their_own_last_turn(
     returns = np.array([1, 1, 1, 0, 0])
     expected = (returns - 0.6) / np.sqrt(0.24 * 2)
     np.testing.assert_allclose(found[turns >= 0], expected, atol=1e-12)
+
+
+def test_scores_of_turns_that_an_episode_has_not_change_no_weight():
+    short = Played(rewards=np.array([1.0, 0.0]), groups=[0, 0], turns=np.zeros((2, 1), dtype=int))
+    scores = np.array([[0.5, 0.0, 1.0], [0.5, 1.0, 0.0]])
+    found = [
+        advantages(msgspec.structs.replace(short, turn_rewards=each), CreditOptions(turns="step_level"))
+        for each in (scores, scores[:, :1])
+    ]
+    assert found[0].tolist() == found[1].tolist()
 
 
 def test_an_unknown_option_names_the_nearest_one():

@@ -83,7 +83,7 @@ def test_step_level_differs_from_the_outcome_whenever_step_rewards_differ_and_on
 @given(
     hnp.arrays(float, (3, 5), elements=st.floats(0, 1)),
     hnp.arrays(float, 3, elements=st.floats(-3, 3)),
-    st.floats(0, 1),
+    st.floats(0, 4),
 )
 def test_step_levels_weights_have_mean_one_and_none_is_negative(rewards, advantages, strength):
     found = step_level(advantages, rewards, strength=strength)
@@ -94,6 +94,11 @@ def test_step_levels_weights_have_mean_one_and_none_is_negative(rewards, advanta
 def test_in_a_lost_episode_the_worst_step_is_blamed_most():
     found = step_level(np.array([-1.0]), np.array([[0.9, 0.1]]))
     assert found[0, 1] < found[0, 0] < 0
+
+
+def test_a_greater_strength_is_sharper():
+    found = step_level(np.array([1.0]), np.array([[1.0, 0.5]]), strength=3.0)
+    np.testing.assert_allclose(found, [[16 / 9, 2 / 9]], atol=1e-15)
 
 
 def test_step_level_of_strength_0_is_the_outcome_exactly():
