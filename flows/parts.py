@@ -13,7 +13,6 @@ from components.protocol import ConfigurationError, Role
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.rollouts.progress import Progress
-from components.training.config import load_job
 from components.trajectories.shards import read_manifest
 from tasks.display import Display, Step
 from tasks.home import folder as local
@@ -71,19 +70,6 @@ def _play(folder: Path, plan: Any, title: str) -> dict[str, Any]:
 
 def _show(step: Step, progress: Progress) -> None:
     step.update(progress.done, progress.total, remark_of(progress))
-
-
-def train_from(config: Path) -> dict[str, Any]:
-    """One training job in a process of its own; its report. Raises ConfigurationError where another job ended in its folder."""
-    from tasks.train import changed, run_job
-
-    job = load_job(config)
-    if other := changed(job):
-        raise ConfigurationError(
-            f"{job.output} holds the result of another job ({', '.join(other)}); give another output, or remove that folder"
-        )
-    with Display() as display, display.step(f"train {job.output.name}") as step:
-        return run_job(job, step)
 
 
 def evaluate_policy(policy: str, scale: str, seed: int, out: Path | None) -> tuple[dict[str, dict[str, Any]], Path]:

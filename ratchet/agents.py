@@ -1,4 +1,4 @@
-"""Commands about agents: collect, train, evaluate, promote; and `compare`, which stands apart."""
+"""Commands about agents: collect, evaluate, promote; and `compare`, which stands apart."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ POLICIES = "champion, teacher, clumsy, random-edit, transformers:FOLDER, openai:
 
 def add(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (collect, train, evaluate, compare, promote):
+    for command in (collect, evaluate, compare, promote):
         app.command()(command)
 
 
@@ -67,22 +67,6 @@ def collect(
         min_completed=min_completed,
     )
     _report(report, as_json)
-
-
-def train(
-    config: Annotated[
-        Path, typer.Argument(help="A YAML or JSON file of a training job (components/training/config).")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="The report as one JSON line.")] = False,
-) -> None:
-    """Run one training job to its end; a finished one is not repeated.
-
-    `method: sft` in its file, the default, trains a policy on exported rows; `method: prm` a step model on labels or outcomes
-    (docs/prm.md). Example: `ratchet train job.yaml`
-    """
-    from flows.parts import train_from
-
-    _report(train_from(config), as_json)
 
 
 def evaluate(

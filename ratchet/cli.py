@@ -33,6 +33,7 @@ from . import (
     serve,
     store,
     tasksets,
+    training,
     trajectories,
 )
 from .terminal import ExitOf, complain
@@ -46,7 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, models, data, exporting, lineage, scoring, judging, labels, preferences, branching),
+    *(night, agents, training, models, data, exporting, lineage, scoring, judging, labels, preferences, branching),
     *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)

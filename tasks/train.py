@@ -1,8 +1,9 @@
-"""A training job in a process of its own: watched, logged, ended with us. It goes on where it was killed."""
+"""A training job in a process of its own: watched, logged, ended with us. It goes on where it was killed or stood still."""
 
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,21 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from components.protocol import ConfigurationError
-from components.training.config import JobConfig, SftConfig
+from components.protocol import ConfigurationError, InfrastructureError
+from components.training.beat import Beat, read
+from components.training.config import JobConfig
 
 from .display import Step, display
 from .home import folder
 from .process import run_to_end
 from .retries import AGAIN
+from .slots import gpu_slot
 
 
 @task(name="train", task_run_name="train: {title}", cache_policy=NO_CACHE, **AGAIN)
-def train(title: str, config: SftConfig) -> dict[str, Any]:
+def train(title: str, config: JobConfig) -> dict[str, Any]:
     """Run the job; its report. Raises the job's own error, or InfrastructureError where it was killed."""
-    with display().step(title) as step:
+    with display().step(title) as step, gpu_slot(config.run.launch):
         report = run_job(config, step)
         loss = report.get("validation_loss")
         step.update(
@@ -50,7 +53,7 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
             log=folder("logs") / f"training-{config.output.parent.parent.name}-{config.output.name}.log",
             error=config.output / "error.json",
             env={"OMP_NUM_THREADS": str(config.run.threads or os.cpu_count() or 1)},
-            look=lambda: _show(step, config),
+            look=lambda: _look(step, config),
         )
     report: dict[str, Any] = json.loads(finished.read_bytes())
     return report
@@ -72,6 +75,26 @@ def _flat(values: dict[str, Any], place: str = "") -> dict[str, Any]:
     for name, value in values.items():
         found |= _flat(value, f"{place}{name}.") if isinstance(value, dict) else {f"{place}{name}": value}
     return found
+
+
+def _look(step: Step, config: JobConfig) -> None:
+    """Show how far the job is. Raises InfrastructureError where it stands still: it is ended, and a retry takes it up again."""
+    _show(step, config)
+    beat = read(config.output)
+    if beat is not None and (still := stalled(beat, config, time.time())) is not None:
+        raise InfrastructureError(
+            f"training in {config.output} has not moved for {still:.0f} s ({beat.phase}, step {beat.step}); it was ended: run the "
+            "same command again, and raise run.stalled_after if it was only slow"
+        )
+
+
+def stalled(beat: Beat, config: JobConfig, now: float) -> float | None:
+    """For how many seconds a job has stood still, if for longer than it may."""
+    limit, still = config.run.stalled_after, beat.at - beat.moved
+    silent = now - beat.at
+    if limit is None:
+        return None
+    return max(still, silent) if still > limit or silent > max(limit, 10 * config.run.heartbeat_seconds) else None
 
 
 def _show(step: Step, config: JobConfig) -> None:
@@ -104,13 +127,26 @@ def last_metrics(path: Path) -> dict[str, Any]:
     return {}
 
 
-SHOWN = {
-    "loss": "train/loss",
-    "eval_loss": "train/validation_loss",
-    "learning_rate": "train/learning_rate",
-    "tokens_per_second": "train/tokens_per_second",
-}
-"""A job's metrics, and what MLflow calls them."""
+HIDDEN = (
+    "step",
+    "total_steps",
+    "epoch",
+    "total_flos",
+    "num_tokens",
+    "runtime",
+    "samples_per_second",
+    "steps_per_second",
+)
+"""What a line of a job's metrics holds beside them."""
+
+
+def _shown(name: str) -> str | None:
+    """What MLflow calls a job's metric: `train/loss`, `train/validation_loss`, `train/reward`; None for what is none."""
+    phase, _, rest = name.partition("_")
+    bare = rest if phase in ("eval", "train") else name
+    if bare in HIDDEN or phase == "train":  # the trainer's closing line repeats what was logged
+        return None
+    return f"train/validation_{bare}" if phase == "eval" else f"train/{bare}"
 
 
 def metrics_history(path: Path) -> list[tuple[str, float, int]]:
@@ -119,5 +155,10 @@ def metrics_history(path: Path) -> list[tuple[str, float, int]]:
     for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else []:
         if line.endswith(b"\n"):
             values = json.loads(line)
-            points += [(SHOWN[key], float(values[key]), int(values["step"])) for key in SHOWN if key in values]
+            step = int(values["step"])
+            points += [
+                (shown, float(value), step)
+                for name, value in values.items()
+                if (shown := _shown(name)) and isinstance(value, int | float)
+            ]
     return points

@@ -1,6 +1,5 @@
-"""A job's sign of life: one small file that says what it is doing, and since when it has not moved."""
+"""Heartbeat: a thread of a job that says that it lives, and what it does."""
 
-import json
 import threading
 import time
 from pathlib import Path
@@ -10,24 +9,7 @@ from typing import Any
 import msgspec
 from transformers import TrainerCallback
 
-FILE = "heartbeat.json"
-
-
-class Beat(msgspec.Struct, frozen=True):
-    """`at`: when it was written; `moved`: when the job last did something; both in seconds since the epoch."""
-
-    at: float
-    moved: float
-    phase: str
-    step: int = 0
-
-
-def read(output: Path) -> Beat | None:
-    """The last beat of the job in that folder; None where there is none yet."""
-    try:
-        return msgspec.json.decode((output / FILE).read_bytes(), type=Beat)
-    except (OSError, msgspec.DecodeError):
-        return None
+from .beat import FILE, Beat
 
 
 class Heartbeat(TrainerCallback):  # type: ignore[misc]
@@ -59,7 +41,7 @@ class Heartbeat(TrainerCallback):  # type: ignore[misc]
             moved, phase, step = self._said
             temporary = self._path.with_suffix(".tmp")
             try:
-                temporary.write_text(json.dumps({"at": time.time(), "moved": moved, "phase": phase, "step": step}))
+                temporary.write_bytes(msgspec.json.encode(Beat(time.time(), moved, phase, step)))
                 temporary.replace(self._path)
             except OSError:
                 pass  # a full disk ends the job where it saves, with a line of its own

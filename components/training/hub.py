@@ -70,7 +70,7 @@ def fetch(base: str, revision: str | None = None, *, code: bool = False) -> tupl
             raise ConfigurationError(f"model.revision is for a hub's repository, and {base} is a folder; remove it")
         check(Path(base))
         return Path(base), found
-    folder = _fetched(base, found.revision) or _download(base, found, code=code)
+    folder = _download(base, found, code=code)  # of what is here already and whole, nothing is asked for
     check(folder)
     return folder, found
 
@@ -122,7 +122,7 @@ def _fetched(base: str, revision: str | None) -> Path | None:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(base, revision=revision, local_files_only=True))
+        folder = Path(snapshot_download(base, revision=revision, allow_patterns=list(WANTED), local_files_only=True))
         check(folder)
     except (LocalEntryNotFoundError, DataError, ValueError):
         return None

@@ -8,12 +8,16 @@ from training_jobs import make_job
 
 from components.protocol import ConfigurationError
 from components.training.config import load_job
-from flows.parts import train_from
+from flows.hand import train
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+
+
+def job(tmp_path, **more):
+    return load_job(written(tmp_path, **more))
 
 
 def written(tmp_path, **more):
@@ -28,15 +32,15 @@ def test_a_finished_job_is_read_and_another_one_in_its_folder_is_refused(tmp_pat
     (folder := tmp_path / "prm").mkdir()
     (folder / "config.json").write_text(load_job(path).model_dump_json())
     (folder / "report.json").write_text(json.dumps({"auroc": 0.9}))
-    assert train_from(path) == {"auroc": 0.9} == train_from(written(tmp_path, threads=3))
+    assert train(load_job(path)) == {"auroc": 0.9} == train(job(tmp_path, threads=3))
     with pytest.raises(
         ConfigurationError,
         match=r"holds the result of another job \(checkpoints\.patience, optimization\.steps\); give another",
     ):
-        train_from(written(tmp_path, steps=40, patience=2))
+        train(job(tmp_path, steps=40, patience=2))
 
 
 def test_an_output_that_cannot_be_made_is_told_of(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be made a folder"):
-        train_from(written(tmp_path, output=str(tmp_path / "file" / "prm")))
+        train(job(tmp_path, output=str(tmp_path / "file" / "prm")))

@@ -61,7 +61,7 @@ def _place(method: str, key: str) -> str:
     places = keys(method)
     if key in places or any(key.startswith(f"{place}.") for place, kind in places.items() if _is_mapping(kind)):
         return key
-    meant = [place for place in places if place.rpartition(".")[2] == key]
+    meant = [place for place in places if f".{place}".endswith(f".{key}")]
     if len(meant) == 1:
         return meant[0]
     if meant:

@@ -17,6 +17,7 @@ from components.training.config import SftConfig, assigned, load_job, merged
         ("model.lora={r: 4}", {"model": {"lora": {"r": 4}}}),
         ("lora=null", {"model": {"lora": None}}),
         ("alpha=32", {"model": {"lora": {"alpha": 32}}}),
+        ("lora.r=16", {"model": {"lora": {"r": 16}}}),
         ("base=org/name", {"model": {"base": "org/name"}}),
         ("sources=[on_policy]", {"data": {"sources": ["on_policy"]}}),
         ("seed=3", {"seed": 3}),

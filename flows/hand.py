@@ -1,0 +1,89 @@
+"""Training by hand: a job from a recipe, a model and data; and one that goes on. Nothing here needs a Prefect server."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from components.protocol import ConfigurationError
+from components.training import base, hub
+from components.training.config import AnyJob, assigned, load_job, merged
+from components.trajectories.record import digest
+from tasks.display import Display
+from tasks.home import home
+
+DATA = Path("data/datasets")
+"""Where the data build leaves its exports, one folder for each method."""
+
+
+def asked(
+    method: str,
+    *,
+    recipe: str | None = None,
+    size: str | None = None,
+    model: str | None = None,
+    revision: str | None = None,
+    data: Path | None = None,
+    sets: Sequence[str] = (),
+    out: Path | None = None,
+) -> AnyJob:
+    """The job of a method by a recipe (by default that of its own name), with what was asked for in the place of the recipe's own.
+
+    Without `out` its folder is named by all its settings: the same question finds the same job. Raises ConfigurationError.
+    """
+    from .parts import policy_named
+    from .recipe import job_values
+
+    given: dict[str, Any] = {"method": method, "data": _files(method, data)}
+    if model is not None:
+        found = policy_named(model).removeprefix("transformers:")
+        given["model"] = {"base": found} | ({"revision": revision} if revision else {})
+    elif revision is not None:
+        raise ConfigurationError("--revision is of a hub's model; name it with --model")
+    values = merged(merged(job_values(recipe or method, method, size), given), assigned(method, sets))
+    if out is None and "output" not in values:
+        name = digest(json.dumps(values, sort_keys=True, default=str))[:8]
+        values["output"] = str(home() / "training" / f"{method}-{name}")
+    return load_job(values if out is None else merged(values, {"output": str(out)}))
+
+
+def _files(method: str, data: Path | None) -> dict[str, str]:
+    """The files that a method reads: of a folder, those of an export. Raises ConfigurationError for one that holds none."""
+    if data is None and method == "grpo":
+        return {}  # it plays the tasks of its player
+    place = data or DATA / method
+    if place.is_file():
+        return {"train": str(place)}
+    train, validation = place / "train.jsonl", place / "validation.jsonl"
+    if not train.is_file():
+        advice = "give a file, or an export's folder" if data else "build the datasets first, or give --data"
+        raise ConfigurationError(f"{place} holds no train.jsonl; {advice}")
+    measured = method != "grpo" and validation.is_file() and validation.stat().st_size > 0
+    return {"train": str(train)} | ({"validation": str(validation)} if measured else {})
+
+
+def resumed(out: Path) -> AnyJob:
+    """The job that was begun in a folder. Raises ConfigurationError where none was."""
+    written = out / "config.json"
+    if not written.is_file():
+        raise ConfigurationError(f"no job was begun in {out} (it has no config.json); give the -o of one that was")
+    return load_job(written).model_copy(update={"output": out})
+
+
+def base_of(job: AnyJob) -> hub.Facts | None:
+    """What a job's model begins from, as it was pinned or as it is now; None for one from scratch. Raises RatchetError."""
+    if job.model.base is None:
+        return None
+    return base.known(job.output) or hub.facts(job.model.base, job.model.revision)
+
+
+def train(job: AnyJob) -> dict[str, Any]:
+    """Run a job in a process of its own; its report. Raises ConfigurationError where another job ended in its folder."""
+    from tasks.train import changed, run_job
+
+    if other := changed(job):
+        raise ConfigurationError(
+            f"{job.output} holds the result of another job ({', '.join(other)}); give another output, or remove that folder"
+        )
+    with Display() as display, display.step(f"train {job.output.name}") as step:
+        return run_job(job, step)

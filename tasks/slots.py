@@ -1,0 +1,36 @@
+"""GPU slots: of Prefect's training tasks on one host, as many run at once as there are GPUs for them.
+
+They only order a server's tasks. A slot leaks where a flow is killed, so each job also locks its GPU (components/training/gpu.py).
+"""
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+from components.training.gpu import devices
+
+LEASE = 300.0
+"""Seconds after which the slots of a process that was killed are free again."""
+
+
+@contextlib.contextmanager
+def gpu_slot(launch: str) -> Iterator[None]:
+    """One slot of this host's GPUs, all of them for a job of several processes. Where there is no GPU, none is needed."""
+    count = len(devices())
+    if not count:
+        yield
+        return
+    from prefect.concurrency.sync import concurrency
+
+    name = f"gpu:{socket.gethostname()}"
+    _allow(name, count)
+    with concurrency(name, occupy=1 if launch == "single" else count, strict=True, lease_duration=LEASE):
+        yield
+
+
+def _allow(name: str, count: int) -> None:
+    """Let so many run at once; without a limit, Prefect counts nothing."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name(name, count)

@@ -1,0 +1,137 @@
+"""Where a base model comes from: a folder, or a hub's repository whose commit is pinned; nothing of it runs unasked."""
+
+import json
+import shutil
+
+import pytest
+from fake_hub import commit_of, hub
+
+pytest.importorskip("huggingface_hub")
+
+from components.protocol import ConfigurationError, DataError, InfrastructureError
+from components.training import base
+from components.training.hub import Facts, facts, fetch, parameters_in
+
+
+def weights(path, size=6):
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2, size // 2], "data_offsets": [0, 4 * size]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 * size))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder that looks like a model, with things in it that nobody should fetch."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    weights(folder / "model.safetensors")
+    (folder / "config.json").write_text("{}")
+    (folder / "README.md").write_text("---\nlanguage: en\nlicense: mit\n---\n# license: none\n")
+    (folder / "modeling_own.py").write_text("raise SystemExit")
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    return folder
+
+
+@pytest.fixture
+def served(model, tmp_path, monkeypatch):
+    """That model on a hub, an older one beside it."""
+    older = tmp_path / "older"
+    shutil.copytree(model, older)
+    weights(older / "model.safetensors", 4)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    with hub({"org/name": {"main": model, "v1": older}}) as (address, asked):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        yield asked
+
+
+def test_a_folder_is_described_by_what_is_in_it(model):
+    found = facts(str(model))
+    assert (found.name, found.revision, found.licence, found.parameters) == (str(model), None, "mit", 6)
+    assert found.size == (model / "model.safetensors").stat().st_size == 24 + 8 + found.size - 32
+    assert fetch(str(model)) == (model, found)
+    assert "6 parameters" in found.line() and "licence mit" in found.line()
+
+
+def test_a_repository_is_fetched_at_the_commit_that_it_was_described_at(served, model):
+    folder, found = fetch("org/name")
+    assert (found.licence, found.revision) == ("apache-2.0", commit_of(model)) and folder.name == found.revision
+    assert parameters_in(folder / "model.safetensors") == 6
+    assert found.revision[:12] in found.line()
+
+
+def test_no_code_and_no_pickles_are_fetched_unasked(served):
+    folder, _ = fetch("org/name")
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
+    assert not any("modeling_own" in path or "pytorch_model" in path for path in served)
+
+
+def test_a_revision_may_be_chosen(served, model):
+    folder, found = fetch("org/name", "v1")
+    assert parameters_in(folder / "model.safetensors") == 4 and found.revision != commit_of(model)
+    with pytest.raises(ConfigurationError, match="has no revision 'v2'"):
+        fetch("org/name", "v2")
+
+
+def test_what_was_fetched_is_there_when_the_hub_is_not(served, monkeypatch):
+    _, found = fetch("org/name")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    folder, again = fetch("org/name", found.revision)
+    assert again.revision == found.revision and (folder / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("org/none", ConfigurationError, "the hub has no such repository"),
+        ("/tmp/surely/nothing", DataError, "is not a folder"),
+        ("../up", DataError, "is not a folder"),
+        ("a/b/c", DataError, "is not a folder"),
+        ("", DataError, "no config.json|is not a folder"),
+        ("org/na me", DataError, "is not a folder"),
+    ],
+)
+def test_what_is_nowhere_is_told_in_one_line(served, name, error, said):
+    with pytest.raises(error, match=said) as told:
+        fetch(name)
+    assert "\n" not in str(told.value)
+
+
+def test_a_hub_that_is_away_is_nobodys_mistake(served, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(InfrastructureError, match="the hub cannot be") as told:
+        fetch("org/other")
+    assert "\n" not in str(told.value)
+
+
+def test_a_revision_of_a_folder_is_refused(model):
+    with pytest.raises(ConfigurationError, match="is a folder; remove it"):
+        fetch(str(model), "main")
+
+
+def test_a_job_that_goes_on_goes_on_with_the_commit_that_it_began_with(served, model, tmp_path):
+    from training_jobs import make_job
+
+    job = make_job("sft", output=tmp_path / "out", train="t", base="org/name", revision="v1")
+    first = base.pinned(job)
+    assert len(first.model.revision) == 40 and first.model.revision != commit_of(model)
+    served.clear()
+    assert base.pinned(job.model_copy(update={"model": job.model.model_copy(update={"revision": None})})) == first
+    assert base.pinned(first) == first and served == []
+    assert base.known(tmp_path / "out").licence == "apache-2.0"
+
+
+def test_a_folder_needs_no_pin_and_a_model_from_scratch_nothing(model, tmp_path):
+    from training_jobs import make_job
+
+    job = make_job("sft", output=tmp_path / "out", train="t", base=model)
+    assert base.pinned(job) == job and base.known(tmp_path / "out") == facts(str(model))
+    assert base.pinned(fresh := make_job("sft", output=tmp_path / "new", train="t")) == fresh
+    assert base.known(tmp_path / "new") is None
+
+
+@pytest.mark.parametrize("head", ["", "license: mit\n", "---\nno end: yes\n", "---\nlicense:\n---\n", "\x00\xff"])
+def test_a_licence_that_is_not_named_is_unknown(model, head):
+    (model / "README.md").write_bytes(head.encode("latin-1"))
+    assert facts(str(model)).licence == "unknown"
+    (model / "README.md").unlink()
+    assert isinstance(facts(str(model)), Facts)
