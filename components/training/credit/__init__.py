@@ -10,7 +10,7 @@ from .options import CreditOptions, RegionSchedule, RegionWeights
 from .outcome import batch_std, broadcast, leave_one_out, per_task
 from .signal import SignalWindow, deviation, share_without_difference
 from .tokens import entropy_topk, region_schedule, spread
-from .turns import per_role, progress, returns_to_go, step_level, turn_sum_norm
+from .turns import chances_of_success, per_role, progress, returns_to_go, step_level, turn_sum_norm
 
 __all__ = [
     "CreditOptions",
@@ -21,6 +21,7 @@ __all__ = [
     "advantages",
     "batch_std",
     "broadcast",
+    "chances_of_success",
     "deviation",
     "entropy_topk",
     "learned_contributions",

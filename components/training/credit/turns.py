@@ -9,8 +9,8 @@ import numpy as np
 
 from components.protocol import DataError
 
-from .arrays import Array, codes, floats, like, same_shape
-from .pools import EPSILON, standardised
+from .arrays import Array, codes, floats, like, same_shape, whole
+from .pools import EPSILON, pooled_mean, standardised
 
 
 def returns_to_go(turn_rewards: Array) -> Array:
@@ -74,6 +74,23 @@ def progress(advantages: Array, values: Any, *, weight: float = 1.0) -> Array:
         raise DataError(f"progress: {a.shape} advantages and {v.shape} values; give (B,) and (B, S + 1)")
     change = np.nan_to_num(np.diff(v, axis=1), nan=0.0)
     return like(advantages, a[:, None] + weight * change)
+
+
+def chances_of_success(scores: Array, rewards: Any, groups: Any, lengths: Any) -> Array:
+    """(B, S) scores of turns, (B,) rewards, groups and numbers of turns to (B, S + 1) values for `progress`.
+
+    Before the first turn the mean reward of the group, after each turn its score, after the last the reward: what is
+    known is not estimated. Only for scores that are chances of success, such as those of a step model with the objective
+    `value`; rules score how well a step was done, and their differences say nothing. NaN beyond the end.
+    """
+    v, r, n = floats(scores), floats(rewards), whole(lengths)
+    same_shape("chances_of_success", rewards=r, lengths=n, groups=codes(groups))
+    if v.ndim != 2 or len(v) != len(r) or n.max(initial=0) > v.shape[1]:
+        raise DataError(f"chances_of_success: {v.shape} scores of up to {n.max(initial=0)} turns; give (B, S)")
+    found = np.concatenate([pooled_mean(r, codes(groups))[:, None], v], axis=1)
+    place = np.arange(found.shape[1])
+    found = np.where(place == n[:, None], r[:, None], found)
+    return like(scores, np.where(place > n[:, None], np.nan, found))
 
 
 def _per_turn(pools: Any, turns: Any, name: str) -> Any:

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from components.protocol import DataError
-from components.training.credit import broadcast, per_role, progress, returns_to_go, step_level, turn_sum_norm
+from components.training.credit import (
+    broadcast,
+    chances_of_success,
+    per_role,
+    progress,
+    returns_to_go,
+    step_level,
+    turn_sum_norm,
+)
 
 NAN = np.nan
 
@@ -142,3 +150,23 @@ def test_what_progress_adds_is_the_prover_policys_advantage_and_has_mean_zero_un
         right, wrong = (progress(np.zeros(1), np.array([[value[s], after]]))[0, 0] for after in (value[s + 1], 0.0))
         assert p * right + (1 - p) * wrong == pytest.approx(0, abs=1e-12)
         assert right > 0 > wrong
+
+
+def test_chances_begin_at_the_groups_mean_and_end_at_what_came_of_it():
+    scores = np.array([[0.6, 0.9, 0.5], [0.3, 0.7, 0.7], [0.1, 0.2, 0.2]])
+    found = chances_of_success(scores, np.array([1.0, 0.0, NAN]), [0, 0, 0], [3, 1, 2])
+    expected = [[0.5, 0.6, 0.9, 1.0], [0.5, 0.0, NAN, NAN], [0.5, 0.1, NAN, NAN]]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_turns_changed_by_these_chances_sums_to_the_reward_less_the_groups_mean():
+    random = np.random.default_rng(0)
+    rewards, lengths = random.integers(0, 2, 8).astype(float), random.integers(1, 5, 8)
+    values = chances_of_success(random.random((8, 4)), rewards, np.arange(8) // 4, lengths)
+    gained = progress(np.zeros(8), values).sum(axis=1)
+    np.testing.assert_allclose(gained, rewards - np.repeat(rewards.reshape(2, 4).mean(1), 4), atol=1e-12)
+
+
+def test_chances_of_more_turns_than_are_scored_are_refused():
+    with pytest.raises(DataError, match="up to 3 turns"):
+        chances_of_success(np.zeros((1, 2)), np.zeros(1), [0], [3])
