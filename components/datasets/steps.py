@@ -47,16 +47,16 @@ class StepScores:
     def _add(self, table: "pa.Table", wanted: Collection[str]) -> None:
         numbers, names = _codes(table["episode_id"])
         scorers, known = _codes(table["scorer"])
-        turns = table["turn"].fill_null(-1).to_numpy()
-        kept = (scorers == (known.index(PROCESS) if PROCESS in known else len(known))) & (turns >= 0)
+        told = _numbers(table["turn"])
+        kept = (scorers == (known.index(PROCESS) if PROCESS in known else len(known))) & (told >= 0)
         if table["score"].null_count:
             kept &= table["score"].is_valid().to_numpy()
         kept &= np.array([name in wanted for name in names] + [False])[numbers]
         order = np.flatnonzero(kept)
         if not len(order):
             return
-        order = order[np.lexsort((turns[order], numbers[order]))]
-        codes, turns = numbers[order].astype(np.int64), turns[order].astype(np.int64)
+        order = order[np.lexsort((told[order], numbers[order]))]
+        codes, turns = numbers[order].astype(np.int64), told[order].astype(np.int64)
         values = table["score"].to_numpy()[order]
         starts = _starts(codes, turns)
         counts = np.diff(np.append(starts, len(values)))
@@ -112,7 +112,13 @@ def _weights(means: "NDArray[np.float64]", episodes: "NDArray[np.int64]") -> "ND
 def _codes(column: "pa.ChunkedArray") -> "tuple[NDArray[np.int32], list[str]]":
     """The texts of a column as numbers of a list; what is not known is -1."""
     texts = column.unify_dictionaries().combine_chunks()
-    return texts.indices.fill_null(-1).to_numpy(), texts.dictionary.to_pylist()
+    return _numbers(texts.indices), texts.dictionary.to_pylist()
+
+
+def _numbers(column: "pa.Array | pa.ChunkedArray") -> "NDArray[np.int32]":
+    """Numbers from 0 on; what is not known is -1."""
+    found: NDArray[np.int32] = (column.fill_null(-1) if column.null_count else column).to_numpy()
+    return found
 
 
 def _starts(*keys: "NDArray[np.int64]") -> "NDArray[np.int64]":
