@@ -4,90 +4,26 @@ The stages, their order and their flags are those of `dvc.yaml`; DVC itself is n
 """
 
 import contextlib
-import functools
 import hashlib
 import importlib
 import io
 import os
-import random
-import re
-import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import yaml
-from episodes import make_episode, turn, write_night
+from episodes import write_night
+from made_tasks import night_of, play, write_taskset
+from stage_commands import files_of, outs_of, stages_of
 
 from components.protocol import RatchetError
-from components.trajectories.record import Message, TaskRef, Trajectory, Turn, sealed
 from components.versioning.build_file import Hashes, Inputs, write_values
 
 SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
 NIGHTS = (SHOWN, FIRST, SECOND)
 AS_OF = "2026-11-21"
-SYLLABLES = ("ba", "ke", "li", "mo", "nu", "pra", "ste", "vel", "dor", "fin", "gas", "hum")
-
-
-def text_of(key: str, words: int) -> str:
-    """Words, others for another key."""
-    draw = random.Random(hashlib.sha256(key.encode()).digest())
-    return " ".join("".join(draw.choices(SYLLABLES, k=3)) for _ in range(words))
-
-
-def task_of(name: str, **changes: Any) -> TaskRef:
-    """A train task that is like no other."""
-    number = int(name[-4:])
-    described = f"Repair {name}: {text_of(name, 60)}"
-    task_hash = hashlib.sha256(described.encode()).hexdigest()[:16]
-    task = TaskRef(name, task_hash, "made", f"family-{number}", f"kind-{number % 3}", "train", "coding", described)
-    return msgspec.structs.replace(task, **changes)
-
-
-def play(name: str, attempt: int = 0, *, task: TaskRef | None = None, **changes: Any) -> Trajectory:
-    """One attempt at a task: it reads, edits, runs the tests and hands in, in words of its own."""
-    from components.trajectories.record import episode_id, group_id
-
-    task = task or task_of(name)
-    episode = make_episode(name, attempt, turns=turns_of(name, f"{attempt} {changes.get('version', '')}"), **changes)
-    version = episode.agent.policy_version
-    return sealed(
-        msgspec.structs.replace(
-            episode,
-            task=task,
-            messages=(Message("system", "You repair programs."), Message("user", task.description)),
-            episode_id=episode_id(task.task_id, task.task_hash, version, attempt, attempt),
-            group_id=group_id(task.task_id, task.task_hash, version),
-        )
-    )
-
-
-def turns_of(task: str, how: str) -> list[Turn]:
-    """Four turns of one call each."""
-    said = [text_of(f"{task} {how} {index}", 25) for index in range(4)]
-    return [
-        answered(turn(0, "read_file", path="main.py"), text_of(f"{task} look", 25), text_of(f"{task} file", 40)),
-        answered(turn(1, "edit_file", path="main.py", old="x", new=said[1]), said[1], "edited main.py"),
-        answered(turn(2, "run_command", command="python -m unittest"), said[2], f"ran the tests: {said[3]}"),
-        answered(turn(3, "submit"), "I hand it in.", "handed in"),
-    ]
-
-
-def answered(turn: Turn, text: str, content: str) -> Turn:
-    """The turn with what the agent said before its call, and what the call gave."""
-    results = tuple(msgspec.structs.replace(result, content=content) for result in turn.results)
-    return msgspec.structs.replace(turn, text=text, results=results)
-
-
-def night_of(tasks: range, attempts: int, **changes: Any) -> list[Trajectory]:
-    """Of each task's attempts some succeed; the share differs from task to task."""
-    return [
-        play(f"made/train-{task:04d}", attempt, success=(task * 7 + attempt * 3) % 5 < 2, **changes)
-        for task in tasks
-        for attempt in range(attempts)
-    ]
 
 
 class Stop(NamedTuple):
@@ -132,11 +68,11 @@ class Project:
 
     def stages(self) -> list[tuple[str, list[str]]]:
         """Name, module and flags of each stage, in order."""
-        return list(_stages(self.root))
+        return list(stages_of(self.root))
 
     def outputs(self, *stages: str) -> dict[str, str]:
         """The hash of every output file of the stages of those names (of all: none given)."""
-        files = [file for path in _outs(self.root, stages) for file in _files(self.root / path)]
+        files = [file for path in outs_of(self.root, stages) for file in files_of(self.root / path)]
         return {str(file.relative_to(self.root)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     def run(self, begin: str | None = None, end: str | None = None) -> Stop | None:
@@ -158,7 +94,7 @@ class Project:
 
     def pretend(self) -> None:
         """Let every output that is absent be there, as if it were of an earlier build that was accepted."""
-        for path in _outs(self.root, ()):
+        for path in outs_of(self.root, ()):
             if not (self.root / path).exists():
                 file = self.root / path if Path(path).suffix else self.root / path / "accepted"
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -185,30 +121,6 @@ def make_project(root: Path) -> Project:
     return project
 
 
-def held_out(number: int) -> dict[str, Any]:
-    """A task on which champions are decided, like no other, with the way it is solved."""
-    name = f"made/promote-{number:04d}"
-    return {
-        "task_id": name,
-        "taskset": "made",
-        "family": f"held-out-{number}",
-        "kind": "kind-0",
-        "role": "promote",
-        "domain": "coding",
-        "description": f"Repair {name}: {text_of(name, 60)}",
-        "reference": {"main.py": f"# {text_of(f'{name} solution', 40)}\n"},
-    }
-
-
-def write_taskset(folder: Path) -> None:
-    """A taskset of a few held-out tasks."""
-    folder.mkdir(parents=True)
-    tasks = [held_out(number) for number in range(1, 9)]
-    head = {"name": "made", "version": "1", "domain": "coding", "generator": "", "seed": 0, "counts": {"promote": 8}}
-    (folder / "taskset.yaml").write_text(yaml.safe_dump(head))
-    (folder / "promote.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(tasks))
-
-
 def _run(root: Path, module: str, flags: list[str]) -> str | None:
     """The line with which a stage refuses; None where it went well."""
     out, err = io.StringIO(), io.StringIO()
@@ -219,72 +131,6 @@ def _run(root: Path, module: str, flags: list[str]) -> str | None:
             return str(error)
     lines = [line.removeprefix("error: ") for line in err.getvalue().splitlines() if line.startswith("error: ")]
     return "\n".join(lines) if code else None
-
-
-@functools.cache
-def _definition(path: Path, _changed: int) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
-    return found
-
-
-def _load(path: Path) -> dict[str, Any]:
-    return _definition(path, path.stat().st_mtime_ns) if path.is_file() else {}
-
-
-def _stages(root: Path) -> Iterator[tuple[str, list[str]]]:
-    definition = _load(root / "dvc.yaml")
-    values: dict[str, Any] = dict(_load(root / "params.yaml"))
-    for each in definition.get("vars", ()):
-        values |= _load(root / each) if isinstance(each, str) else each
-    for name, stage in definition["stages"].items():
-        if "foreach" not in stage:
-            yield name, _words(stage["cmd"], values)
-            continue
-        items = _value(stage["foreach"].strip("${}"), values)
-        for item in items:
-            given = {"item": items[item] if isinstance(items, dict) else item, "key": item}
-            yield f"{name}@{item}", _words(stage["do"]["cmd"], values | given)
-
-
-def _words(command: str, values: dict[str, Any]) -> list[str]:
-    words = [word for each in shlex.split(command) for word in _word(each, values)]
-    assert words[:2] == ["python", "-m"]
-    return words[2:]
-
-
-def _word(word: str, values: dict[str, Any]) -> Iterator[str]:
-    whole = re.fullmatch(r"\$\{([^}]+)\}", word)
-    if whole and isinstance(found := _value(whole[1], values), dict):
-        for flag, given in found.items():
-            for each in given if isinstance(given, list) else [given]:
-                yield from ([f"--{flag}"] if each is True else [] if each is False else [f"--{flag}", str(each)])
-        return
-    yield re.sub(r"\$\{([^}]+)\}", lambda found: _plain(_value(found[1], values)), word)
-
-
-def _value(name: str, values: dict[str, Any]) -> Any:
-    return functools.reduce(lambda found, part: found[part], name.strip().split("."), values)
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _outs(root: Path, wanted: Sequence[str]) -> Iterator[str]:
-    for name, stage in _load(root / "dvc.yaml")["stages"].items():
-        if wanted and name not in wanted:
-            continue
-        body = stage.get("do", stage)
-        for each in [*body.get("outs", ()), *body.get("metrics", ()), *body.get("plots", ())]:
-            path = each if isinstance(each, str) else next(iter(each))
-            yield path.replace("${item}.parquet", "").replace("${item}", "")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from sorted(each for each in path.rglob("*") if each.is_file())
-    elif path.is_file():
-        yield path
 
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")

@@ -4,8 +4,8 @@ import hashlib
 import unicodedata
 
 import msgspec
-from corruption import held_out, play, task_of
 from episodes import turn
+from made_tasks import held_out, play, task_of
 
 from components.protocol import TaskSpec
 from components.trajectories.record import TaskRef, Trajectory, sealed

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corruption import AS_OF, FIRST, NIGHTS, SECOND, SHOWN, Project, make_project, night_of, play
+from corruption import AS_OF, FIRST, NIGHTS, SECOND, SHOWN, Project, make_project
 from damage import SHARD, change_line, change_record, change_row, episode_at, set_column
 from episodes import write_night
 from leaks import leaks
+from made_tasks import night_of, play
 
 from components.protocol import RatchetError
 from components.versioning import Inputs, build

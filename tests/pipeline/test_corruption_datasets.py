@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corruption import Project, make_project
+from corruption import Project
 from damage import Record, change_row, change_rows, lines_of, relist_dataset
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make_project(tmp_path_factory.mktemp("datasets") / "sound")
-    assert project.run() is None
-    return project
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("corruption")]
 
 
 @pytest.fixture
-def project(sound: Project, tmp_path: Path) -> Project:
-    return sound.copy(tmp_path / "project")
+def project(built: Project, tmp_path: Path) -> Project:
+    return built.copy(tmp_path / "project")
 
 
 def folder(project: Project, name: str = "sft") -> Path:

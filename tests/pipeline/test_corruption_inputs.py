@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from corruption import FIRST, Project, make_project
+from corruption import FIRST, Project
 from damage import episode_at
 
 from components.protocol import ConfigurationError
@@ -18,8 +18,8 @@ from components.versioning.build_file import read_build
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make_project(tmp_path_factory.mktemp("inputs") / "sound")
+def sound(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = made.copy(tmp_path_factory.mktemp("inputs") / "sound")
     who = episode_at(project.night(), 0)
     label = Label(episode_id=who, content_hash="", domain="coding", value=0.5, annotator="somebody")
     judgement = Judgement(

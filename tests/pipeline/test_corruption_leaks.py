@@ -4,18 +4,19 @@ import re
 from pathlib import Path
 
 import pytest
-from corruption import SECOND, Project, make_project, play
+from corruption import SECOND, Project
 from episodes import write_night
 from leaks import leaks
+from made_tasks import play, text_of
 
 from components.trajectories.record import Trajectory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("corruption")]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make_project(tmp_path_factory.mktemp("leaks") / "sound")
+def sound(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = made.copy(tmp_path_factory.mktemp("leaks") / "sound")
     assert project.run(end="validate") is None
     return project
 
@@ -68,3 +69,7 @@ def test_a_taskset_that_cannot_be_read_names_its_line(project: Project, damage: 
     path.write_bytes(path.read_bytes() + damage)
     stop = project.run("duplicates")
     assert stop is not None and "promote.jsonl, line 9" in stop.line, stop
+
+
+def test_the_text_of_a_task_is_its_own() -> None:
+    assert text_of("a", 20) != text_of("b", 20)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corruption import FIRST, SECOND, Project, make_project
+from corruption import FIRST, SECOND, Project
 from damage import SHARD, change_line, change_record, episode_at, lines_of, relist, rewrite
 
 from components.trajectories import integrity
@@ -13,8 +13,8 @@ from components.trajectories.shards import MANIFEST
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make_project(tmp_path_factory.mktemp("shards") / "sound")
+def sound(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = made.copy(tmp_path_factory.mktemp("shards") / "sound")
     assert project.run(end="calibrate") is None
     project.pretend()
     return project

@@ -9,22 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corruption import FIRST, SECOND, Project, make_project
+from corruption import FIRST, SECOND, Project
 from damage import Record, change_rows, episode_at, read_rows, set_column
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    project = make_project(tmp_path_factory.mktemp("tables") / "sound")
-    assert project.run(end="figures") is None
-    return project
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("corruption")]
 
 
 @pytest.fixture
-def project(sound: Project, tmp_path: Path) -> Project:
-    return sound.copy(tmp_path / "project")
+def project(built: Project, tmp_path: Path) -> Project:
+    return built.copy(tmp_path / "project")
 
 
 def texts(path: Path, name: str) -> None:
