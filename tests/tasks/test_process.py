@@ -55,6 +55,7 @@ def test_a_command_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
     assert process.poll() is not None and time.monotonic() - begin < 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["parent alone", "process group"])
 def test_a_command_does_not_outlive_a_parent_that_was_killed(tmp_path, how):
     script = f"""

@@ -128,6 +128,7 @@ def test_lines_are_numbered_within_their_split(tmp_path: Path) -> None:
         read_lines(tmp_path, "grpo", ["nothing"], 10)
 
 
+@pytest.mark.slow
 def test_pieces_are_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     data = b"".join(b"x" * length + b"\n" for length in (PIECE, 5, PIECE // 2, PIECE // 2, 0, 7, PIECE * 2))

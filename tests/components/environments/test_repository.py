@@ -247,6 +247,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_a_fetch_that_hangs_is_given_up(made):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))

@@ -147,6 +147,7 @@ def test_a_new_task_keeps_nothing_of_the_old_ones_files(env):
     assert act(env, "bash", command="ls -A").observation == "other.py\n"
 
 
+@pytest.mark.slow
 def test_bash_that_runs_too_long_is_killed_and_says_so(env):
     step = act(env, "bash", command="echo begun; sleep 60", timeout=1)
     assert step.observation == "begun\n[timed out after 1 s]"

@@ -308,6 +308,7 @@ def test_the_limit_halves_under_overload_and_grows_back():
 # faults
 
 
+@pytest.mark.slow
 def test_a_fault_is_tried_again_and_leaves_no_trace_in_the_reply():
     faults = {
         "429": gives(429, {"error": {"message": "later"}}),

@@ -92,6 +92,7 @@ def test_a_text_with_little_of_its_own_is_found_whole_only() -> None:
     assert found(terse, "words and one more", FRAME) == []
 
 
+@pytest.mark.slow
 def test_of_the_bundled_tasks_the_held_out_ones_are_found_and_the_train_ones_are_not() -> None:
     tasks = read_tasks([Path("data/tasksets")])
     watched = watch(tasks.held_out, tasks.train)

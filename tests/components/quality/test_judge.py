@@ -50,49 +50,63 @@ def test_sound_rows_pass_every_expectation() -> None:
     }  # a quarantine needs to know which rows
 
 
-@pytest.mark.parametrize(
-    ("broken", "name", "severity"),
-    [
-        ({"schema_version": 2}, "schema_version_known", "critical"),
-        ({"episode_id": "ep-xyz"}, "episode_id_formed", "critical"),
-        ({"task_id": None}, "task_id_present", "critical"),
-        ({"policy_version": None}, "policy_version_present", "critical"),
-        ({"hash_matches": False}, "content_hash_matches", "critical"),
-        ({"identity_fault": "group_id is 'x'"}, "identity_matches", "critical"),
-        ({"role": "holdout"}, "role_known", "critical"),
-        ({"role": "promote"}, "only_train_tasks", "critical"),
-        ({"role": "audit"}, "only_train_tasks", "critical"),
-        ({"role": "reserve"}, "only_train_tasks", "critical"),
-        ({"total": 1.2}, "total_in_range", "critical"),
-        ({"failure_unscored": False}, "failures_unscored", "critical"),
-        ({"scored": False, "total": None}, "episode_scored", "warning"),
-        ({"fault": "turns[1].index is 7"}, "record_sound", "warning"),
-        ({"played": False}, "turns_present", "warning"),
-        ({"trains": False}, "trainable_part", "warning"),
-        ({"calls_answered": False}, "calls_answered", "warning"),
-        ({"outcome_known": False}, "outcome_known", "warning"),
-        ({"outcome_consistent": False}, "outcome_consistent", "warning"),
-        ({"numbers_sane": False}, "numbers_sane", "warning"),
-        ({"days_ahead": 8}, "not_from_the_future", "warning"),
-        ({"turns": 101}, "turns_in_range", "warning"),
-        ({"steps": 201}, "steps_in_range", "warning"),
-        ({"longest_observation": 300_000}, "observation_length", "warning"),
-        ({"bytes": 100_000_000, "secrets_remaining": None}, "record_size", "warning"),
-        ({"secrets_remaining": 2}, "no_secret_remains", "warning"),
-        ({"prompted": False}, "prompt_present", "warning"),
-        ({"chat_fault": "message 2 has the role 'robot'"}, "chat_sound", "warning"),
-        ({"script_share": 0.5}, "one_script", "warning"),
-        ({"tokens": 40_000}, "context_length", "warning"),
-        ({"caught": True}, "no_hack_found", "info"),
-        ({"alternates": False}, "roles_alternate", "info"),
-        ({"script_usual": False}, "script_usual", "info"),
-        ({"group_size": 1}, "group_size", "info"),
-    ],
-)
-def test_a_fault_is_found_with_its_severity_and_its_episode(broken: dict[str, Any], name: str, severity: str) -> None:
-    columns = table(**broken)
-    found = failures(columns)[name]
-    assert (found.severity, found.failing, found.rows) == (severity, 1, (columns["episode_id"][0],))
+FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"schema_version": 2}, "schema_version_known", "critical"),
+    ({"episode_id": "ep-xyz"}, "episode_id_formed", "critical"),
+    ({"task_id": None}, "task_id_present", "critical"),
+    ({"policy_version": None}, "policy_version_present", "critical"),
+    ({"hash_matches": False}, "content_hash_matches", "critical"),
+    ({"identity_fault": "group_id is 'x'"}, "identity_matches", "critical"),
+    ({"role": "holdout"}, "role_known", "critical"),
+    ({"role": "promote"}, "only_train_tasks", "critical"),
+    ({"role": "audit"}, "only_train_tasks", "critical"),
+    ({"role": "reserve"}, "only_train_tasks", "critical"),
+    ({"total": 1.2}, "total_in_range", "critical"),
+    ({"failure_unscored": False}, "failures_unscored", "critical"),
+    ({"scored": False, "total": None}, "episode_scored", "warning"),
+    ({"fault": "turns[1].index is 7"}, "record_sound", "warning"),
+    ({"played": False}, "turns_present", "warning"),
+    ({"trains": False}, "trainable_part", "warning"),
+    ({"calls_answered": False}, "calls_answered", "warning"),
+    ({"outcome_known": False}, "outcome_known", "warning"),
+    ({"outcome_consistent": False}, "outcome_consistent", "warning"),
+    ({"numbers_sane": False}, "numbers_sane", "warning"),
+    ({"days_ahead": 8}, "not_from_the_future", "warning"),
+    ({"turns": 101}, "turns_in_range", "warning"),
+    ({"steps": 201}, "steps_in_range", "warning"),
+    ({"longest_observation": 300_000}, "observation_length", "warning"),
+    ({"bytes": 100_000_000, "secrets_remaining": None}, "record_size", "warning"),
+    ({"secrets_remaining": 2}, "no_secret_remains", "warning"),
+    ({"prompted": False}, "prompt_present", "warning"),
+    ({"chat_fault": "message 2 has the role 'robot'"}, "chat_sound", "warning"),
+    ({"script_share": 0.5}, "one_script", "warning"),
+    ({"tokens": 40_000}, "context_length", "warning"),
+    ({"caught": True}, "no_hack_found", "info"),
+    ({"alternates": False}, "roles_alternate", "info"),
+    ({"script_usual": False}, "script_usual", "info"),
+    ({"group_size": 1}, "group_size", "info"),
+]
+
+
+@pytest.fixture(scope="module")
+def faulty() -> tuple[Columns, dict[str, Finding]]:
+    """A table whose first rows have a fault each, and what is found in it; to judge a table for each takes seconds."""
+    columns = table(len(FAULTS) + 10)
+    for row, (broken, _, _) in enumerate(FAULTS):
+        for name, value in broken.items():
+            columns[name][row] = value
+    return columns, failures(columns)
+
+
+@pytest.mark.parametrize("row", range(len(FAULTS)), ids=[name for _, name, _ in FAULTS])
+def test_a_fault_is_found_with_its_severity_and_its_episode(
+    faulty: tuple[Columns, dict[str, Finding]], row: int
+) -> None:
+    (columns, found), (_, name, severity) = faulty, FAULTS[row]
+    assert found[name].severity == severity and columns["episode_id"][row] in found[name].rows
+    assert not set(columns["episode_id"][len(FAULTS) :]) & set(found[name].rows), "the sound rows"
+    with_it = sum(each == name for _, each, _ in FAULTS)
+    assert with_it <= found[name].failing == len(found[name].rows) <= with_it + 1
 
 
 def test_what_is_wrong_with_a_row_is_told() -> None:

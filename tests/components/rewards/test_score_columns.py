@@ -72,6 +72,7 @@ episodes = st.lists(
 
 
 class TestColumns:
+    @pytest.mark.slow
     @settings(deadline=None, max_examples=60)
     @given(episodes, st.integers(0, 6))
     def test_the_rows_are_those_of_one_after_another_wherever_shards_end(self, tmp_path_factory, found, cut):

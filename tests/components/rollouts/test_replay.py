@@ -198,6 +198,7 @@ def test_a_task_that_is_absent_or_has_changed_is_not_replayed(folder):
         replay(msgspec.structs.replace(trajectory, parent=Parent("ep-0", 1)), LOCAL)
 
 
+@pytest.mark.slow
 def test_a_repository_task_is_replayed_from_its_base(folder):
     made = MadeRepository(folder / "numbers")
     head = Head("made", "1", "coding", {})

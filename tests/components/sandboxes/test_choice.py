@@ -30,6 +30,7 @@ def test_auto_is_local_at_once_where_there_is_no_engine(monkeypatch, tmp_path):
     assert make_sandbox().backend == "local"
 
 
+@pytest.mark.slow
 def test_auto_does_not_wait_for_an_engine_that_is_silent(monkeypatch, tmp_path):
     import socket
 

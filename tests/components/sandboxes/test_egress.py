@@ -96,6 +96,7 @@ def test_what_is_no_request_to_a_proxy_is_refused(way_out, asked):
     assert _say(way_out, asked).startswith("HTTP/1.1 40")
 
 
+@pytest.mark.slow
 def test_many_connections_are_carried_and_large_answers_too(way_out, servers):
     got = []
     url = f"http://127.0.0.1:{servers[0]}/" + "x" * 50_000

@@ -79,6 +79,7 @@ class TestLengthGap:
         assert len(within_gap([*pairs, long], 1.0, Counter())) == 7
         assert len(within_gap([*pairs, long], 0.0, Counter())) == 6
 
+    @pytest.mark.slow
     def test_many_pairs_of_which_most_go_take_linear_time(self):
         """A sum made anew for each pair that goes would take minutes."""
         pairs = [pair(context=f"{n:06}", lengths=(90 + n % 7, 10)) for n in range(20_000)]
