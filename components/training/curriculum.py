@@ -1,7 +1,7 @@
 """Curriculum: the order in which a run reads its rows, easy ones first (`curriculum_ratio`).
 
-The order is that of the whole run, known before its first step. It changes which rows a step reads and nothing else: steps, learning
-rate and checkpoints are those of the same run without it.
+The order is that of the whole run, known before its first step. It changes which rows a step reads and nothing else: steps,
+learning rate and checkpoints are those of the same run without it.
 """
 
 import math
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from .config.curriculum import Curriculum
+from .selection import curriculum_order
 
 
 def pool_size(rows: int, progress: float, curriculum: Curriculum) -> int:
@@ -37,7 +38,23 @@ def draw(order: Sequence[int], curriculum: Curriculum, *, steps: int, batch_size
     return drawn[:wanted]
 
 
-class RunSampler(torch.utils.data.Sampler[int]):
+def run_order(
+    curriculum: Curriculum | None,
+    lengths: Sequence[int],
+    rewards: Sequence[float],
+    *,
+    steps: int,
+    batch_size: int,
+    seed: int,
+) -> list[int] | None:
+    """The rows of a whole run by `curriculum_ratio`: short and well-rewarded ones are easy. None without a curriculum."""
+    if curriculum is None:
+        return None
+    order = curriculum_order(lengths, rewards).tolist()
+    return draw(order, curriculum, steps=steps, batch_size=batch_size, seed=seed)
+
+
+class RunSampler(torch.utils.data.Sampler[int]):  # type: ignore[misc]
     """Reads rows in a given order, once: a run of one epoch, which a resumed trainer skips its way into."""
 
     def __init__(self, rows: Sequence[int]) -> None:

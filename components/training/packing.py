@@ -5,6 +5,20 @@ A row is never cut, and its labels and weights go with it, so the loss of a batc
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import chain
+
+import msgspec
+
+from .format import TrainingRow
+
+
+class Pack(msgspec.Struct, frozen=True):
+    """Rows behind each other; `lengths` of each in tokens. The lists are of equal length."""
+
+    input_ids: list[int]
+    labels: list[int]
+    weights: list[float]
+    lengths: list[int]
 
 
 def packs(lengths: Sequence[int], room: int) -> list[list[int]]:
@@ -25,3 +39,17 @@ def packs(lengths: Sequence[int], room: int) -> list[list[int]]:
         if left > lengths[row]:
             insort(free, (left - lengths[row], pack))
     return found
+
+
+def packed(rows: Sequence[TrainingRow], room: int) -> list[Pack]:
+    """The rows in packs of at most `room` tokens, see `packs`."""
+    lengths = [len(row.input_ids) for row in rows]
+    return [
+        Pack(
+            list(chain.from_iterable(rows[each].input_ids for each in pack)),
+            list(chain.from_iterable(rows[each].labels for each in pack)),
+            list(chain.from_iterable(rows[each].weights for each in pack)),
+            [lengths[each] for each in pack],
+        )
+        for pack in packs(lengths, room)
+    ]

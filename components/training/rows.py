@@ -1,17 +1,22 @@
-"""Exported SFT rows as training rows: read strictly, filtered by source, tokenised, weighted to a mean of one."""
+"""Exported rows as training rows: read strictly, tokenised, made to fit, weighted to a mean of one."""
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from components.protocol import DataError, Message
 
-from .format import TrainingRow, tokenize_chat
+from .config import SftConfig
+from .format import IGNORE, Fitted, TrainingRow, fit, reply_weights, tokenize_chat
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase
+
+Row = TypeVar("Row")
 
 
 class SftRow(msgspec.Struct, frozen=True):
@@ -24,9 +29,9 @@ class SftRow(msgspec.Struct, frozen=True):
     tools: list[dict[str, Any]] | None = None
 
 
-def read_rows(path: Path, sources: Sequence[str] | None) -> list[SftRow]:
-    """The rows of a JSONL export, of those sources. Raises DataError naming file and line, or when none is left."""
-    decoder = msgspec.json.Decoder(SftRow)
+def decoded(path: Path, kind: type[Row], name: str) -> list[Row]:
+    """The rows of a JSONL export. Raises DataError naming file and line."""
+    decoder = msgspec.json.Decoder(kind)
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -36,24 +41,107 @@ def read_rows(path: Path, sources: Sequence[str] | None) -> list[SftRow]:
         try:
             rows.append(decoder.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}, line {number}: not an SFT row: {error}; export the dataset again") from error
-    kept = [row for row in rows if sources is None or row.source in sources]
+            raise DataError(f"{path}, line {number}: not {name}: {error}; export the dataset again") from error
+    return rows
+
+
+def check_messages(messages: Iterable[Message], where: str) -> None:
+    """Raises DataError for a message without a role, or whose weight is no number from 0 on."""
+    for message in messages:
+        weight = message.get("weight", 1.0)
+        if not isinstance(message.get("role"), str):
+            raise DataError(f"{where}: a message has no role; export the dataset again")
+        if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise DataError(f"{where}: a message's weight is {weight!r}, no number from 0 on; export the dataset again")
+
+
+def read_rows(path: Path, sources: Sequence[str] | None) -> list[SftRow]:
+    """The rows of a JSONL export, of those sources. Raises DataError naming file and row, or when none is left."""
+    kept = [row for row in decoded(path, SftRow, "an SFT row") if sources is None or row.source in sources]
     if not kept:
         wanted = f" of source {', '.join(sources)}" if sources else ""
         raise DataError(f"{path} has no rows{wanted}: there is nothing to train on; collect successes first")
+    for row in kept:
+        check_messages(row.messages, f"{path}, {row.episode_id}")
+        if not 0 <= row.weight < math.inf:
+            raise DataError(
+                f"{path}, {row.episode_id}: its weight is {row.weight}, no number from 0 on; export it again"
+            )
     return kept
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """Rows as they are trained, the weight of the exported row that each came from, and how many are not there whole, by cause."""
+
+    rows: list[TrainingRow]
+    rewards: list[float]
+    left_out: dict[str, int]
+
+
 def prepare(
-    rows: Sequence[SftRow], tokenizer: "PreTrainedTokenizerFast", *, weighted: bool, max_length: int
-) -> list[TrainingRow]:
-    """Tokenised rows; weights have mean 1 over all trained tokens. Rows over `max_length` tokens are left out, whole."""
-    tokenized = [
-        tokenize_chat(row.messages, row.tools, tokenizer, weight=row.weight if weighted else 1.0) for row in rows
-    ]
-    fitting = [row for row in tokenized if len(row.input_ids) <= max_length and row.trained_tokens]
-    if not fitting:
-        raise DataError(f"none of {len(rows)} rows fits into {max_length} tokens; raise max_length")
-    total = sum(sum(row.weights) for row in fitting)
-    scale = sum(row.trained_tokens for row in fitting) / total if total else 0.0
-    return [msgspec.structs.replace(row, weights=[w * scale for w in row.weights]) for row in fitting]
+    rows: Sequence[SftRow], tokenizer: "PreTrainedTokenizerBase", config: SftConfig, *, weigh: bool
+) -> Prepared:
+    """Tokenised rows that fit. With `weigh` they have the weights that the configuration asks for.
+
+    Weights have the mean 1 over all trained tokens; what weighs nothing is not trained. Raises DataError where nothing is left, or
+    where replies should weigh by their steps and none says what.
+    """
+    stepwise = weigh and config.sft.step_weighted_loss
+    if stepwise and not any("weight" in message for row in rows for message in row.messages):
+        raise DataError(
+            f"{config.data.train}: step_weighted_loss is on and no message has a weight; export with step_weights, or turn it off"
+        )
+    found: list[tuple[TrainingRow, float]] = []
+    counts: Counter[str] = Counter()
+    for row in rows:
+        made = fit([_tokenized(row, tokenizer, config, weigh, stepwise)], config.format)
+        trained = [each for each in map(counting, made.rows) if each.trained_tokens]
+        found += [(each, row.weight) for each in trained]
+        counts.update(_left_out(made) if trained or not made.rows else {"untrained": 1})
+    if not found:
+        said = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+        raise DataError(
+            f"none of {len(rows)} rows can be trained on within {config.format.max_length} tokens ({said}); raise format.max_length"
+        )
+    return Prepared(
+        normalised([row for row, _ in found]), [reward for _, reward in found], dict(sorted(counts.items()))
+    )
+
+
+def _tokenized(
+    row: SftRow, tokenizer: "PreTrainedTokenizerBase", config: SftConfig, weigh: bool, stepwise: bool
+) -> TrainingRow:
+    return tokenize_chat(
+        row.messages,
+        row.tools,
+        tokenizer,
+        weight=row.weight if weigh and config.sft.weighted else 1.0,
+        weights=reply_weights(row.messages) if stepwise else None,
+        options=config.format,
+    )
+
+
+def _left_out(made: Fitted) -> dict[str, int]:
+    """What of a row is not trained on, or not whole."""
+    counts = {name: getattr(made, name) for name in Fitted.__struct_fields__ if name not in ("rows", "whole")}
+    return {name: count for name, count in counts.items() if count}
+
+
+def normalised(rows: Sequence[TrainingRow]) -> list[TrainingRow]:
+    """The rows, their weights scaled to a mean of 1 over all trained tokens."""
+    total = math.fsum(weight for row in rows for weight in row.weights)
+    scale = sum(row.trained_tokens for row in rows) / total if total else 1.0
+    if scale == 1.0:
+        return list(rows)
+    return [msgspec.structs.replace(row, weights=[weight * scale for weight in row.weights]) for row in rows]
+
+
+def counting(row: TrainingRow) -> TrainingRow:
+    """The row without the labels of tokens that weigh nothing."""
+    labels = [label if weight else IGNORE for label, weight in zip(row.labels, row.weights, strict=True)]
+    return msgspec.structs.replace(row, labels=labels)
+
+
+def mean_tokens(lengths: Sequence[int]) -> float:
+    """The mean of lengths in tokens."""
+    return sum(lengths) / len(lengths)

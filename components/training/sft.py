@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from trl import SFTTrainer
 
-from .format import IGNORE, TrainingRow
 from .curriculum import RunSampler
-from .weighting import weighted
+from .format import TrainingRow
+from .packing import Pack
+from .weighting import is_plain, weighted
 
 
 class WeightedSFTTrainer(SFTTrainer):  # type: ignore[misc]
@@ -68,37 +69,13 @@ class WeightedSFTTrainer(SFTTrainer):  # type: ignore[misc]
         return super()._get_train_sampler(train_dataset) if self.order is None else RunSampler(self.order)
 
 
-class WeightedCollator:
-    """Rows to one batch, right-padded to the longest: input_ids, attention_mask, labels (B, T) int64; loss_weights (B, T)."""
-
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """One batch."""
-        width = max(len(row["input_ids"]) for row in rows)
-
-        def padded(name: str, filler: float, dtype: torch.dtype) -> torch.Tensor:
-            return torch.tensor([[*row[name], *[filler] * (width - len(row[name]))] for row in rows], dtype=dtype)
-
-        return {
-            "input_ids": padded("input_ids", self.pad_token_id, torch.long),
-            "attention_mask": torch.tensor(
-                [[1] * len(row["input_ids"]) + [0] * (width - len(row["input_ids"])) for row in rows]
-            ),
-            "labels": padded("labels", IGNORE, torch.long),
-            "loss_weights": padded("weights", 0.0, torch.float32),
-        }
-
-
-def as_dataset(rows: Sequence[TrainingRow]) -> Any:
-    """A `datasets.Dataset` of tokenised rows."""
+def as_dataset(rows: Sequence[TrainingRow | Pack]) -> Any:
+    """A `datasets.Dataset` of rows or packs, in the columns that `RowCollator` reads; no weights where all are 1."""
     from datasets import Dataset
 
-    return Dataset.from_dict(
-        {
-            "input_ids": [row.input_ids for row in rows],
-            "labels": [row.labels for row in rows],
-            "weights": [row.weights for row in rows],
-        }
-    )
+    names = ["input_ids", "labels"]
+    if not all(is_plain(row.labels, row.weights) for row in rows):
+        names.append("weights")
+    if isinstance(rows[0], Pack):
+        names.append("lengths")
+    return Dataset.from_dict({name: [getattr(row, name) for row in rows] for name in names})

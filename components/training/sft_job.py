@@ -1,19 +1,35 @@
 """Supervised fine-tuning of a policy: exported rows in, a checkpoint and a report out."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from .config import SftConfig
 from .fit import fit
 from .format import TrainingRow
 from .models import start
-from .rows import prepare, read_rows
+from .packing import Pack, packed
+from .rows import Prepared, mean_tokens, prepare, read_rows
 from .tokenizer import conversation_text
 from .trainer import TrainReport, callbacks, fit_attention, planned_steps, prepare_torch, trainer_arguments
 
-REPORT = TrainReport
+
+class SftReport(TrainReport, frozen=True, kw_only=True):
+    """`rows`: those that were trained on, of which a long one may be several; `left_out`: what was not, or not whole, by cause.
+
+    `sequences` were made of them: fewer where rows are packed. `validation_accuracy` (of next tokens) and
+    `validation_perplexity` are those of `best_step`.
+    """
+
+    sequences: int
+    left_out: dict[str, int]
+    validation_accuracy: float | None
+    validation_perplexity: float | None
 
 
-def train(config: SftConfig) -> TrainReport:
+REPORT = SftReport
+
+
+def train(config: SftConfig) -> SftReport:
     """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
     rows = read_rows(config.data.train, config.data.sources)
     held_out = read_rows(config.data.validation, None) if config.data.validation else []
@@ -21,36 +37,60 @@ def train(config: SftConfig) -> TrainReport:
     texts = (conversation_text(row.messages, row.tools) for row in rows)
     model, tokenizer = start(config, texts, config.format.max_length)
     fit_attention(config, model)
-    train = prepare(rows, tokenizer, weighted=config.sft.weighted, max_length=config.format.max_length)
-    validation = prepare(held_out, tokenizer, weighted=False, max_length=config.format.max_length) if held_out else []
-    trainer = _trainer(config, model, tokenizer, train, validation)
-    tokens = mean_tokens(train) * config.optimization.batch_size
-    return TrainReport(**fit(config, trainer, tokenizer, rows=len(train), tokens_per_step=tokens))
-
-
-def _trainer(
-    config: SftConfig, model: Any, tokenizer: Any, train: list[TrainingRow], validation: list[TrainingRow]
-) -> Any:
-    from trl import SFTConfig
-
-    from .sft import WeightedCollator, WeightedSFTTrainer, as_dataset
-
-    validated = bool(validation)
-    return WeightedSFTTrainer(
-        model=model,
-        args=SFTConfig(
-            **trainer_arguments(config, planned_steps(config, len(train), mean_tokens(train)), validated=validated),
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
-        ),
-        train_dataset=as_dataset(train),
-        eval_dataset=as_dataset(validation) if validation else None,
-        processing_class=tokenizer,
-        data_collator=WeightedCollator(tokenizer.pad_token_id),
-        callbacks=callbacks(config, mean_tokens(train) * config.optimization.batch_size, validated=validated),
+    made = prepare(rows, tokenizer, config, weigh=True)
+    validation = prepare(held_out, tokenizer, config, weigh=False).rows if held_out else []
+    sequences = packed(made.rows, config.format.max_length) if config.sft.packing else made.rows
+    mean = mean_tokens([len(each.input_ids) for each in sequences])
+    trainer = _trainer(config, model, tokenizer, made, sequences, mean, validation)
+    fields = fit(config, trainer, tokenizer, rows=len(made.rows), tokens_per_step=mean * config.optimization.batch_size)
+    best = figures_of(trainer, fields["best_step"])
+    return SftReport(
+        **fields,
+        sequences=len(sequences),
+        left_out=made.left_out,
+        validation_accuracy=best.get("eval_mean_token_accuracy"),
+        validation_perplexity=best.get("eval_perplexity"),
     )
 
 
-def mean_tokens(rows: list[TrainingRow]) -> float:
-    """Mean input tokens of a row."""
-    return sum(len(row.input_ids) for row in rows) / len(rows)
+def _trainer(
+    config: SftConfig,
+    model: Any,
+    tokenizer: Any,
+    made: Prepared,
+    sequences: Sequence[TrainingRow | Pack],
+    mean: float,
+    validation: list[TrainingRow],
+) -> Any:
+    """A trainer of sequences of so many tokens in the mean."""
+    from trl import SFTConfig
+
+    from .batches import RowCollator
+    from .curriculum import run_order
+    from .sft import WeightedSFTTrainer, as_dataset
+
+    batch_size = config.optimization.batch_size
+    steps = planned_steps(config, len(sequences), mean)
+    lengths = [len(row.input_ids) for row in made.rows]
+    return WeightedSFTTrainer(
+        order=run_order(
+            config.sft.curriculum, lengths, made.rewards, steps=steps, batch_size=batch_size, seed=config.seed
+        ),
+        model=model,
+        args=SFTConfig(
+            **trainer_arguments(config, steps, validated=bool(validation)),
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        ),
+        train_dataset=as_dataset(sequences),
+        eval_dataset=as_dataset(validation) if validation else None,
+        processing_class=tokenizer,
+        data_collator=RowCollator(tokenizer.pad_token_id, flat="flash" in str(model.config._attn_implementation)),
+        callbacks=callbacks(config, mean * batch_size, validated=bool(validation)),
+    )
+
+
+def figures_of(trainer: Any, step: int) -> dict[str, float]:
+    """What the evaluation after that step found; empty where there was none."""
+    found = (entry for entry in trainer.state.log_history if entry["step"] == step and "eval_loss" in entry)
+    return next(found, {})

@@ -4,10 +4,12 @@ TRL's SFT and DPO ask the model for the log-probability of each next token and m
 here is therefore all that a weighted loss needs, and TRL's normalisation, metrics and gradient accumulation hold for it too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from .format import IGNORE
 
 
 def weighted(
@@ -31,3 +33,8 @@ def weighted(
         return outputs
 
     return call
+
+
+def is_plain(labels: Sequence[int], weights: Sequence[float]) -> bool:
+    """Whether every trained token weighs 1, so that weights would change nothing."""
+    return all(weight == 1.0 for label, weight in zip(labels, weights, strict=True) if label != IGNORE)

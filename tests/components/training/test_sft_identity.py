@@ -1,4 +1,4 @@
-"""Supervised fine-tuning is TRL's own at neutral settings, and the weighted mean of the literature otherwise: losses and gradients."""
+"""SFT's losses and gradients are TRL's own at neutral settings, and the weighted mean of the formula otherwise."""
 
 import math
 
@@ -23,7 +23,7 @@ from components.training.batches import RowCollator  # noqa: E402
 from components.training.config.curriculum import Curriculum  # noqa: E402
 from components.training.curriculum import draw  # noqa: E402
 from components.training.packing import packs  # noqa: E402
-from components.training.sft import WeightedSFTTrainer, as_dataset  # noqa: E402
+from components.training.sft import WeightedSFTTrainer  # noqa: E402
 
 NO = -100
 ROWS = [

@@ -1,0 +1,194 @@
+"""Exported pairs as tokens: a shared prompt, two sides, and labels on what the agent itself said in either."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from components.policies.chat import encode
+from components.protocol import DataError, Message
+from components.training.config import DpoConfig
+from components.training.format import IGNORE, TrainingRow, reply_weights, tokenize_chat
+from components.training.rows import check_messages, counting, decoded
+from components.training.weighting import is_plain
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Level = Literal["step", "trajectory", "all"]
+
+
+class DpoRow(msgspec.Struct, frozen=True):
+    """The columns of an exported pair that training reads; the others are for people."""
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    episode_ids: list[str]
+    level: Literal["step", "trajectory"] = "trajectory"
+    margin: float = 1.0
+    tools: list[dict[str, Any]] | None = None
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two rows that begin alike. Labels (-100 elsewhere) stand on the tokens by which they are compared; `weight` is the pair's."""
+
+    chosen: TrainingRow
+    rejected: TrainingRow
+    weight: float
+
+    @property
+    def tokens(self) -> int:
+        """Input tokens of both rows."""
+        return len(self.chosen.input_ids) + len(self.rejected.input_ids)
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """Pairs, their margins, and how many were left out by cause: too long, nothing to compare on a side, two equal sides."""
+
+    pairs: list[Pair]
+    margins: list[float]
+    left_out: dict[str, int]
+
+
+def read_pairs(path: Path, level: Level) -> list[DpoRow]:
+    """The pairs of a JSONL export, of that level. Raises DataError naming file and pair, or when none is left."""
+    kept = [row for row in decoded(path, DpoRow, "a DPO pair") if level in ("all", row.level)]
+    if not kept:
+        wanted = f" of level {level}" if level != "all" else ""
+        raise DataError(
+            f"{path} has no pairs{wanted}: there is nothing to compare; export pairs, or choose another dpo.level"
+        )
+    for row in kept:
+        where = f"{path}, {' and '.join(row.episode_ids)}"
+        check_messages([*row.prompt, *row.chosen, *row.rejected], where)
+        if not 0 <= row.margin < math.inf:
+            raise DataError(f"{where}: its margin is {row.margin}, no number from 0 on; export it again")
+    return kept
+
+
+def prepare(
+    rows: Sequence[DpoRow], tokenizer: "PreTrainedTokenizerBase", config: DpoConfig, *, weigh: bool
+) -> Prepared:
+    """Pairs of which both sides fit, whole: half of a side is no side to compare.
+
+    With `weigh` tokens and pairs have the weights that the configuration asks for. Raises DataError where no pair is left, or where
+    replies should have weights and none has.
+    """
+    if weigh and config.dpo.token_weights and not any(_weighs(row) for row in rows):
+        raise DataError(
+            f"{config.data.train}: token_weights are on and no message of a side has a weight; give some, or turn them off"
+        )
+    found: list[tuple[Pair, float]] = []
+    counts: Counter[str] = Counter()
+    for row in rows:
+        pair = tokenize_pair(row, tokenizer, config, weigh=weigh)
+        fault = _fault(pair, config.format.max_length)
+        if fault:
+            counts[fault] += 1
+        else:
+            found.append((pair, row.margin))
+    if not found:
+        said = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
+        raise DataError(
+            f"none of {len(rows)} pairs can be trained on in {config.format.max_length} tokens ({said}); raise max_length"
+        )
+    pairs = [pair for pair, _ in found]
+    weighed = _weighed(pairs) if weigh and config.dpo.step_level_advantage else pairs
+    return Prepared(weighed, [margin for _, margin in found], dict(sorted(counts.items())))
+
+
+def tokenize_pair(row: DpoRow, tokenizer: "PreTrainedTokenizerBase", config: DpoConfig, *, weigh: bool) -> Pair:
+    """A row as tokens, however long.
+
+    With `format.agent_format` a side is compared by the replies in it, without `mask_observations` by all from its first reply on.
+    Otherwise by what comes after the tokens that both sides share with the prompt, as in TRL; with `mask_observations` by what
+    the template marks of it as the agent's.
+    """
+    chosen, rejected = (_side(row, side, tokenizer, config, weigh) for side in (row.chosen, row.rejected))
+    begins = _begins(row, chosen, rejected, tokenizer, config)
+    chosen, rejected = (_compared(each, begin) for each, begin in zip((chosen, rejected), begins, strict=True))
+    return Pair(chosen, rejected, row.margin if weigh and config.dpo.step_level_advantage else 1.0)
+
+
+def _side(
+    row: DpoRow, side: list[Message], tokenizer: "PreTrainedTokenizerBase", config: DpoConfig, weigh: bool
+) -> TrainingRow:
+    """The prompt with one side. The replies in the prompt are not trained."""
+    weights: list[float | None] | None = None
+    if config.format.agent_format:
+        said = reply_weights(side) if weigh and config.dpo.token_weights else [1.0] * len(reply_weights(side))
+        weights = [*[None] * len(reply_weights(row.prompt)), *said]
+    return tokenize_chat([*row.prompt, *side], row.tools, tokenizer, weights=weights, options=config.format)
+
+
+def _begins(
+    row: DpoRow, chosen: TrainingRow, rejected: TrainingRow, tokenizer: "PreTrainedTokenizerBase", config: DpoConfig
+) -> tuple[int, int]:
+    """The token of either side from which on it is compared."""
+    if config.format.agent_format:
+        said = len(reply_weights(row.prompt))
+        first, second = (
+            each.turns[said].start if len(each.turns) > said else len(each.input_ids) for each in (chosen, rejected)
+        )
+        return first, second
+    prompt = encode(row.prompt, row.tools, tokenizer, prompt=True)[0]
+    shared = min(_common(prompt, each.input_ids) for each in (chosen, rejected))
+    return shared, shared
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    for place, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return place
+    return min(len(left), len(right))
+
+
+def _compared(row: TrainingRow, begin: int) -> TrainingRow:
+    """The row with labels from `begin` on alone, and weights of the mean 1 over them."""
+    labels = [IGNORE] * begin + counting(row).labels[begin:]
+    total = math.fsum(weight for weight, label in zip(row.weights, labels, strict=True) if label != IGNORE)
+    count = sum(label != IGNORE for label in labels)
+    scale = count / total if total else 0.0
+    weights = [0.0 if label == IGNORE else weight * scale for weight, label in zip(row.weights, labels, strict=True)]
+    return TrainingRow(row.input_ids, labels, weights, row.turns)
+
+
+def _fault(pair: Pair, max_length: int) -> str | None:
+    """Why a pair cannot be trained on."""
+    sides = pair.chosen, pair.rejected
+    if max(len(side.input_ids) for side in sides) > max_length:
+        return "too_long"
+    if not all(side.trained_tokens for side in sides):
+        return "untrained"
+    return "equal" if pair.chosen.input_ids == pair.rejected.input_ids else None
+
+
+def _weighs(row: DpoRow) -> bool:
+    return any("weight" in message for message in (*row.chosen, *row.rejected))
+
+
+def _weighed(pairs: list[Pair]) -> list[Pair]:
+    """The pairs with weights of the mean 1; as they are where none weighs anything."""
+    mean = math.fsum(pair.weight for pair in pairs) / len(pairs)
+    return [msgspec.structs.replace(pair, weight=pair.weight / mean if mean else 1.0) for pair in pairs]
+
+
+def as_dataset(pairs: Sequence[Pair]) -> Any:
+    """A `datasets.Dataset` of pairs, in the columns that `PairCollator` reads; no weights where all are 1."""
+    from datasets import Dataset
+
+    plain = all(is_plain(row.labels, row.weights) for pair in pairs for row in (pair.chosen, pair.rejected))
+    columns: dict[str, list[Any]] = {}
+    for side in ("chosen", "rejected"):
+        rows: list[TrainingRow] = [getattr(pair, side) for pair in pairs]
+        columns |= {f"{side}_ids": [row.input_ids for row in rows], f"{side}_labels": [row.labels for row in rows]}
+        if not plain:
+            columns[f"{side}_weights"] = [row.weights for row in rows]
+    if any(pair.weight != 1.0 for pair in pairs):
+        columns["weight"] = [pair.weight for pair in pairs]
+    return Dataset.from_dict(columns)

@@ -1,0 +1,81 @@
+"""DPO through TRL: its losses, over the agent's own tokens alone, with weights per token and per pair."""
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from trl import DPOTrainer
+
+from components.training.curriculum import RunSampler
+from components.training.weighting import weighted
+
+WEIGHTS = ("loss_weights", "pair_weights")
+
+
+class PairTrainer(DPOTrainer):  # type: ignore[misc]
+    """TRL's trainer on pairs that are tokens already; a batch's `completion_mask` says what counts of a side.
+
+    `loss_weights` multiply the log-probabilities, of policy and reference alike; `pair_weights` the gradient of a pair's loss.
+    Without either, and with all that follows a prompt in the mask, loss and gradients are TRL's. `reference`: the folder in
+    which the reference's log-probabilities are kept, for a job that goes on. `order`: the pairs of the whole run, if not random.
+    """
+
+    def __init__(self, *, reference: Path, order: Sequence[int] | None = None, **arguments: Any) -> None:
+        self.reference = reference
+        self.order = order
+        super().__init__(**arguments)
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+    def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool) -> Any:
+        tokens, pairs = (inputs.get(name) for name in WEIGHTS)
+        return super()._compute_loss(weighted(model, tokens=tokens, rows=pairs), _without(inputs), return_outputs)
+
+    def compute_ref_log_probs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        """The reference's summed log-probabilities of a batch, (B,) chosen and (B,) rejected."""
+        return super().compute_ref_log_probs(weighted(model, tokens=inputs.get("loss_weights")), _without(inputs))
+
+    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
+        """TRL's own, kept in `reference` under the hash of the model, of its arithmetic and of the pairs."""
+        key = reference_key(dataset, f"{self._precompute_model_hash} {self.accelerator.mixed_precision}")
+        kept = self.reference / f"{name}-{key}.arrow"
+        dataset._get_cache_file_path = lambda _: str(kept)
+        if kept.is_file():
+            with contextlib.suppress(OSError, ValueError):  # a file that was cut short is made again
+                return super()._precompute_ref_logps(dataset, name, batch_size)
+            kept.unlink(missing_ok=True)
+        self.reference.mkdir(parents=True, exist_ok=True)
+        return super()._precompute_ref_logps(dataset, name, batch_size)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Train. The copy of an adapter that TRL keeps as the reference goes once it is not asked any more."""
+        if self.precompute_ref_logps:
+            _forget_reference(self.model)
+        output = super().train(*args, **kwargs)
+        _forget_reference(self.model)
+        return output
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return super()._get_train_sampler(train_dataset) if self.order is None else RunSampler(self.order)
+
+
+def reference_key(dataset: Any, model: str) -> str:
+    """16 hex digits of SHA-256 over what the reference is and what it is asked."""
+    digest = hashlib.sha256(model.encode())
+    for pair in dataset:
+        digest.update(msgspec.json.encode(pair))
+    return digest.hexdigest()[:16]
+
+
+def _forget_reference(model: Any) -> None:
+    if "ref" in getattr(model, "peft_config", ()):
+        model.delete_adapter("ref")
+
+
+def _without(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in inputs.items() if name not in WEIGHTS}

@@ -1,0 +1,135 @@
+"""Exported rows as training rows: what weighs, what is left out and counted, and one line for what cannot be read."""
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from training_jobs import make_job
+
+from components.protocol import DataError
+from components.training.format import IGNORE
+from components.training.rows import SftRow, prepare, read_rows
+
+
+def job(**settings):
+    return make_job("sft", **{"output": "out", "train": "train.jsonl", "agent_format": True, **settings})
+
+
+@pytest.fixture
+def row(chat, tools):
+    def made(weights=(), thought="", **columns):
+        messages = [dict(message) for message in chat(thought=thought)]
+        spoken = [message for message in messages if message["role"] == "assistant"]
+        for message, weight in zip(spoken, weights, strict=False):
+            message["weight"] = weight
+        return SftRow(messages=messages, episode_id="ep", tools=tools, **columns)
+
+    return made
+
+
+def by_reply(made):
+    """The weights of each reply's trained tokens, of one row."""
+    row = made.rows[0]
+    return [
+        {round(row.weights[place], 9) for place in range(turn.start, turn.end) if row.labels[place] != IGNORE}
+        for turn in row.turns
+    ]
+
+
+def trained(made):
+    return [
+        (weight, label)
+        for row in made.rows
+        for weight, label in zip(row.weights, row.labels, strict=True)
+        if label != IGNORE
+    ]
+
+
+def test_plain_rows_weigh_one(row, tokenizer):
+    made = prepare([row(weights=(2.0, 0.5, 0.5), weight=3.0)], tokenizer, job(), weigh=True)
+    assert by_reply(made) == [{1.0}] * 3 and made.rewards == [3.0] and made.left_out == {}
+
+
+def test_defect_21_step_weights_are_those_of_the_exported_messages_with_a_mean_of_one(row, tokenizer):
+    config = job(step_weighted_loss=True)
+    made = prepare([row(weights=(2.0, 0.5, 0.25))], tokenizer, config, weigh=True)
+    (first,), (second,), (third,) = by_reply(made)
+    assert first / second == pytest.approx(4) and first / third == pytest.approx(8)
+    weights = [weight for weight, _ in trained(made)]
+    assert sum(weights) / len(weights) == pytest.approx(1, abs=1e-12)
+
+
+def test_defect_21_rows_without_any_step_weights_are_refused_and_not_trained_with_none(row, tokenizer):
+    with pytest.raises(DataError, match=r"train\.jsonl: step_weighted_loss is on and no message has a weight"):
+        prepare([row(), row()], tokenizer, job(step_weighted_loss=True), weigh=True)
+
+
+def test_a_row_without_step_weights_among_others_weighs_one_a_reply(row, tokenizer):
+    made = prepare([row(), row(weights=(1.0, 3.0, 1.0))], tokenizer, job(step_weighted_loss=True), weigh=True)
+    assert len({weight for weights in by_reply(made) for weight in weights}) == 1
+
+
+def test_a_reply_that_weighs_nothing_is_not_trained(row, tokenizer):
+    made = prepare([row(weights=(1.0, 0.0, 1.0))], tokenizer, job(step_weighted_loss=True), weigh=True)
+    assert by_reply(made) == [{1.0}, set(), {1.0}]
+
+
+def test_a_row_of_weight_zero_is_left_out_and_counted(row, tokenizer):
+    made = prepare([row(weight=0.0), row(weight=0.5)], tokenizer, job(weighted=True), weigh=True)
+    assert len(made.rows) == 1 and made.left_out == {"untrained": 1} and made.rewards == [0.5]
+
+
+def test_row_and_step_weights_multiply(row, tokenizer):
+    rows = [row(weights=(2.0, 1.0, 1.0), weight=0.5), row(weights=(1.0, 1.0, 1.0), weight=1.5)]
+    made = prepare(rows, tokenizer, job(weighted=True, step_weighted_loss=True), weigh=True)
+    heavy, light = (made.rows[index].weights[made.rows[index].turns[turn].start] for index, turn in ((1, 0), (0, 1)))
+    assert heavy / light == pytest.approx(3)
+
+
+def test_validation_rows_weigh_one_whatever_they_say(row, tokenizer):
+    config = job(weighted=True, step_weighted_loss=True)
+    made = prepare([row(weights=(2.0, 0.5, 0.5), weight=3.0)], tokenizer, config, weigh=False)
+    assert by_reply(made) == [{1.0}] * 3
+
+
+def test_defect_28_over_long_rows_are_counted_and_never_trained_without_a_label(row, tokenizer):
+    whole = len(prepare([row()], tokenizer, job(), weigh=True).rows[0].input_ids)
+    long = row(thought="I think. " * 60)
+    made = prepare([row(), long], tokenizer, job(max_length=whole), weigh=True)
+    assert made.left_out == {"refused": 1} and all(row.trained_tokens for row in made.rows)
+    with pytest.raises(DataError, match=r"none of 2 rows can be trained on within 20 tokens \(2 refused\)"):
+        prepare([row(), long], tokenizer, job(max_length=20), weigh=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"messages": [', "line 2: not an SFT row"),
+        (b"\xff\xfe", "line 2: not an SFT row"),
+        (b"[]", "line 2: not an SFT row"),
+        (b'{"messages": [{"content": "x"}], "episode_id": "ep-9"}', "ep-9: a message has no role"),
+        (b'{"messages": [{"role": "user", "weight": -1}], "episode_id": "ep-9"}', "weight is -1"),
+        (b'{"messages": [{"role": "user", "weight": "x"}], "episode_id": "ep-9"}', "weight is 'x'"),
+        (b'{"messages": [], "episode_id": "ep-9", "weight": -2}', "ep-9: its weight is -2.0"),
+    ],
+)
+def test_a_row_that_is_none_is_told_in_one_line_with_its_place(line, said, tmp_path):
+    good = json.dumps({"messages": [{"role": "user", "content": "x"}], "episode_id": "ep-0", "unknown": 1})
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(good.encode() + b"\n" + line + b"\n")
+    with pytest.raises(DataError) as caught:
+        read_rows(path, None)
+    assert said in str(caught.value) and "\n" not in str(caught.value) and "train.jsonl" in str(caught.value)
+
+
+def test_rows_of_other_sources_are_left_out_and_none_at_all_is_an_error(tmp_path):
+    path = tmp_path / "train.jsonl"
+    rows = [{"messages": [], "episode_id": f"ep-{index}", "source": "on_policy"} for index in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(read_rows(path, ["on_policy"])) == 2
+    with pytest.raises(DataError, match="no rows of source demonstration"):
+        read_rows(path, ["demonstration"])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_rows(tmp_path / "none.jsonl", None)
