@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from components.datasets.lines import PIECE, facts, pieces_of, read_lines
+from components.datasets.lines import PIECE, Source, facts, pieces_of, read_all, read_lines
 from components.protocol import DataError
 
 ASK = {"role": "user", "content": "mend it"}
@@ -137,3 +137,14 @@ def test_pieces_are_whole_lines(tmp_path: Path) -> None:
     parts = [data[piece.begin : piece.end] for piece in pieces]
     assert b"".join(parts) == data and len(parts) > 2
     assert all(part.endswith(b"\n") for part in parts)
+
+
+def test_several_datasets_are_read_as_each_alone(tmp_path: Path) -> None:
+    sources = []
+    for name, rows in (("sft", 2), ("dpo", 0), ("grpo", 3)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.jsonl").write_bytes((msgspec.json.encode(ROWS[name]) + b"\n") * rows)
+        sources.append(Source(tmp_path / name, name, ["train"]))
+    tables = read_all(sources, 10_000)
+    assert [table.num_rows for table in tables] == [2, 0, 3]
+    assert all(table.equals(read_lines(*source, 10_000)) for table, source in zip(tables, sources, strict=True))
