@@ -30,7 +30,8 @@ _DONE: Message = {"role": "assistant", "content": "zqdone"}
 class Abilities(msgspec.Struct, frozen=True):
     """What a template writes of what it is given. `adapted` says the rest in other words.
 
-    - `system`: system messages. `tools`: the list of tools. `calls`: calls and their results. `parallel`: several of one reply.
+    - `system`: system messages. `tools`: the list of tools.
+    - `calls`: calls and their results. `parallel`: several of one reply. `beside`: the text beside a call.
     - `stray`: a result whose call stands nowhere. `repeated`: two user's messages in a row.
     - `short_ids`: calls must have ids of nine letters and digits. `encoded`: arguments must be JSON text, not an object.
     """
@@ -39,13 +40,14 @@ class Abilities(msgspec.Struct, frozen=True):
     tools: bool
     calls: bool
     parallel: bool
+    beside: bool
     stray: bool
     repeated: bool
     short_ids: bool = False
     encoded: bool = False
 
 
-ABLE = Abilities(True, True, True, True, True, True)
+ABLE = Abilities(True, True, True, True, True, True, True)
 """A template that needs no other words."""
 
 _known: dict[Any, Abilities] = {}
@@ -73,10 +75,11 @@ def probe(say: Say) -> Abilities:
     calls, short_ids, encoded = _calls(say)
     stray: Message = {"role": "tool", "tool_call_id": "9-9", "name": "", "content": "zqresult"}
     return Abilities(
-        system=_says(say([{"role": "system", "content": "zqsystem"}, _USER], None), "zqsystem", "zquser"),
+        system=_says(say([{"role": "system", "content": "zqsystem"}, _USER, _DONE], None), "zqsystem", "zqdone"),
         tools=_says(say([_USER], [_TOOL]), "zqtool", "zqkey"),
         calls=calls,
         parallel=calls and _says_calls(say, 2, short_ids=short_ids, encoded=encoded),
+        beside=calls and _says_calls(say, 1, short_ids=short_ids, encoded=encoded, text="zqbeside"),
         stray=_says(say([_USER, {"role": "assistant", "content": "zqsaid"}, stray, _DONE], None), "zqresult", "zqdone"),
         repeated=_says(say([_USER, {"role": "user", "content": "zqmore"}, _DONE], None), "zqmore", "zqdone"),
         short_ids=short_ids,
@@ -93,17 +96,17 @@ def _calls(say: Say) -> tuple[bool, bool, bool]:
     return False, False, False
 
 
-def _says_calls(say: Say, number: int, *, short_ids: bool, encoded: bool) -> bool:
+def _says_calls(say: Say, number: int, *, short_ids: bool, encoded: bool, text: str = "") -> bool:
     ids = (SHORT_IDS if short_ids else IDS)[:number]
     calls, results = [], []
     for i, call_id in enumerate(ids):
         arguments = f'{{"zqkey": "zqvalue{i}"}}' if encoded else {"zqkey": f"zqvalue{i}"}
         calls.append({"id": call_id, "type": "function", "function": {"name": f"zqname{i}", "arguments": arguments}})
         results.append({"role": "tool", "tool_call_id": call_id, "name": f"zqname{i}", "content": f"zqresult{i}"})
-    text = say([_USER, {"role": "assistant", "content": "", "tool_calls": calls}, *results, _DONE], [_TOOL])
+    said = say([_USER, {"role": "assistant", "content": text, "tool_calls": calls}, *results, _DONE], [_TOOL])
     wanted = [word for i in range(number) for word in (f"zqname{i}", f"zqvalue{i}", f"zqresult{i}")]
-    written_by_python = any(f"'zqvalue{i}'" in text for i in range(number))
-    return _says(text, *wanted, "zqdone") and not written_by_python
+    written_by_python = any(f"'zqvalue{i}'" in said for i in range(number))
+    return _says(said, *wanted, text, "zqdone") and not written_by_python
 
 
 def _says(text: str, *words: str) -> bool:

@@ -22,7 +22,7 @@ def adapted(
     """The messages and tools to give to a template of those abilities.
 
     - Where it writes no calls, or no tools, all of them are text (`as_text`), which `parse_calls` reads back.
-    - Where it writes one call a reply, a reply with several says them as text.
+    - Where it writes one call a reply, or no text beside a call, a reply with more says its calls as text.
     - Where it has no system messages they are a user's; neighbours of one role are one message where it must be so.
     """
     if able == ABLE:
@@ -40,7 +40,7 @@ def _in_fields(messages: Sequence[Message], able: Abilities) -> list[Message]:
     known: set[str] = set()
     for message in messages:
         calls = message.get("tool_calls") or ()
-        if len(calls) > 1 and not able.parallel:
+        if (len(calls) > 1 and not able.parallel) or (calls and message.get("content") and not able.beside):
             told.append(reply_as_text(message))
         elif calls:
             told.append({**message, "tool_calls": [_call(call, able) for call in calls]})

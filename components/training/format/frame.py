@@ -1,4 +1,4 @@
-"""Frame: what a chat template puts around a reply. Found out once for a template, with two small conversations."""
+"""Frame: what a chat template puts around a reply. Found out once for a template, with a small conversation and its prompt."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,8 @@ import msgspec
 
 from components.policies.chat import render
 from components.protocol import ConfigurationError, Message
+
+from .rendering import Rendered, rendered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,24 +33,27 @@ def frame(tokenizer: "PreTrainedTokenizerBase") -> Frame:
     """That of the tokenizer's template. Raises ConfigurationError for one that ends a reply with no token of its own."""
     key = (str(tokenizer.chat_template), tuple(tokenizer.all_special_tokens), tokenizer.eos_token)
     if key not in _known:
-        _known[key] = Frame(_headers(tokenizer), _ends(tokenizer))
+        talk: list[Message] = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
+        told = rendered(talk, None, tokenizer)
+        _known[key] = Frame(_headers(told, render(talk[:1], None, tokenizer, prompt=True)), _ends(told, tokenizer))
     return _known[key]
 
 
-def _headers(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
-    """What a prompt ends with: in full, and without the thinking that it may open or rule out."""
-    user: list[Message] = [{"role": "user", "content": _WORD}]
-    without, full = (render(user, None, tokenizer, prompt=prompt) for prompt in (False, True))
-    header = full.removeprefix(without) if full.startswith(without) else ""
+def _headers(told: Rendered, prompt: str) -> tuple[str, ...]:
+    """What the prompt holds of a reply: in full, and without the thinking that it may open or rule out."""
+    begin = told.begins.get(1, told.marked[0][1] if told.marked else len(prompt))
+    header = prompt[begin:] if prompt.startswith(told.text[:begin]) else ""
     plain = header.partition(_THINK)[0]
     found = dict.fromkeys((header, plain, plain.rstrip()))
     return tuple(each for each in found if each) or ("",)
 
 
-def _ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
+def _ends(told: Rendered, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     """The token after a reply, and the other special tokens that end something; closing tags of calls end no reply."""
-    talk: list[Message] = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
-    tail = render(talk, None, tokenizer, prompt=False).rpartition(_WORD)[2].lstrip()
+    _, said, tail = told.text.rpartition(_WORD)
+    if not said:
+        raise ConfigurationError("the chat template writes nothing of what the assistant says; use another template")
+    tail = tail.lstrip()
     tokens = {str(token) for token in tokenizer.get_added_vocab()} | set(tokenizer.all_special_tokens)
     usual = [token for token in tokens if token and tail.startswith(token)]
     if not usual:

@@ -8,7 +8,7 @@ from components.protocol import ConfigurationError, Message
 from .frame import Frame
 from .rendering import Rendered
 
-_EMPTY_THOUGHT = re.compile(r"(?:<think>)?\s*</think>\s*")
+_EMPTY_THOUGHT = re.compile(r"\s*(?:<think>)?\s*</think>\s*")
 _ADVICE = "put {% generation %} marks around what the assistant writes in the template"
 
 
@@ -43,24 +43,30 @@ def _by_marks(told: Rendered, frame: Frame, replies: list[int]) -> list[Span]:
         begin = told.begins.get(reply, parts[0][0] if parts else behind)
         if parts:
             parts[-1] = (parts[-1][0], _behind_end(told.text, frame, *parts[-1]))
-            parts[0] = (_start_of_marks(told, frame, reply, *parts[0]), parts[0][1])
+            parts[0] = (_start_of_marks(told, frame, reply, begin, *parts[0]), parts[0][1])
             behind = parts[-1][1]
         found.append(Span(min([begin, *(start for start, _ in parts)]), parts))
     return found
 
 
-def _start_of_marks(told: Rendered, frame: Frame, index: int, start: int, end: int) -> int:
-    header = next((each for each in frame.headers if told.text.startswith(each, start, end)), "")
-    return _after_empty_thought(told, index, start + len(header), end)
+def _start_of_marks(told: Rendered, frame: Frame, index: int, begin: int, start: int, end: int) -> int:
+    """Where the marks begin, or behind the header, where the marks hold some of it."""
+    if told.text.find(frame.headers[-1], begin, end) <= start:
+        start = max(start, _after_header(told.text, frame, begin, end))
+    return _after_empty_thought(told, index, start, end)
 
 
 def _behind_end(text: str, frame: Frame, start: int, end: int) -> int:
     """Behind the end token, where it is marked or comes next; the end of the marks, where there is none."""
     said = text[start:end].rstrip()
     late = re.compile(r"\s*" + re.escape(frame.ends[0])).match(text, end)
-    if said.endswith(frame.ends):
-        return start + len(said)
-    return late.end() if late else end
+    if not said.endswith(frame.ends):
+        return late.end() if late else end
+    token = next(each for each in frame.ends if said.endswith(each))
+    before = said.removesuffix(token)
+    if before.endswith(frame.ends[0] + "\n"):  # the end of the reply, and then that of the whole text
+        said = before.rstrip()
+    return start + len(said)
 
 
 def _bounds(told: Rendered, replies: list[int]) -> dict[int, tuple[int, int]]:
@@ -97,9 +103,10 @@ def _after_header(text: str, frame: Frame, begin: int, stop: int) -> int:
 
 
 def _after_empty_thought(told: Rendered, index: int, start: int, stop: int) -> int:
-    """Behind a thought that the template wrote although the reply has none."""
+    """Behind an empty thought, which the template wrote: the reply has none, or it is not shown."""
     match = _EMPTY_THOUGHT.match(told.text, start, stop)
-    return match.end() if match and not _thinks(told.messages[index]) else start
+    own = _EMPTY_THOUGHT.match(str(told.messages[index].get("content") or ""))
+    return match.end() if match and not own else start
 
 
 def _end(text: str, frame: Frame, start: int, stop: int) -> int:
@@ -115,7 +122,3 @@ def _end(text: str, frame: Frame, start: int, stop: int) -> int:
 
 def _says(message: Message) -> bool:
     return bool(str(message.get("content") or "").strip() or message.get("tool_calls"))
-
-
-def _thinks(message: Message) -> bool:
-    return bool(message.get("reasoning_content")) or "</think>" in str(message.get("content") or "")

@@ -1,0 +1,83 @@
+"""Tokenizers made on the spot, with chat templates of ours in the formats of six families of models."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TEMPLATES = Path(__file__).with_name("templates")
+SPECIALS = {
+    "chatml": ("<|im_start|>", "<|im_end|>"),
+    "qwen2_5": ("<|im_start|>", "<|im_end|>"),
+    "qwen3": ("<|im_start|>", "<|im_end|>"),
+    "llama3": ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    "mistral": (
+        *("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+        *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+    ),
+    "gemma": ("<bos>", "<start_of_turn>", "<end_of_turn>"),
+}
+FAMILIES = tuple(SPECIALS)
+END = {name: tokens[-1] for name, tokens in SPECIALS.items()} | {"mistral": "</s>"}
+BEGIN = {"llama3": "<|begin_of_text|>", "mistral": "<s>", "gemma": "<bos>"}
+TEXT = 'system user assistant model tool "name": "look", "arguments": {"at": "a.py"} def add(a, b):\n    return a + b\n'
+
+
+@cache
+def chat_tokenizer(family: str) -> Any:
+    """Byte-level as Qwen's and Llama's, or with spaces written as ▁, as Mistral's and Gemma's; "<pad>" is the end token's twin."""
+    from transformers import PreTrainedTokenizerFast
+
+    core = _spaces() if family in ("mistral", "gemma") else _bytes(trimmed=family == "llama3")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token=END[family], bos_token=BEGIN.get(family), pad_token=END[family]
+    )
+    made.add_special_tokens({"additional_special_tokens": list(SPECIALS[family])})
+    made.chat_template = (TEMPLATES / f"{family}.jinja").read_text(encoding="utf-8")
+    return made
+
+
+def _bytes(*, trimmed: bool) -> Any:
+    """`trimmed`: the offsets of a token leave out the spaces in it, so that a newline has no width."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.post_processor = processors.ByteLevel(trim_offsets=trimmed)
+    core.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core.train_from_iterator(
+        [TEXT] * 3, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    )
+    return core
+
+
+def _spaces() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    core = Tokenizer(models.BPE(unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    core.decoder = decoders.Metaspace(prepend_scheme="never")
+    alphabet = [chr(code) for code in (10, *range(33, 127))] + ["▁", "é"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<unk>"], initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator([TEXT] * 3, trainer)
+    return core
+
+
+def trained_texts(row: Any, text: str, tokenizer: Any) -> list[str]:
+    """The pieces of `text` that the row trains, told by the offsets of its tokens; a token without width is the space before it."""
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    assert len(offsets) == len(row.input_ids) == len(row.labels) == len(row.weights)
+    pieces: list[list[int]] = []
+    behind = False
+    for place, (token, label) in enumerate(zip(row.input_ids, row.labels, strict=True)):
+        if label != -100:
+            assert label == token
+            start = offsets[place - 1][1] if place else 0
+            if behind:
+                pieces[-1][1] = offsets[place][1]
+            else:
+                pieces.append([max(start, 0), offsets[place][1]])
+        behind = label != -100
+    return [text[start:end] for start, end in pieces]
