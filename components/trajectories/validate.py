@@ -3,7 +3,6 @@
 Files are read as a stream; what is remembered of a record is its identity and its content hash.
 """
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 
 from components.protocol import DataError
 
+from .files import sha256_of
 from .line import CONVERT, read_line
 from .readers.source import LINE_LIMIT
 from .readers.values import UTF_16
@@ -86,11 +86,8 @@ class Validator:
         if not path.is_file():
             yield _problem(path, None, Fault("", f"stands in {MANIFEST} and is absent", "restore it from its night"))
             return
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-                yield _problem(
-                    path, None, Fault("", f"differs from its hash in {MANIFEST}", "restore it from its night")
-                )
+        if sha256_of(path) != entry.sha256:
+            yield _problem(path, None, Fault("", f"differs from its hash in {MANIFEST}", "restore it from its night"))
         before = self.summary.records
         yield from self._file(path)
         found = self.summary.records - before

@@ -13,6 +13,7 @@ import msgspec
 
 from components.protocol import DataError
 
+from ..files import sha256_of
 from ..named import take_along
 from ..readers import Bad, Source, detect, records
 from ..record import Trajectory, digest
@@ -201,11 +202,8 @@ class Reading:
 
     def _check(self) -> None:
         """A sealed shard must be what its manifest says."""
-        if self.place.sha256 is not None:
-            with self.path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found != self.place.sha256:
-                raise DataError(f"{self.path} differs from the hash in its manifest; restore it from its night")
+        if self.place.sha256 is not None and sha256_of(self.path) != self.place.sha256:
+            raise DataError(f"{self.path} differs from the hash in its manifest; restore it from its night")
 
 
 def set_aside(writer: Writer, path: Path, found: Iterable[Bad]) -> int:

@@ -4,7 +4,6 @@ A record of an older schema becomes one of the present schema while it is read (
 manifest: a shard that is absent, or whose bytes are not those of its hash, is a bad part, though its readable lines are read.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 
 from components.protocol import DataError
 
+from ..files import sha256_of
 from ..migrate import STEPS, migrated, present, version_of
 from ..record import SCHEMA_VERSION, Trajectory, sealed
 from ..shards import MANIFEST, read_manifest
@@ -53,9 +53,7 @@ def _folder(source: Source) -> Iterator[Trajectory]:
             source.bad(entry.shard, "it stands in the manifest and is absent", advice=_RESTORE)
             continue
         yield from _lines(Source(path, on_bad=_within(source, entry.shard)))
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != entry.sha256:
+        if sha256_of(path) != entry.sha256:
             source.bad(entry.shard, "it differs from the hash in its manifest", advice=_RESTORE)
 
 

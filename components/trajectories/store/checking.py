@@ -8,6 +8,7 @@ import msgspec
 
 from components.protocol import DataError
 
+from ..files import sha256_of
 from ..readers.blobs import blob_name
 from ..record import content_hash
 from ..shards import ShardEntry
@@ -152,7 +153,6 @@ def _sizes_now(store: Store) -> dict[int, int]:
 
 def _hash_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
