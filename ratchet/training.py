@@ -1,5 +1,6 @@
 """The command `train`: a method with a recipe, a job's file, or a job that goes on."""
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,13 +78,13 @@ def train(
         job = hand.resumed(resume)
     elif what in METHODS:
         job = hand.asked(what, sets=sets or (), **given)  # type: ignore[arg-type]
-    elif what is not None and Path(what).is_file():
+    elif what is not None and (Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()):
         _alone(what, named)
         job = load_job(Path(what))
     else:
-        raise ConfigurationError(
-            f"{what or 'nothing'} is neither sft, dpo nor grpo, nor a job's file; see `ratchet train --help`"
-        )
+        close = difflib.get_close_matches(what or "", METHODS, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"give {', '.join(METHODS)}, a job's file, or --resume"
+        raise ConfigurationError(f"'{what or ''}' is no method and no job's file; {hint}")
     _run(job, show=show, as_json=as_json)
 
 

@@ -23,7 +23,7 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 def assigned(method: str, texts: Sequence[str]) -> dict[str, Any]:
     """`["optimization.steps=30", "beta=0.2"]` as nested values; a value is YAML.
 
-    A key is dotted, or the last part of one where only one section of that method's jobs has it. Raises ConfigurationError.
+    A key is dotted, or the end of one that no other section of that method's jobs has as high up. Raises ConfigurationError.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -62,8 +62,9 @@ def _place(method: str, key: str) -> str:
     if key in places or any(key.startswith(f"{place}.") for place, kind in places.items() if _is_mapping(kind)):
         return key
     meant = [place for place in places if f".{place}".endswith(f".{key}")]
-    if len(meant) == 1:
-        return meant[0]
+    shallow = [place for place in meant if place.count(".") == min(each.count(".") for each in meant)]
+    if len(shallow) == 1:
+        return shallow[0]
     if meant:
         raise ConfigurationError(f"--set {key}: {' or '.join(meant)}? give the whole name")
     ends = {place.rpartition(".")[2]: place for place in places}

@@ -52,6 +52,7 @@ def test_a_wrong_one_is_told_in_one_line(text, said):
 
 def test_each_method_has_its_own_keys():
     assert assigned("dpo", ["beta=0.2"]) == {"dpo": {"beta": 0.2}}
+    assert assigned("grpo", ["steps=3"]) == {"optimization": {"steps": 3}}, "not grpo.credit.regions.steps"
     with pytest.raises(ConfigurationError, match="no such key"):
         assigned("prm", ["chunk_overlap=3"])
 

@@ -1,0 +1,67 @@
+"""A job says that it lives, what it does and since when it has not moved; whoever watches it ends one that stands still."""
+
+import time
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from training_jobs import make_job
+
+from components.training.beat import FILE, Beat, read
+from components.training.heartbeat import Heartbeat
+from tasks.train import stalled
+
+
+def wait_for(promise, seconds=5):
+    end = time.monotonic() + seconds
+    while not promise() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert promise()
+
+
+class State:
+    global_step = 7
+
+
+def test_it_beats_by_itself_and_moves_with_the_job(tmp_path):
+    with Heartbeat(tmp_path, 0.01) as heartbeat:
+        wait_for(lambda: read(tmp_path) is not None)
+        first = read(tmp_path)
+        assert (first.phase, first.step) == ("starting", 0)
+        wait_for(lambda: read(tmp_path).at > first.at)
+        assert read(tmp_path).moved == first.moved, "a beat alone is no movement"
+        heartbeat.on_step_end(None, State, None)
+        wait_for(lambda: read(tmp_path).step == 7)
+        assert read(tmp_path).moved > first.moved and read(tmp_path).phase == "training"
+        heartbeat.phase("writing the checkpoint")
+        wait_for(lambda: read(tmp_path).phase == "writing the checkpoint")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_does_not_end_the_heart(tmp_path):
+    with Heartbeat(tmp_path / "nowhere", 0.01):
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+def test_a_beat_that_is_half_written_is_none(tmp_path, content):
+    (tmp_path / FILE).write_bytes(content)
+    assert read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "moved", "now", "limit", "still"),
+    [
+        (100, 99, 101, 50, None),
+        (100, 10, 101, 50, 90),
+        (100, 99, 300, 50, 200),
+        (100, 99, 140, 50, None),
+        (100, 99, 170, 5, None),
+        (100, 10, 400, None, None),
+    ],
+    ids=["moves", "beats and does nothing", "does not even beat", "a little late", "a busy machine", "may stand still"],
+)
+def test_a_job_that_stands_still_is_told_from_one_that_is_slow(at, moved, now, limit, still):
+    job = make_job("sft", output="o", train="t", stalled_after=limit, heartbeat_seconds=10)
+    assert stalled(Beat(at, moved, "training"), job, now) == still

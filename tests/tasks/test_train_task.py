@@ -1,0 +1,86 @@
+"""A training job under its task: what MLflow is told of it, what differs from a finished one, and that one that hangs is ended."""
+
+import json
+import sys
+
+import pytest
+from training_jobs import make_job
+
+from components.protocol import InfrastructureError
+from tasks import train
+from tasks.display import Display
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+
+
+def job(tmp_path, **changes):
+    return make_job("sft", **{"output": tmp_path / "nights" / "n" / "out", "train": "t", "steps": 9, **changes})
+
+
+def test_every_figure_of_a_job_becomes_a_curve(tmp_path):
+    lines = [
+        {
+            "step": 1,
+            "total_steps": 9,
+            "loss": 2.0,
+            "reward": 0.1,
+            "rewards/tests/mean": 0.5,
+            "epoch": 0.1,
+            "num_tokens": 9,
+        },
+        {"step": 2, "total_steps": 9, "eval_loss": 1.5, "eval_runtime": 3.0, "eval_steps_per_second": 1.0},
+        {"step": 2, "total_steps": 9, "train_runtime": 9.0, "train_loss": 1.0, "total_flos": 5, "said": "words"},
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "lo')
+    assert train.metrics_history(path) == [
+        ("train/loss", 2.0, 1),
+        ("train/reward", 0.1, 1),
+        ("train/rewards/tests/mean", 0.5, 1),
+        ("train/validation_loss", 1.5, 2),
+    ]
+    assert train.metrics_history(tmp_path / "none") == []
+
+
+def test_a_finished_job_differs_by_what_it_learned_not_by_how_it_was_run(tmp_path):
+    one = job(tmp_path)
+    assert train.changed(one) == []
+    one.output.mkdir(parents=True)
+    (one.output / "config.json").write_text(one.model_dump_json())
+    assert train.changed(job(tmp_path, steps=3)) == [], "it has not finished"
+    (one.output / "report.json").write_text("{}")
+    assert train.changed(job(tmp_path, threads=3, launch="ddp", heartbeat_seconds=1)) == []
+    assert train.changed(job(tmp_path, steps=3, lora={"r": 2})) == [
+        "model.lora.alpha",
+        "model.lora.dropout",
+        "model.lora.r",
+        "model.lora.targets",
+        "optimization.steps",
+    ]
+
+
+HANGING = """
+import json, pathlib, sys, time
+output = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["output"])
+now = time.time()
+(output / "heartbeat.json").write_text(json.dumps({"at": now, "moved": now - 5000, "phase": "training", "step": 3}))
+time.sleep(600)
+"""
+
+
+def test_a_job_that_hangs_is_ended_and_may_be_taken_up_again(tmp_path, monkeypatch):
+    (script := tmp_path / "hanging.py").write_text(HANGING)
+    usual = train.run_to_end
+    monkeypatch.setattr(
+        train, "run_to_end", lambda command, **named: usual([sys.executable, str(script), command[-1]], **named)
+    )
+    with (
+        pytest.raises(InfrastructureError, match=r"has not moved for 5\d\d\d s \(training, step 3\)") as told,
+        Display() as d,
+        d.step("train") as step,
+    ):
+        train.run_job(job(tmp_path), step)
+    assert "\n" not in str(told.value)
