@@ -16,7 +16,7 @@ from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
 from components.trajectories.shards import read_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("collected")]
 ROOT = Path(__file__).parents[2]
 PLAN = {"taskset": "repair", "limit": 10, "attempts": 2, "concurrency": 2, "sandbox": {"backend": "local"}}
 

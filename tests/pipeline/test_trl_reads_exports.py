@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("trl")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("trl_reads_exports")]
 
 from built import Built  # noqa: E402
 from episodes import night_of  # noqa: E402

@@ -10,7 +10,7 @@ from components.tracking import models as registry
 from components.tracking.logged import model_of
 from ratchet import models
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from components.sandboxes import SandboxConfig
 from components.trajectories.record import Outcome
 from components.trajectories.rules import faults
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("injection")]
+
 LOCAL = SandboxConfig(backend="local")
 
 
@@ -62,12 +64,10 @@ def played():
     return Played()
 
 
-@pytest.mark.slow
 def test_every_kind_is_planted_somewhere(played):
     assert {each.injection.kind for each in played.injected} == set(KINDS) and len(KINDS) >= 12
 
 
-@pytest.mark.slow
 def test_before_the_error_all_is_the_parents_and_the_error_is_where_it_was_planned(played):
     for each in played.injected:
         injection, trajectory = each.injection, each.trajectory
@@ -79,7 +79,6 @@ def test_before_the_error_all_is_the_parents_and_the_error_is_where_it_was_plann
         assert not [fault for fault in faults(trajectory) if fault.severity == "error"]
 
 
-@pytest.mark.slow
 def test_the_tasks_are_lost_because_of_the_error_and_the_parents_won(played):
     assert all(parent.outcome.success for parents in played.parents.values() for parent in parents)
     lost = [each for each in played.injected if each.decisive]
@@ -87,7 +86,6 @@ def test_the_tasks_are_lost_because_of_the_error_and_the_parents_won(played):
     assert {each.injection.kind for each in lost} >= set(KINDS) - {"wrong_value"}
 
 
-@pytest.mark.slow
 def test_what_each_kind_did_stands_in_the_record(played):
     shown = {each.injection.kind: each.trajectory.turns[each.injection.turn] for each in played.of("repair")}
     assert shown["unreadable_call"].calls[0].parse_error and shown["unreadable_call"].results[0].error
@@ -151,7 +149,6 @@ def test_a_repaired_step_solves_what_was_lost(played):
         assert [label.turn for label in repair_labels(each.trajectory, found) if not label.value] == [found.turn]
 
 
-@pytest.mark.slow
 def test_repair_and_replay_finds_the_planted_step(played):
     located = 0
     decisive = [each for each in played.injected if each.decisive]

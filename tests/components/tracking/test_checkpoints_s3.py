@@ -13,7 +13,7 @@ from faulty_s3 import BUCKET, faulty_s3, s3_client
 from components.protocol import DataError, InfrastructureError
 from components.tracking.checkpoints import erase, fetch, listing_of, s3, send
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 PLACE = f"s3://{BUCKET}/agents/one"
 PART = 5 << 20

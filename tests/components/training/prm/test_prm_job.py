@@ -11,7 +11,7 @@ from training_jobs import make_job
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prm_job")]
 
 from components.protocol import ConfigurationError, DataError, load_domain  # noqa: E402
 from components.rewards.config import RewardConfig  # noqa: E402
