@@ -143,7 +143,7 @@ def test_episodes_of_different_length_take_their_outcome_at_their_own_last_turn(
 
 def test_scores_of_turns_that_an_episode_has_not_change_no_weight():
     short = Played(rewards=np.array([1.0, 0.0]), groups=[0, 0], turns=np.zeros((2, 1), dtype=int))
-    scores = np.array([[0.5, 0.0, 1.0], [0.5, 1.0, 0.0]])
+    scores = np.array([[0.5, 1.0, 1.0], [0.5, 0.0, 0.0]])
     found = [
         advantages(msgspec.structs.replace(short, turn_rewards=each), CreditOptions(turns="step_level"))
         for each in (scores, scores[:, :1])

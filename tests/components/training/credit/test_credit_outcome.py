@@ -97,6 +97,13 @@ def test_within_a_task_advantages_have_mean_zero_and_deviation_one():
         assert task.std(ddof=1) == pytest.approx(1, abs=1e-12)
 
 
+def test_a_group_that_is_easier_than_the_others_of_its_task_gains_nothing_by_it():
+    easier = REWARDS + np.where(GROUPS == 1, 5.0, 0.0)
+    np.testing.assert_allclose(
+        per_task(easier, GROUPS, np.zeros(8)), per_task(REWARDS, GROUPS, np.zeros(8)), atol=1e-12
+    )
+
+
 def test_one_task_of_one_group_is_grpo():
     np.testing.assert_allclose(per_task(REWARDS, np.zeros(8), np.zeros(8)), broadcast(REWARDS, np.zeros(8)), atol=1e-12)
 

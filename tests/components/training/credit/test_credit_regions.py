@@ -127,3 +127,17 @@ def test_tokens_that_only_together_make_a_character_have_its_region():
 def test_bytes_that_are_no_text_do_not_end_it():
     ids = [0xFF, 0xFE, *b"abc"]
     assert len(token_pieces(Bytes(), ids)) == len(reply_regions(Bytes(), ids)) == 5
+
+
+def test_the_tokens_of_a_fitted_tokenizer_have_the_regions_of_their_offsets(tokenizer):
+    text = f"Größe prüfen 🎉, dann:\n<tool_call>\n{JSON}\n</tool_call>\n<tool_call>{JSON}</tool_call><|im_end|>"
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    _, calls = FORMATS["tool_call"].parse(text, 0, ())
+    characters = character_regions(text, calls)
+    special = set(tokenizer.all_special_ids)
+    expected = []
+    for token, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        letters = [index for index in range(start, end) if not text[index].isspace()] or [start]
+        expected.append(FORMAT if token in special else characters[letters[0]])
+    assert len(calls) == 2 and {REASONING, FORMAT, TOOL_NAME, ARGUMENTS} == set(expected)
+    assert reply_regions(tokenizer, encoded["input_ids"]) == expected

@@ -110,6 +110,8 @@ def test_by_default_everything_is_kept():
 def test_the_share_of_max_variance_is_of_what_the_band_left():
     options = SelectionOptions(accuracy_band={"low": 0.0, "high": 1.0}, max_variance=0.25)
     assert selected(SOLVED, GROUPS, broadcast(SOLVED, GROUPS), options).sum() == 2
+    easy_out = SelectionOptions(accuracy_band={"low": 0.0, "high": 0.5}, max_variance=0.5)
+    assert groups_of(selected(SOLVED, GROUPS, np.where(GROUPS == 3, 9.0, SOLVED), easy_out)) == [2]
     nothing = SelectionOptions(accuracy_band={"low": 0.9, "high": 1.0}, max_variance=0.25)
     assert not selected(SOLVED, GROUPS, broadcast(SOLVED, GROUPS), nothing).any()
 
