@@ -20,7 +20,6 @@ from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
 from .quick import Line, Record, opening_parts, record_of, reply_json, turn_parts
 from .ranked import Pair, Ranked
-from .rooms import Room, take_room
 from .rows import Row, dpo_row
 
 Known = TypeVar("Known", Record, Trajectory)
@@ -54,7 +53,7 @@ class Shown(NamedTuple):
     numbers: list[int]
     sizes: list[int]
     hashes: list[str]
-    room: Room
+    begin: int
     branches: list[str]
 
 
@@ -105,28 +104,23 @@ def _pieces(
             found.append((want.number, shown, "" if want.end is None else hashlib.sha256(shown).hexdigest()))
     found.sort(key=lambda each: each[0])  # the pieces of a row stand side by side, and are read at once
     pieces = [shown for _, shown, _ in found]
-    room = store(spool, pieces)
+    begin = append(spool, pieces)
     numbers, hashes = [number for number, _, _ in found], [line for _, _, line in found]
-    return Shown(numbers, [len(each) for each in pieces], hashes, room, branches)
+    return Shown(numbers, [len(each) for each in pieces], hashes, begin, branches)
 
 
-def store(spool: Path, pieces: list[bytes]) -> Room:
-    """Write pieces into a file that others write to as well, to its end or where room is free; where they stand. Raises OSError.
+def append(spool: Path, pieces: list[bytes]) -> int:
+    """Write pieces to the end of a file that others append to as well; where they begin. Raises OSError.
 
     One write in append mode is never mixed with another's. Through a pipe to the process that writes rows they would be copied
     several times.
     """
     data = b"".join(pieces)
-    if not data:
-        return Room(0, 0)
-    room = take_room(spool, len(data))
-    file = os.open(spool, os.O_WRONLY | (os.O_APPEND if room is None else 0))
+    file = os.open(spool, os.O_WRONLY | os.O_APPEND)
     try:
-        if room is not None:
-            os.lseek(file, room.begin, os.SEEK_SET)
-        if os.write(file, data) < len(data):
+        if data and os.write(file, data) < len(data):
             raise OSError(errno.ENOSPC, "no room for all that was to be written", str(spool))
-        return room or Room(os.lseek(file, 0, os.SEEK_CUR) - len(data), len(data))
+        return os.lseek(file, 0, os.SEEK_CUR) - len(data)
     finally:
         os.close(file)
 

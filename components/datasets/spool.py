@@ -1,7 +1,6 @@
 """Spool: rendered pieces by their numbers, in a temporary file. What is held in memory is where each stands.
 
-Rows are written while pieces still come: shards are read in the order in which rows want them, as far as there is one; what
-was read makes room for others.
+Rows are written while pieces still come: shards are read in the order in which rows want them, as far as there is one.
 """
 
 import os
@@ -19,36 +18,24 @@ from components.trajectories.record import Trajectory
 
 from .plan import Wants
 from .quick import lines_of
-from .rooms import Room, Rooms
 from .shown import AgentFormat, Shown, Want, show_lines, show_shard
 
 Arrivals = Generator[Shown, None, None]
 """Pieces as workers give them."""
 
 
-_AWAITED, _READ = -1, -2
-
-
-class _Given:
-    """Pieces that came together, as long as some of them are unread."""
-
-    __slots__ = ("room", "unread")
-
-    def __init__(self, room: Room) -> None:
-        self.room, self.unread = room, 0
+_AWAITED = -1
 
 
 class Spool:
-    """Some pieces, numbered from 0, in a file that workers write to. Each is read once. Close it when the rows are written."""
+    """Some pieces, numbered from 0, in a file that workers append to. Close it when the rows are written."""
 
     def __init__(self, count: int, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".export-", suffix=".tmp", dir=folder)
         self._file, self.path = handle, Path(name)
-        self._rooms = Rooms(self.path)
         self._places = [_AWAITED] * count
         self._sizes = [0] * count
-        self._given: dict[int, _Given] = {}
         self._hashes: dict[int, str] = {}
         self._arrivals: Arrivals | None = None
 
@@ -58,18 +45,16 @@ class Spool:
 
     def add(self, shown: Shown) -> None:
         """Keep pieces; one that is there already (an episode of two nights) stays as it is."""
-        place, given = shown.room.begin, _Given(shown.room)
+        place = shown.begin
         for number, size, line in zip(shown.numbers, shown.sizes, shown.hashes, strict=True):
             if self._places[number] == _AWAITED:
                 self._places[number], self._sizes[number] = place, size
-                self._given[number] = given
-                given.unread += 1
                 if line:
                     self._hashes[number] = line
             place += size
 
     def pieces(self, numbers: Sequence[int]) -> list[bytes | memoryview]:
-        """Some pieces, as JSON; waits for them. Their room may be written over from now on. Raises DataError, as `gather` does."""
+        """Some pieces, as JSON; waits for them. Raises DataError, as `gather` does."""
         places, sizes = self._places, self._sizes
         for number in numbers:
             while places[number] == _AWAITED and self._arrivals is not None:
@@ -80,19 +65,8 @@ class Spool:
             apart |= places[number] != end
             end += sizes[number]
         if apart or len(numbers) == 1:
-            found: list[bytes | memoryview] = [os.pread(self._file, sizes[each], places[each]) for each in numbers]
-        else:
-            found = _cut(os.pread(self._file, end - begin, begin), [sizes[each] for each in numbers])
-        for number in numbers:
-            self._read(number)
-        return found
-
-    def _read(self, number: int) -> None:
-        self._places[number] = _READ
-        given = self._given.pop(number)
-        given.unread -= 1
-        if not given.unread:
-            self._rooms.give(given.room)
+            return [os.pread(self._file, sizes[each], places[each]) for each in numbers]
+        return _cut(os.pread(self._file, end - begin, begin), [sizes[each] for each in numbers])
 
     def hash(self, number: int) -> str:
         """The SHA-256 of a piece that is a whole line."""
@@ -119,7 +93,6 @@ class Spool:
         if self._arrivals is not None:
             self._arrivals.close()
         os.close(self._file)
-        self._rooms.close()
         self.path.unlink(missing_ok=True)
 
 

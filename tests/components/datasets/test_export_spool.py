@@ -1,4 +1,4 @@
-"""The spool of an export: what is read once makes room, and nothing takes its name before all shards were verified."""
+"""The spool of an export: pieces are read as they were given, and nothing takes its name before all shards were verified."""
 
 import random
 from pathlib import Path
@@ -8,46 +8,33 @@ from built import Built
 from episodes import night_of
 
 from components.datasets.formats import DATASETS
-from components.datasets.rooms import Room, Rooms, take_room
-from components.datasets.shown import Shown, store
+from components.datasets.shown import Shown, append
 from components.datasets.spool import Spool
 from components.protocol import DataError
 
 
-def test_a_room_is_given_once_and_a_small_one_is_kept_for_others(tmp_path: Path) -> None:
-    spool = tmp_path / "spool.tmp"
-    rooms = Rooms(spool)
-    for room in (Room(0, 10), Room(10, 50)):
-        rooms.give(room)
-    assert take_room(spool, 20) == Room(10, 50)
-    assert take_room(spool, 20) is None
-    assert take_room(spool, 10) == Room(0, 10)
-    rooms.close()
-    assert take_room(spool, 1) is None and not list(tmp_path.iterdir())
-
-
-def test_without_a_pipe_pieces_stand_at_the_end_of_the_spool(tmp_path: Path) -> None:
+def test_pieces_stand_at_the_end_of_the_spool(tmp_path: Path) -> None:
     spool = tmp_path / "spool.tmp"
     spool.touch()
-    assert [store(spool, [b"ab", b"c"]), store(spool, []), store(spool, [b"def"])] == [(0, 3), (0, 0), (3, 3)]
+    assert [append(spool, [b"ab", b"c"]), append(spool, []), append(spool, [b"def"])] == [0, 0, 3]
     assert spool.read_bytes() == b"abcdef"
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_piece_is_read_as_it_was_given_however_rooms_are_reused(tmp_path: Path, seed: int) -> None:
+def test_every_piece_is_read_as_it_was_given_in_any_order(tmp_path: Path, seed: int) -> None:
     chance, pieces = random.Random(seed), [bytes([65 + number % 26]) * (number * 37 % 90) for number in range(400)]
     spool, unread = Spool(len(pieces), tmp_path), list[int]()
     for begin in range(0, len(pieces), 8):
         own = pieces[begin : begin + 8]
         numbers = list(range(begin, begin + 8))
-        spool.add(Shown(numbers, [len(each) for each in own], [""] * 8, store(spool.path, own), []))
+        spool.add(Shown(numbers, [len(each) for each in own], [""] * 8, append(spool.path, own), []))
         unread += numbers
         chance.shuffle(unread)
         while len(unread) > 20:
             number = unread.pop()
             assert spool.pieces([number]) == [pieces[number]]
     assert spool.pieces(unread) == [pieces[number] for number in unread]
-    assert spool.path.stat().st_size < sum(map(len, pieces)) and not spool.absent()
+    assert not spool.absent()
     spool.close()
     assert not list(tmp_path.iterdir())
 
