@@ -40,7 +40,7 @@ def decoded(path: Path, kind: type[Row], name: str) -> list[Row]:
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not {name}: {error}; export the dataset again") from error
     return rows
 

@@ -85,9 +85,14 @@ def _trainer(
         train_dataset=as_dataset(sequences),
         eval_dataset=as_dataset(validation) if validation else None,
         processing_class=tokenizer,
-        data_collator=RowCollator(tokenizer.pad_token_id, flat="flash" in str(model.config._attn_implementation)),
+        data_collator=RowCollator(tokenizer.pad_token_id, flat=packs_lie_flat(model)),
         callbacks=callbacks(config, mean * batch_size, validated=bool(validation)),
     )
+
+
+def packs_lie_flat(model: Any) -> bool:
+    """Whether its attention tells sequences in one row apart, and not in several: flash attention."""
+    return "flash" in str(getattr(model.config, "_attn_implementation", ""))
 
 
 def figures_of(trainer: Any, step: int) -> dict[str, float]:

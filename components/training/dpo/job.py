@@ -1,11 +1,13 @@
 """DPO as a job: a policy and exported pairs in, a better policy and a report out."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from components.protocol import ConfigurationError
 from components.training.config import DpoConfig
 from components.training.fit import fit, one_line
+from components.training.heartbeat import Heartbeat
 from components.training.models import is_adapted, start
 from components.training.rows import mean_tokens
 from components.training.sft_job import figures_of
@@ -38,10 +40,7 @@ REPORT = DpoReport
 
 def train(config: DpoConfig) -> DpoReport:
     """Train from the newest whole checkpoint on, or from the start. Raises RatchetError with one clear line."""
-    if config.model.base is None:
-        raise ConfigurationError(
-            "dpo betters a policy that can act already: give model.base, a checkpoint or a hub's id"
-        )
+    _check(config)
     rows = read_pairs(config.data.train, config.dpo.level)
     held_out = read_pairs(config.data.validation, config.dpo.level) if config.data.validation else []
     prepare_torch(config)
@@ -50,8 +49,10 @@ def train(config: DpoConfig) -> DpoReport:
     made = prepare(rows, tokenizer, config, weigh=True)
     validation = prepare(held_out, tokenizer, config, weigh=False) if held_out else None
     mean = mean_tokens([pair.tokens for pair in made.pairs])
-    with one_line(config.output):  # the reference is asked as the trainer is made
-        trainer = _trainer(config, model, tokenizer, made, validation, mean)
+    with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, one_line(config.output):
+        trainer = _trainer(
+            config, model, tokenizer, made, validation, mean, lambda: heartbeat.phase("asking the reference")
+        )
     tokens = mean * config.optimization.batch_size
     fields = fit(config, trainer, tokenizer, rows=len(made.pairs), tokens_per_step=tokens)
     best = figures_of(trainer, fields["best_step"])
@@ -63,10 +64,28 @@ def train(config: DpoConfig) -> DpoReport:
     )
 
 
+def _check(config: DpoConfig) -> None:
+    """Raises ConfigurationError for what a job on pairs has no use for, or cannot do without."""
+    if config.model.base is None:
+        raise ConfigurationError(
+            "dpo betters a policy that can act already: give model.base, a checkpoint or a hub's id"
+        )
+    if config.data.sources is not None:
+        raise ConfigurationError("data.sources has no meaning for pairs, whose sides are of two episodes; remove it")
+    if config.format.chunk_long_trajectories:
+        raise ConfigurationError("format.chunk_long_trajectories has no meaning for dpo: a pair is whole; remove it")
+
+
 def _trainer(
-    config: DpoConfig, model: Any, tokenizer: Any, made: Prepared, validation: Prepared | None, mean: float
+    config: DpoConfig,
+    model: Any,
+    tokenizer: Any,
+    made: Prepared,
+    validation: Prepared | None,
+    mean: float,
+    asking: Callable[[], None],
 ) -> Any:
-    """A trainer of pairs of so many tokens in the mean."""
+    """A trainer of pairs of so many tokens in the mean. The reference is asked as it is made, `asking` called at each batch."""
     from trl import DPOConfig
 
     from components.training.curriculum import run_order
@@ -81,6 +100,7 @@ def _trainer(
     in_memory = not how.precompute and not is_adapted(model)
     return PairTrainer(
         reference=config.output / "reference",
+        asking=asking,
         order=run_order(how.curriculum, lengths, made.margins, steps=steps, batch_size=batch_size, seed=config.seed),
         model=model,
         ref_model=copy.deepcopy(model) if in_memory else None,

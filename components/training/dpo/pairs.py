@@ -119,8 +119,9 @@ def _side(
 ) -> TrainingRow:
     """The prompt with one side. The replies in the prompt are not trained."""
     weights: list[float | None] | None = None
-    if config.format.agent_format:
-        said = reply_weights(side) if weigh and config.dpo.token_weights else [1.0] * len(reply_weights(side))
+    heavy = weigh and config.dpo.token_weights
+    if config.format.agent_format or heavy:
+        said = reply_weights(side) if heavy else [1.0] * len(reply_weights(side))
         weights = [*[None] * len(reply_weights(row.prompt)), *said]
     return tokenize_chat([*row.prompt, *side], row.tools, tokenizer, weights=weights, options=config.format)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,19 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
 
     `loss_weights` multiply the log-probabilities, of policy and reference alike; `pair_weights` the gradient of a pair's loss.
     Without either, and with all that follows a prompt in the mask, loss and gradients are TRL's. `reference`: the folder in
-    which the reference's log-probabilities are kept, for a job that goes on. `order`: the pairs of the whole run, if not random.
+    which the reference's log-probabilities are kept, for a job that goes on; `asking` is called at each batch that it is asked.
+    `order`: the pairs of the whole run, if not random.
     """
 
-    def __init__(self, *, reference: Path, order: Sequence[int] | None = None, **arguments: Any) -> None:
-        self.reference = reference
-        self.order = order
+    def __init__(
+        self,
+        *,
+        reference: Path,
+        asking: Callable[[], None] = lambda: None,
+        order: Sequence[int] | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.reference, self.asking, self.order = reference, asking, order
         super().__init__(**arguments)
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
@@ -38,6 +45,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
 
     def compute_ref_log_probs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
         """The reference's summed log-probabilities of a batch, (B,) chosen and (B,) rejected."""
+        self.asking()
         return super().compute_ref_log_probs(weighted(model, tokens=inputs.get("loss_weights")), _without(inputs))
 
     def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:

@@ -52,7 +52,7 @@ def settings(tmp_path):
                 "use_cpu": True,
                 "bf16": False,
                 "remove_unused_columns": False,
-                "gradient_checkpointing": False,
+                "activation_checkpointing": False,
                 "max_length": None,
                 "dataset_kwargs": {"skip_prepare_dataset": True},
                 "logging_steps": 1,

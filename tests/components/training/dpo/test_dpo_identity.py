@@ -67,7 +67,7 @@ def settings(tmp_path):
                 "use_cpu": True,
                 "bf16": False,
                 "remove_unused_columns": False,
-                "gradient_checkpointing": False,
+                "activation_checkpointing": False,
                 "max_length": None,
                 "logging_steps": 1,
                 "save_strategy": "no",
@@ -211,8 +211,7 @@ def test_with_the_reference_in_memory_the_formula_holds_to_the_last_digits(ours,
     assert all(torch.allclose(own[name], each, rtol=1e-11, atol=1e-13) for name, each in gradients(policy).items())
 
 
-def test_what_the_world_said_has_no_gradient_and_other_words_of_it_no_loss(ours, settings, exact):
-    """Defect 27: an observation is context. Only the replies after it see it."""
+def test_defect_27_what_the_world_said_after_the_last_reply_changes_no_loss(ours, settings, exact):
     changed = [dict(each) for each in MASKED]
     last = [12, 13, 14, 2, 15, 40, 41]
     changed[2] = {"chosen_ids": last, "chosen_labels": [NO] * 4 + [15, NO, NO]}

@@ -10,7 +10,7 @@ from chat_templates import FAMILIES, chat_tokenizer
 from training_jobs import make_job
 
 from components.policies.chat import encode
-from components.protocol import DataError
+from components.protocol import ConfigurationError, DataError
 from components.training.dpo.pairs import DpoRow, as_dataset, prepare, read_pairs, tokenize_pair
 from components.training.format import IGNORE
 
@@ -120,6 +120,8 @@ def test_token_weights_are_those_of_the_replies_with_a_mean_of_one_on_each_side(
     for side in (pair.chosen, pair.rejected):
         weights = [weight for weight, label in zip(side.weights, side.labels, strict=True) if label != IGNORE]
         assert sum(weights) / len(weights) == pytest.approx(1, abs=1e-12)
+    with pytest.raises(ConfigurationError, match="agent_format"):
+        prepare([row], tokenizer, job(token_weights=True, agent_format=False), weigh=True)
     with pytest.raises(DataError, match="token_weights are on and no message of a side has a weight"):
         prepare([WHOLE], tokenizer, job(token_weights=True), weigh=True)
 
