@@ -18,10 +18,12 @@ class Data(Configuration):
 
 class GrpoData(Configuration):
     """`train`: the tasks to play, as an exported GRPO prompt set (all of the player's, where not given), or, with
-    `grpo.offline`, recorded groups. On-policy training makes its own data.
+    `grpo.offline`, recorded groups. On-policy training makes its own data. `demonstrations`: exported SFT rows, from which
+    `grpo.selection.relift` learns the hardest tasks.
     """
 
     train: Path | None = None
+    demonstrations: Path | None = None
 
 
 class PrmData(Configuration):

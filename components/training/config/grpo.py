@@ -3,6 +3,7 @@
 The defaults are TRL's. DeepSeek-R1's own form departs from them: `loss: grpo`, `beta` above 0, `unbiased_kl: false`.
 """
 
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -43,7 +44,9 @@ class Grpo(Configuration):
       the model that training began with; 0 for none), `updates` (gradient steps on each batch of episodes): as in TRL. GSPO is
       `importance: sequence` with `loss: grpo`.
     - `reward`: the weight of each component; see training/grpo/rewards. `scoring`: how the reward engine scores.
-    - `credit`: how an episode's reward becomes the advantage of each token.
+    - `credit`: how an episode's reward becomes the advantage of each token. `progress` needs a
+      `step_model` that knows chances of success; `per_role` has one role here, over the whole batch.
+    - `step_model`: the checkpoint of a step model (objective `value`), whose judgements of steps are scored with the rules'.
     - `selection`: which attempts are trained on, and which tasks are played.
     - `signal_window`: the job refuses to go on after so many steps whose advantages do not differ.
     - `player`: what plays, `module:name`; `play`: what it is told (taskset, max_turns, concurrency, sandbox …).
@@ -61,6 +64,7 @@ class Grpo(Configuration):
     updates: int = Field(1, gt=0)
     reward: dict[str, float] = Field({"total": 1.0}, min_length=1)
     scoring: RewardConfig = RewardConfig()
+    step_model: Path | None = None
     credit: CreditOptions = CreditOptions()
     selection: SelectionOptions = SelectionOptions()
     signal_window: int = Field(10, gt=0)
@@ -73,6 +77,12 @@ class Grpo(Configuration):
     def _cispo_cuts_ratios_not_their_distance_from_one(self) -> Self:
         if self.loss == "cispo" and self.clip_high is not None and self.clip_high < 1:
             raise ValueError("clip_high is the largest ratio of cispo, so at least 1 (5 where it is not given)")
+        return self
+
+    @model_validator(mode="after")
+    def _progress_is_seen_by_a_model(self) -> Self:
+        if self.credit.turns == "progress" and self.step_model is None:
+            raise ValueError("credit.turns: progress needs step_model: a step model that knows chances of success")
         return self
 
     @property

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import torch
 
-from ..credit import CreditOptions, Played, advantages, learned_contributions
+from ..credit import CreditOptions, Played, advantages, chances_of_success, learned_contributions
 from .episode import ENVIRONMENT
 from .outing import Outing
 from .regions import regions_of
@@ -62,6 +62,7 @@ class Batch(msgspec.Struct, frozen=True):
                 turn_rewards=turn_rewards,
                 tasks=np.array([each.kind for each in self.outings]),
                 roles=np.zeros(turn_rewards.shape, dtype=np.int64),
+                values=self._chances() if options.turns == "progress" else None,
                 contributions=self._contributions(turn_rewards) if options.turns == "sum_decomposition" else None,
                 regions=self._regions(turns.shape[1], tokenizer)
                 if "region_schedule" in options.token_weights
@@ -90,6 +91,14 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def _longest(self) -> int:
         return max(len(each.tokens.turns) for each in self.outings)
+
+    def _chances(self) -> Any:
+        """(B, S + 1) the chance of success around each turn, as a step model sees it; None without one."""
+        if not any(each.earned.chances for each in self.outings):
+            return None
+        lengths = np.array([len(each.earned.turns) for each in self.outings])
+        chances = _table([each.earned.chances for each in self.outings], max(1, int(lengths.max())), np.nan)
+        return chances_of_success(chances, self.rewards, self.groups, lengths)
 
     def _contributions(self, turn_rewards: Any) -> Any:
         """(B, S) what each turn contributed, by a linear fit of the rewards on the turns' own scores."""

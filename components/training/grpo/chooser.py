@@ -1,10 +1,10 @@
-"""What selection remembers between steps: past successes to play again from, and which families of tasks teach.
+"""What selection remembers between steps: past successes, demonstrations of what is too hard, which families of tasks teach.
 
 It is part of a checkpoint: a job that goes on after a kill chooses what it would have chosen.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,46 +12,72 @@ import numpy as np
 
 from components.protocol import PlayableTask
 
-from ..selection import ReplayBuffer, SelectionOptions, Success, UcbCurriculum, unsolved
+from ..format import TrainingRow
+from ..selection import Hard, HardestBuffer, ReplayBuffer, SelectionOptions, Success, UcbCurriculum, unsolved
+from .order import places
 from .outing import Outing, seed_of
 
 
 class _State(msgspec.Struct):
     successes: list[Success[Outing]] = []
     families: dict[str, Any] | None = None
+    hardest: list[str] = []
 
 
 class Chooser:
-    """One of each process: groups that lie across processes are neither replayed nor guided."""
+    """One of each process: groups that lie across processes are neither replayed nor guided, and count as no hard task.
 
-    def __init__(self, options: SelectionOptions, tasks: Sequence[PlayableTask]) -> None:
+    `demonstrations` are those that `relift` learns from, by task. `lesson`: those that are due for a step of SFT.
+    """
+
+    def __init__(
+        self,
+        options: SelectionOptions,
+        tasks: Sequence[PlayableTask],
+        seed: int,
+        demonstrations: Mapping[str, TrainingRow] | None = None,
+    ) -> None:
         self.options = options
+        self.lesson: list[TrainingRow] = []
+        self._seed = seed
+        self._tasks = [task.task_id for task in tasks]
         self._by_family: dict[str, list[str]] = {}
         for task in tasks:
             self._by_family.setdefault(task.family, []).append(task.task_id)
         replay, ucb = options.replay, options.curriculum_ucb
+        self._demonstrations = demonstrations or {}
+        self._hardest = HardestBuffer[TrainingRow](options.relift) if options.relift else None
         self._replay = None if replay is None else ReplayBuffer[Outing](replay.per_task, replay.max_staleness)
         self._families = None if ucb is None else UcbCurriculum(list(self._by_family), **ucb.model_dump())
 
-    def tasks(self, asked: Sequence[str], *, size: int, first: int, total: int, when: str) -> list[str]:
-        """The tasks to play in place of those asked for; `first` and `total`: attempts before these, and in all processes.
+    def tasks(self, batch: int, groups: int) -> list[str]:
+        """The task of each group of a batch (by its number), of all processes together; every process finds the same.
 
-        With `curriculum_ucb` each group's family is drawn, then a task of it; every process draws the same for all.
+        All tasks, epoch by epoch; with `curriculum_ucb` each group's family is drawn, then a task of it.
         """
         if self._families is None:
-            return list(asked)
-        families = self._families.draw(total // size, seed_of(when, "families"))
+            return [self._tasks[place] for place in places(len(self._tasks), batch * groups, groups, self._seed)]
         drawn = []
-        for group, family in enumerate(families):
+        for group, family in enumerate(self._families.draw(groups, seed_of(self._seed, "families", batch))):
             known = self._by_family[family]
-            drawn.append(known[seed_of(when, "task", group) % len(known)])
-        return [drawn[(first + place) // size] for place in range(len(asked))]
+            drawn.append(known[seed_of(self._seed, "task", batch, group) % len(known)])
+        return drawn
 
     def failed(self, outings: Sequence[Outing], *, size: int, first: int) -> list[int]:
         """The places at which whole groups begin of which every known attempt failed."""
         solved, groups = _whole_groups(outings, size, first)
         flags = unsolved(solved, groups)
         return [place for place in range(len(outings)) if flags[place] and (first + place) % size == 0]
+
+    def taught(self, outings: Sequence[Outing], *, size: int, first: int) -> None:
+        """Take the tasks of groups that failed for hard, where there is a demonstration; a full buffer becomes the lesson."""
+        if self._hardest is None:
+            return
+        for place in self.failed(outings, size=size, first=first):
+            task = outings[place].task_id
+            if task in self._demonstrations:
+                fired = self._hardest.add(Hard(task, self._demonstrations[task]))
+                self.lesson += [hard.demonstration for hard in fired]
 
     def replayed(self, outings: Sequence[Outing], *, size: int, first: int, step: int) -> list[Outing]:
         """The attempts, one of each group that failed altogether replaced by a past success; new successes are kept."""
@@ -70,13 +96,14 @@ class Chooser:
         """What the attempts of all processes came to, (B,) advantages."""
         if self._families is not None:
             for one, advantage in zip(outings, advantages, strict=True):
-                self._families.add(one.family, [advantage])
+                self._families.add(one.family, [float(advantage)])
 
     def state(self) -> bytes:
         """What a checkpoint saves."""
         successes = [] if self._replay is None else self._replay.kept()
         families = None if self._families is None else self._families.state()
-        return msgspec.msgpack.encode(_State(successes, families))
+        hardest = [] if self._hardest is None else [hard.task for hard in self._hardest.waiting()]
+        return msgspec.msgpack.encode(_State(successes, families, hardest))
 
     def restore(self, saved: bytes) -> None:
         """Go on from there."""
@@ -86,6 +113,11 @@ class Chooser:
                 self._replay.add(success)
         if self._families is not None and state.families is not None:
             self._families.restore(state.families)
+        if self._hardest is not None:
+            known = [task for task in state.hardest if task in self._demonstrations]
+            self._hardest = HardestBuffer(
+                self._hardest.size, [Hard(task, self._demonstrations[task]) for task in known]
+            )
 
 
 def _whole_groups(outings: Sequence[Outing], size: int, first: int) -> tuple[Any, Any]:

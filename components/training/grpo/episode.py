@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from components.protocol import InfrastructureError, TokenTrace
+from components.protocol import ConfigurationError, TokenTrace
 
 ENVIRONMENT = -1
 """The turn of a token that the policy did not write."""
@@ -30,7 +30,7 @@ class EpisodeTokens(msgspec.Struct, frozen=True):
 def of_traces(traces: Sequence[TokenTrace]) -> EpisodeTokens | None:
     """The traces of an episode's turns, joined; None where the policy never wrote anything.
 
-    Raises InfrastructureError where a turn's prompt is not the turns before it, id for id: then the policy that played does
+    Raises ConfigurationError where a turn's prompt is not the turns before it, id for id: then the policy that played does
     not keep its tokens, and what would be trained is not what was sampled.
     """
     if not any(trace.completion_ids for trace in traces):
@@ -42,7 +42,7 @@ def of_traces(traces: Sequence[TokenTrace]) -> EpisodeTokens | None:
     for turn, trace in enumerate(traces):
         if turn:
             if trace.kept != len(prompt) + len(ids):
-                raise InfrastructureError(
+                raise ConfigurationError(
                     f"grpo: the prompt of turn {turn + 1} keeps {trace.kept} of {len(prompt) + len(ids)} tokens; "
                     "play with a policy that keeps tokens as sampled"
                 )

@@ -3,17 +3,22 @@
 With `grpo.offline` nothing is played: the groups that `data.train` recorded are learned from, and the report says so.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from components.policies.continuation import end_of_reply
 from components.policies.formats.tool_call import CLOSE
 from components.policies.sampler import Sampler, Sampling, stop_ids
 from components.policies.token_exact import TokenExact
-from components.protocol import ConfigurationError, make_player
+from components.protocol import ConfigurationError, DataError, make_player
+from components.rewards.judgement import Judgement
+from components.trajectories.record import Trajectory
 
 from ..config import GrpoConfig
 from ..fit import fit
+from ..format import TrainingRow
 from ..models import start
+from ..selection import SelectionOptions
 from ..trainer import TrainReport, callbacks, fit_attention, planned_steps, prepare_torch, trainer_arguments
 from .chooser import Chooser
 from .rewards import Rewards
@@ -25,7 +30,7 @@ class GrpoReport(TrainReport, frozen=True, kw_only=True):
     """`rows` counts tasks. `episodes` were played, `lost` of them trained nothing: the infrastructure ended them.
 
     `first_reward` and `last_reward` are means over the first and the last tenth of the steps. `offline`: the episodes were
-    recorded, by whatever policy played them, and the ratio to that policy was taken for 1.
+    recorded, by whatever policy played them, and the ratio to that policy was taken for 1; `left_out` of them were too long.
     """
 
     episodes: int
@@ -33,6 +38,7 @@ class GrpoReport(TrainReport, frozen=True, kw_only=True):
     first_reward: float | None
     last_reward: float | None
     offline: bool = False
+    left_out: int = 0
 
 
 REPORT = GrpoReport
@@ -54,9 +60,9 @@ def train(config: GrpoConfig) -> GrpoReport:
         player = make_player(config.grpo.player, config.grpo.play)
         tasks = choose(player.tasks(), config.data.train)
         prompts = [task.task_id for task in tasks]
-        chooser = Chooser(config.grpo.selection, tasks)
+        chooser = Chooser(config.grpo.selection, tasks, config.seed, _demonstrations(config, tokenizer))
         trainer = make_trainer(config, model, tokenizer, prompts, config.grpo.reward, chooser)
-        rewards = Rewards(config.grpo.reward, config.grpo.scoring)
+        rewards = Rewards(config.grpo.reward, config.grpo.scoring, _judge(config))
         policy = make_policy(config, trainer, tokenizer)
         trainer.rollout_func = Rollout(player, policy, rewards, chooser, seed=config.seed, pad=tokenizer.pad_token_id)
     fields = fit(config, trainer, tokenizer, rows=len(prompts), tokens_per_step=0.0)
@@ -78,10 +84,44 @@ def _check(config: GrpoConfig) -> None:
         raise ConfigurationError(
             "grpo plays its own data: optimization.token_budget cannot end it; set steps or epochs"
         )
+    if config.checkpoints.save_every % grpo.updates:
+        raise ConfigurationError(
+            f"checkpoints.save_every {config.checkpoints.save_every} would save between the {grpo.updates} updates on one batch "
+            "of episodes, which could not be gone on with exactly; take a multiple of grpo.updates"
+        )
     if grpo.offline and config.data.train is None:
         raise ConfigurationError("grpo.offline needs data.train: the exported groups; or play, with offline: false")
+    if (grpo.selection.relift is None) != (config.data.demonstrations is None):
+        raise ConfigurationError("grpo.selection.relift and data.demonstrations go together; set both, or neither")
+    if grpo.offline and grpo.selection != SelectionOptions():
+        raise ConfigurationError(
+            "grpo.selection chooses among what is played; leave it out, or set grpo.offline: false"
+        )
     if not any(weight for weight in grpo.reward.values()):
         raise ConfigurationError("grpo.reward weighs every component 0; give one a weight")
+
+
+def _demonstrations(config: GrpoConfig, tokenizer: Any) -> Mapping[str, TrainingRow] | None:
+    if config.data.demonstrations is None:
+        return None
+    from .demonstrations import read_demonstrations
+
+    return read_demonstrations(config.data.demonstrations, tokenizer, config.format.max_length)
+
+
+def _judge(config: GrpoConfig) -> Callable[[Trajectory], list[Judgement]] | None:
+    """The step model of the configuration. Raises DataError for one that knows no chances of success."""
+    if config.grpo.step_model is None:
+        return None
+    from ..prm.predict import StepModel, predict
+
+    model = StepModel.load(config.grpo.step_model)
+    if model.card.objective != "value":
+        raise DataError(
+            f"step model {config.grpo.step_model} has the objective {model.card.objective}: it knows no chance of success after "
+            "each step; train one with prm.objective: value"
+        )
+    return lambda trajectory: list(predict(model, [trajectory]))
 
 
 def make_policy(config: GrpoConfig, trainer: Any, tokenizer: Any) -> TokenExact:
@@ -126,7 +166,7 @@ def make_trainer(
     steps = planned_steps(config, grpo.group_size * len(rows), float("inf"))
     trainer = EpisodeGRPOTrainer(
         model=model,
-        args=GRPOConfig(**{**trainer_arguments(config, steps, validated=False), **_trl(config, tokenizer)}),
+        args=GRPOConfig(**{**trainer_arguments(config, steps, validated=False), **trl_settings(config, tokenizer)}),
         train_dataset=Dataset.from_dict({"prompt": rows}),
         processing_class=tokenizer,
         callbacks=callbacks(config, 0.0, validated=False),
@@ -140,7 +180,7 @@ def make_trainer(
     return trainer
 
 
-def _trl(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
+def trl_settings(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
     """The settings of TRL's own GRPO."""
     grpo, sampling = config.grpo, config.grpo.sampling
     found: dict[str, Any] = {
@@ -183,6 +223,7 @@ def _report(config: GrpoConfig, trainer: Any, fields: dict[str, Any]) -> GrpoRep
         first_reward=_mean(rewards[:tenth]),
         last_reward=_mean(rewards[-tenth:]),
         offline=config.grpo.offline,
+        left_out=getattr(trainer.rollout_func, "left_out", 0),
     )
 
 

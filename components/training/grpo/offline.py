@@ -15,8 +15,10 @@ import msgspec
 from components.protocol import DataError, Message
 
 from ..config import GrpoConfig
-from ..format import IGNORE, tokenize_chat
+from ..format import tokenize_chat
+from ..rows import check_messages, decoded
 from .episode import ENVIRONMENT, EpisodeTokens, nothing
+from .order import places
 from .outing import Outing, as_trl
 from .rewards import Earned
 
@@ -38,21 +40,24 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 class Recorded:
-    """A rollout function over groups; TRL hands over their numbers. `left_out` counts attempts that were too long."""
+    """A rollout function over groups. `left_out` counts attempts that were too long."""
 
     seconds = 0.0
 
-    def __init__(self, groups: Sequence[Sequence[Outing]], pad: int, left_out: int) -> None:
+    def __init__(self, groups: Sequence[Sequence[Outing]], pad: int, left_out: int, seed: int) -> None:
         self.left_out = left_out
         self._groups = groups
         self._pad = pad
+        self._seed = seed
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
         """The attempts of the groups, each in its place; an empty one where a group has fewer."""
-        first = trainer.accelerator.process_index * len(prompts)
-        return as_trl(
-            [self._at(int(prompt), (first + place) % trainer.num_generations) for place, prompt in enumerate(prompts)]
-        )
+        count, size = len(prompts), trainer.group_size
+        first = trainer.accelerator.process_index * count
+        number = trainer.accelerator.num_processes * count // size
+        batch = trainer.state.global_step // trainer.num_iterations
+        groups = places(len(self._groups), batch * number, number, self._seed)
+        return as_trl([self._at(groups[(first + place) // size], (first + place) % size) for place in range(count)])
 
     def _at(self, group: int, place: int) -> Outing:
         found = self._groups[group]
@@ -78,27 +83,19 @@ def recorded(config: GrpoConfig, tokenizer: Any) -> tuple[Recorded, list[str]]:
             f"{config.data.train}: none of {len(rows)} groups has two attempts within "
             f"{config.grpo.sampling.max_episode_tokens} tokens; raise grpo.sampling.max_episode_tokens"
         )
-    return Recorded(groups, tokenizer.pad_token_id, left_out), [str(number) for number in range(len(groups))]
+    return Recorded(groups, tokenizer.pad_token_id, left_out, config.seed), [
+        str(number) for number in range(len(groups))
+    ]
 
 
 def read_groups(path: Path) -> list[GroupRow]:
     """The rows of a JSONL export of groups. Raises DataError naming file and line, or when there is none."""
-    decoder = msgspec.json.Decoder(GroupRow)
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise DataError(f"groups {path} cannot be read: {error.strerror}; build the datasets first") from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}, line {number}: not a group: {error}; export the dataset again") from error
+    rows = decoded(path, GroupRow, "a group")
+    for number, row in enumerate(rows, start=1):
+        where = f"{path}, group {number}"
+        check_messages([*row.prompt, *(message for attempt in row.attempts for message in attempt)], where)
         if len(row.rewards) != len(row.attempts):
-            raise DataError(
-                f"{path}, line {number}: {len(row.attempts)} attempts and {len(row.rewards)} rewards; export it again"
-            )
-        rows.append(row)
+            raise DataError(f"{where}: {len(row.attempts)} attempts and {len(row.rewards)} rewards; export it again")
     if not rows:
         raise DataError(f"{path} has no groups: there is nothing to train on; collect attempts with other outcomes")
     return rows
@@ -120,15 +117,14 @@ def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Ou
 
 
 def as_episode(messages: list[Message], tools: list[dict[str, Any]] | None, tokenizer: Any) -> EpisodeTokens | None:
-    """A recorded conversation as tokens: a turn for each stretch that the assistant wrote. None where it wrote nothing."""
+    """A recorded conversation as tokens, its replies numbered. None where the assistant wrote nothing."""
     row = tokenize_chat(messages, tools, tokenizer)
-    own = [label != IGNORE for label in row.labels]
-    if True not in own:
+    own = [ENVIRONMENT] * len(row.input_ids)
+    for number, turn in enumerate(row.turns):
+        own[turn.start : turn.end] = [number] * (turn.end - turn.start)
+    written = [place for place, turn in enumerate(own) if turn != ENVIRONMENT]
+    if not written:
         return None
-    begin, end = own.index(True), len(own) - own[::-1].index(True)
-    turns, turn = [], -1
-    for place in range(begin, end):
-        turn += own[place] and not (place > begin and own[place - 1])
-        turns.append(turn if own[place] else ENVIRONMENT)
+    begin, end = written[0], written[-1] + 1
     ids = list(row.input_ids)
-    return EpisodeTokens(ids[:begin], ids[begin:end], [0.0] * (end - begin), turns)
+    return EpisodeTokens(ids[:begin], ids[begin:end], [0.0] * (end - begin), own[begin:end])

@@ -14,7 +14,7 @@ leaves the whole reward unknown, and an attempt that the infrastructure ended ha
 
 import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,7 @@ from components.rewards.config import RewardConfig
 from components.rewards.engine import score
 from components.rewards.episode import is_infrastructure_failure
 from components.rewards.episode_score import EpisodeScore
+from components.rewards.judgement import Judgement
 from components.rewards.verifiable.language import language_share
 from components.rewards.verifiable.tags import format_score
 from components.trajectories.record import Trajectory
@@ -32,12 +33,13 @@ Component = Callable[[Trajectory, EpisodeScore], float | None]
 
 class Earned(msgspec.Struct, frozen=True):
     """`reward`: the weighted sum, None where it is not known. `parts`: each component. `turns`: a score of each turn, NaN
-    where nobody scored one.
+    where nobody scored one. `chances`: the chance of success after each turn, as a step model sees it; empty without one.
     """
 
     reward: float | None
     parts: dict[str, float | None]
     turns: list[float]
+    chances: list[float] = []
 
 
 def _success(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
@@ -65,20 +67,32 @@ COMPONENTS: dict[str, Component] = {
 
 
 class Rewards:
-    """The rewards of a configuration. Raises ConfigurationError for a component that there is not."""
+    """The rewards of a configuration. Raises ConfigurationError for a component that there is not.
 
-    def __init__(self, weights: Mapping[str, float], scoring: RewardConfig) -> None:
+    `judge`: a step model of objective `value`; the engine scores with its judgements, in the layer `learned`.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        scoring: RewardConfig,
+        judge: Callable[[Trajectory], Sequence[Judgement]] | None = None,
+    ) -> None:
         self.weights = dict(weights)
         self._scoring = scoring
+        self._judge = judge
         self._components = {name: _component(name) for name in self.weights}
 
     def of(self, trajectory: Trajectory | None) -> Earned:
         """What it earned."""
         if trajectory is None or is_infrastructure_failure(trajectory):
             return Earned(None, dict.fromkeys(self.weights), [])
-        scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring)
+        judged = self._judge(trajectory) if self._judge is not None else ()
+        scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring, None, judged)
         parts = {name: component(trajectory, scored) for name, component in self._components.items()}
-        return Earned(self._sum(parts), parts, _turns(trajectory, scored))
+        turns = _by_turn(trajectory, ((step.turn, step.total) for step in scored.steps))
+        chances = _by_turn(trajectory, ((each.turn, each.overall) for each in judged), last=True)
+        return Earned(self._sum(parts), parts, turns, chances if judged else [])
 
     def _sum(self, parts: Mapping[str, float | None]) -> float | None:
         found = 0.0
@@ -107,11 +121,11 @@ def _component(name: str) -> Component:
     return lambda trajectory, scored: own(trajectory)
 
 
-def _turns(trajectory: Trajectory, scored: EpisodeScore) -> list[float]:
-    """The mean score of each turn's steps."""
+def _by_turn(trajectory: Trajectory, scores: Iterable[tuple[int, float | None]], *, last: bool = False) -> list[float]:
+    """For each turn the mean of its steps' scores, or the `last` of them; NaN where there is none."""
     known: dict[int, list[float]] = {}
-    for step in scored.steps:
-        if step.total is not None:
-            known.setdefault(step.turn, []).append(step.total)
-    means = {turn: math.fsum(found) / len(found) for turn, found in known.items()}
-    return [means.get(turn.index, math.nan) for turn in trajectory.turns]
+    for turn, value in scores:
+        if value is not None:
+            known.setdefault(turn, []).append(value)
+    found = {turn: values[-1] if last else math.fsum(values) / len(values) for turn, values in known.items()}
+    return [found.get(turn.index, math.nan) for turn in trajectory.turns]

@@ -48,16 +48,18 @@ class Rollout:
         self._tasks = {task.task_id: task for task in player.tasks()}
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
-        """The keys that TRL asks for, and `outing` for the trainer."""
-        count = len(prompts)
-        shape = {"size": trainer.group_size, "first": trainer.accelerator.process_index * count}
+        """The keys that TRL asks for, and `outing` for the trainer. TRL says how many; which tasks is the chooser's to say."""
+        count, step, size = len(prompts), trainer.state.global_step, trainer.group_size
+        first = trainer.accelerator.process_index * count
         if not trainer.model.training:
-            return as_trl(self.play(prompts, when=f"{self._seed}/evaluation/{trainer.state.global_step}", **shape))
-        step = trainer.state.global_step
+            return as_trl(self.play(prompts, when=f"{self._seed}/evaluation/{step}", size=size, first=first))
+        groups = self.chooser.tasks(step // trainer.num_iterations, trainer.accelerator.num_processes * count // size)
+        tasks = [groups[(first + place) // size] for place in range(count)]
         when = f"{self._seed}/{step}"
-        tasks = self.chooser.tasks(prompts, total=trainer.accelerator.num_processes * count, when=when, **shape)
-        outings = self._guided(self.play(tasks, when=when, **shape), when, **shape)
-        return as_trl(self.chooser.replayed(outings, step=step, **shape))
+        played = self.play(tasks, when=when, size=size, first=first)
+        self.chooser.taught(played, size=size, first=first)
+        outings = self._guided(played, when, size=size, first=first)
+        return as_trl(self.chooser.replayed(outings, step=step, size=size, first=first))
 
     def play(self, tasks: Sequence[str], *, when: str, size: int, first: int = 0) -> list[Outing]:
         """The attempts at those tasks, in groups of `size` of one task; `first` is the number of the first within its batch.
@@ -86,6 +88,7 @@ class Rollout:
             return outings
         hints: dict[str, str] = {}
         again: dict[int, Attempt] = {}
+        shown: dict[int, list[int]] = {}
         for start in self.chooser.failed(outings, size=size, first=first):
             task = outings[start].task_id
             hint = partial_solution(self._player.solution(task), guide.share)
@@ -95,6 +98,7 @@ class Rollout:
                 group = (first + start) // size
                 for place in range(start + size - size // 2, start + size):
                     again[place] = _attempt(f"{when}/guided", task, group, place - start)
+                    shown[place] = prompt.prompt_ids
         if not again:
             return outings
         self._policy.opening = lambda asked: list(map(dict, with_hint(asked.messages, hints[asked.task_id])))
@@ -105,8 +109,7 @@ class Rollout:
         found = list(outings)
         for place, outing in zip(again, played, strict=True):
             if any(outing.tokens.mask):
-                prompt_ids = next(each.tokens.prompt_ids for each in outings if each.task_id == outing.task_id)
-                tokens = msgspec.structs.replace(outing.tokens, prompt_ids=prompt_ids)
+                tokens = msgspec.structs.replace(outing.tokens, prompt_ids=shown[place])
                 found[place] = msgspec.structs.replace(outing, tokens=tokens, guided=True)
         return found
 

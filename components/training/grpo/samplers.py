@@ -4,12 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from components.policies.sampler import Sampled, Sampling
+from components.protocol import ConfigurationError
 
 
 class ModelSampler:
-    """Draws from the model of a TRL trainer, with the weights of this very step."""
+    """Draws from the model of a TRL trainer, with the weights of this very step.
+
+    Raises ConfigurationError for weights that lie in several processes: they would have to be gathered for every token, and by
+    processes whose episodes have different lengths.
+    """
 
     def __init__(self, trainer: Any, stops: Sequence[int], context: int) -> None:
+        if trainer.is_fsdp_enabled or (trainer.is_deepspeed_enabled and _stage(trainer) == 3):
+            raise ConfigurationError(
+                "grpo.sampling.sampler: transformers cannot draw from weights that are sharded over processes; take colocate or "
+                "vllm, or launch without FSDP and ZeRO-3"
+            )
         self.stops, self.context = stops, context
         self._trainer = trainer
 
@@ -35,6 +45,11 @@ class ModelSampler:
             finally:
                 model.train(training)
         return found
+
+
+def _stage(trainer: Any) -> int:
+    stage: int = trainer.accelerator.state.deepspeed_plugin.zero_stage
+    return stage
 
 
 class ColocatedSampler:

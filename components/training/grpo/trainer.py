@@ -4,6 +4,7 @@
   where TRL would take an unknown component for 0.
 - `_generate_and_score_completions`: afterwards the advantages become those of the credit options, (B, T); what is not selected
   trains nothing; what another policy sampled is weighed against that policy. The job refuses to go on where there is no signal.
+- `_compute_loss`: beside TRL's, SFT's on the demonstrations of what is too hard, where they are due.
 - `_save_checkpoint`, `_load_optimizer_and_scheduler`: with what selection remembers.
 
 Losses, clipping, KL and their aggregation are TRL's; with plain options so are the advantages, to the bit.
@@ -21,6 +22,7 @@ from ..credit import CreditOptions, SignalWindow, deviation, share_without_diffe
 from ..selection import guided_old_logprobs, kept, selected
 from .batch import Batch
 from .chooser import Chooser
+from .demonstrations import negative_log_likelihood
 from .outing import Outing
 
 
@@ -71,6 +73,18 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.model.training:
             self._select(batch, output)
         return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss; with a lesson that is due (`relift`), SFT's on its demonstrations beside it, in the same step."""
+        loss = super()._compute_loss(model, inputs)
+        if self.chooser is None or not self.chooser.lesson or not self.model.training:
+            return loss
+        rows, self.chooser.lesson = self.chooser.lesson, []
+        with self.accelerator.autocast():
+            lesson = negative_log_likelihood(model, rows, self._tokenizer.pad_token_id)
+        self._metrics["train"]["relift/tasks"].append(len(rows))
+        self._metrics["train"]["relift/loss"].append(lesson.item())
+        return loss + lesson / self.current_gradient_accumulation_steps
 
     @property
     def group_size(self) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from chat_templates import FAMILIES, chat_tokenizer
 from small_model import TASK, TOOLS, called, returned
 
 from components.policies.chat import encode
@@ -53,8 +54,10 @@ def with_template(tokenizer, template):
     return other
 
 
-@pytest.fixture(params=["own", "headers"])
+@pytest.fixture(params=["own", "headers", *(each for each in FAMILIES if each != "mistral")])
 def tokenizer(request, own):
+    if request.param in FAMILIES:
+        return chat_tokenizer(request.param)
     return own if request.param == "own" else with_template(own, HEADERS)
 
 
@@ -73,12 +76,17 @@ class Recorded:
 
 
 def reply_ids(tokenizer, turn):
-    """The ids of a reply as the template writes it, with its end token."""
+    """The ids of a reply as the template shows it to the next one, with its end token."""
     before, _ = encode(CHAT[:turn], OPENAI, tokenizer, prompt=True)
-    whole, _ = encode(CHAT[: turn + 1], OPENAI, tokenizer, prompt=False)
+    after, _ = encode(CHAT[: turn + 2], OPENAI, tokenizer, prompt=True)
     end = end_of_reply(tokenizer)[1]
-    said = whole[len(before) :]
+    said = after[len(before) :]
     return said[: said.index(end) + 1]
+
+
+def replies_of(tokenizer):
+    end = end_of_reply(tokenizer)[1]
+    return [reply_ids(tokenizer, 1), reply_ids(tokenizer, 3), [end]]
 
 
 def requests(turns=3, episode="ep"):
@@ -93,7 +101,7 @@ def played(tokenizer, replies, **options):
 
 
 def test_replies_in_the_template_s_own_ids_give_the_very_prompts_that_the_template_gives(tokenizer):
-    sampler, _ = played(tokenizer, [reply_ids(tokenizer, turn) for turn in (1, 3, 5)])
+    sampler, _ = played(tokenizer, replies_of(tokenizer))
     for turn, (asked,) in enumerate(sampler.asked):
         assert asked == encode(CHAT[: 1 + 2 * turn], OPENAI, tokenizer, prompt=True)[0]
 
@@ -112,8 +120,8 @@ def test_ids_stand_as_they_were_sampled_whatever_the_tokenizer_would_make_of_the
 
 def test_what_was_cut_off_or_stopped_at_a_call_is_ended_by_the_environment(tokenizer):
     end = end_of_reply(tokenizer)[1]
-    whole, _ = played(tokenizer, [reply_ids(tokenizer, turn) for turn in (1, 3, 5)])
-    short, _ = played(tokenizer, [reply_ids(tokenizer, turn)[:-1] for turn in (1, 3, 5)])
+    whole, _ = played(tokenizer, replies_of(tokenizer))
+    short, _ = played(tokenizer, [ids[:-1] or ids for ids in replies_of(tokenizer)])
     assert short.asked == whole.asked
     cut, _ = played(tokenizer, [reply_ids(tokenizer, 1)[:2], reply_ids(tokenizer, 3)])
     first, second = (asked for (asked,) in cut.asked)
@@ -171,6 +179,12 @@ def test_streams_are_named_by_seed_and_turn(own):
     policy.act([first, PolicyRequest("other", "t", 0, 8, CHAT[:1], TOOLS)])
     policy.act([second])
     assert len({*sampler.seeds[0], *sampler.seeds[1]}) == 3
+
+
+def test_a_template_that_shows_no_text_beside_calls_would_show_other_tokens_later_and_is_refused():
+    """Mistral's: a conversation with such a reply is said in other words from its beginning on."""
+    with pytest.raises(ConfigurationError, match=r"rewrites history .*became.*give the checkpoint a template"):
+        Continuation(chat_tokenizer("mistral"))
 
 
 @pytest.mark.parametrize(

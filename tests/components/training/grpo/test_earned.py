@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from components.protocol import ConfigurationError
 from components.rewards.config import RewardConfig
+from components.rewards.judgement import Judgement
 from components.training.grpo.rewards import Rewards
 from components.trajectories.record import Message
 
@@ -75,3 +76,20 @@ def test_a_component_that_is_not_there_is_named_with_those_that_are():
         Rewards({"totl": 1.0}, RewardConfig())
     with pytest.raises(ConfigurationError, match=r"'nowhere:f' cannot be found"):
         Rewards({"nowhere:f": 1.0}, RewardConfig())
+
+
+def test_a_step_model_s_chances_stand_beside_the_scores():
+    record = make_episode()
+
+    def judge(trajectory):
+        known = {"key": "k", "layer": "learned", "domain": "coding", "rubric": "value@1", "judge": "m", "prompt": "p"}
+        known |= {"episode_id": trajectory.episode_id, "content_hash": trajectory.content_hash}
+        return [
+            Judgement(**known, turn=turn, step=0, scores={"value": chance}, overall=chance)
+            for turn, chance in enumerate((0.2, 0.6, 0.9))
+        ]
+
+    found = Rewards({"total": 1.0}, RewardConfig(), judge).of(record)
+    plain = Rewards({"total": 1.0}, RewardConfig()).of(record)
+    assert found.chances == [0.2, 0.6, 0.9] and plain.chances == []
+    assert found.turns != plain.turns

@@ -1,0 +1,55 @@
+"""A player without a world: one reply an attempt, and a reward for letters in it. A tiny model learns it in some steps."""
+
+from episodes import make_episode, turn
+from msgspec.structs import replace
+from small_model import TASK, TOOLS
+
+from components.protocol import InfrastructureError, PlayableTask, Played, Player, PolicyRequest
+
+
+class Letters(Player):
+    """Breaks at the call whose number is `break_at`, as a world would; the counter is the class's, over all jobs."""
+
+    calls = 0
+    break_at = None
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def tasks(self):
+        return [
+            PlayableTask(f"repair/t{number}", f"f{number % 2}", "k") for number in range(self.settings.get("tasks", 6))
+        ]
+
+    def play(self, policy, attempts):
+        type(self).calls += 1
+        if type(self).calls == self.break_at:
+            raise InfrastructureError("the world is away")
+        requests = [
+            PolicyRequest(f"{each.task_id}/{each.number}", each.task_id, 0, each.stream, [self._opening(each)], TOOLS)
+            for each in attempts
+        ]
+        return [
+            Played(self._record(attempt, reply.text), (reply.tokens,))
+            for attempt, reply in zip(attempts, policy.act(requests), strict=True)
+        ]
+
+    def _opening(self, attempt):
+        return {**TASK, "content": f"{TASK['content']} {attempt.task_id}"}
+
+    def _record(self, attempt, text):
+        said = replace(turn(0, "submit"), text=text)
+        return make_episode(attempt.task_id, attempt.number, success=letters_in(text) > 0.3, turns=(said,))
+
+
+def letters_in(text):
+    return sum(each in "aeiou" for each in text) / max(8, len(text))
+
+
+def letters(trajectory):
+    """The component of the reward."""
+    return letters_in(trajectory.turns[0].text)
+
+
+def constant(trajectory):
+    return 0.5
