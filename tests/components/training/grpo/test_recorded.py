@@ -1,0 +1,90 @@
+"""What a run plays or has recorded: read strictly, and tokenised as it would have been played."""
+
+import json
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from small_model import TASK, TOOLS, called, returned
+
+from components.policies.sampler import Sampled, Sampling
+from components.policies.token_exact import TokenExact
+from components.protocol import DataError, PlayableTask, PolicyRequest
+from components.training.grpo.episode import of_traces
+from components.training.grpo.offline import as_episode
+from components.training.grpo.order import places
+from components.training.grpo.tasks import choose
+from components.training.tokenizer import conversation_text, fit_tokenizer
+
+OPENAI = [tool.as_openai() for tool in TOOLS]
+CHAT = [
+    TASK,
+    called("read_file", path="main.py"),
+    returned("def add(a, b):\n    return a - b\n"),
+    called("edit_file", "1-0", path="main.py", old="-", new="+"),
+    returned("edited", "1-0", "edit_file"),
+    called("submit", "2-0"),
+]
+TASKS = [PlayableTask(f"t{number}", "f", "k") for number in range(3)]
+
+
+def test_a_recorded_episode_has_the_tokens_that_playing_it_would_have_had():
+    tokenizer = fit_tokenizer([conversation_text(CHAT, OPENAI)] * 2, 380)
+    found = as_episode(CHAT, OPENAI, tokenizer)
+    replies = [[id for id, turn in zip(found.completion_ids, found.turns, strict=True) if turn == n] for n in range(3)]
+
+    class Again:
+        stops, context = (), 10_000
+
+        def sample(self, prompts, seeds, sampling):
+            ids = tuple(replies.pop(0))
+            return [Sampled(ids, (0.0,) * len(ids))]
+
+    policy = TokenExact(Again(), tokenizer, Sampling(), version="v")
+    traces, before = [], 0
+    for turn in range(3):
+        (reply,) = policy.act([PolicyRequest("ep", "t", turn, 7, CHAT[: 1 + 2 * turn], TOOLS)])
+        new = reply.tokens.prompt_ids[before:]
+        traces.append(type(reply.tokens)(new, reply.tokens.completion_ids, reply.tokens.logprobs, before))
+        before = len(reply.tokens.prompt_ids) + len(reply.tokens.completion_ids)
+    assert of_traces(traces) == found
+
+
+def test_a_conversation_without_a_reply_is_no_episode():
+    tokenizer = fit_tokenizer([conversation_text(CHAT, OPENAI)] * 2, 380)
+    assert as_episode([TASK], OPENAI, tokenizer) is None
+
+
+def test_a_prompt_set_says_which_tasks_once_each(tmp_path):
+    path = tmp_path / "grpo.jsonl"
+    path.write_text("".join(json.dumps({"task_id": task, "prompt": []}) + "\n" for task in ("t2", "t0", "t2")))
+    assert [task.task_id for task in choose(TASKS, path)] == ["t2", "t0"]
+    assert choose(TASKS, None) == TASKS
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "has no tasks"),
+        ('{"prompt": []}\n', "line 1: not a GRPO row"),
+        ('{"task_id": "t0"}\n{"task_id": "x"}\n', r"does not know task 'x' \(1 such\)"),
+        ("\xff", "not a GRPO row"),
+    ],
+)
+def test_a_prompt_set_that_is_none_is_named(tmp_path, text, why):
+    path = tmp_path / "grpo.jsonl"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=why):
+        choose(TASKS, path)
+    with pytest.raises(DataError, match="cannot be read"):
+        choose(TASKS, tmp_path / "nothing.jsonl")
+
+
+def test_every_epoch_is_a_permutation_of_its_own():
+    whole = places(5, 0, 20, seed=1)
+    epochs = [whole[start : start + 5] for start in range(0, 20, 5)]
+    assert all(sorted(epoch) == list(range(5)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+    assert [place for start in range(20) for place in places(5, start, 1, seed=1)] == whole
+    assert places(5, 0, 20, seed=2) != whole
