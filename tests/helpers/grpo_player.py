@@ -30,7 +30,7 @@ class Letters(Player):
             for each in attempts
         ]
         return [
-            Played(self._record(attempt, reply.text), (reply.tokens,))
+            Played(self._record(attempt, reply.text), (reply.tokens,) if reply.tokens else ())
             for attempt, reply in zip(attempts, policy.act(requests), strict=True)
         ]
 

@@ -183,7 +183,7 @@ def test_the_policy_s_gradient_at_ratio_one_is_the_advantage_times_that_of_the_l
     assert max(each.abs().max() for each in mine.values()) > 1e-3
 
 
-def test_the_environment_s_tokens_have_no_gradient(model, tmp_path):
+def test_defect_27_the_environment_s_tokens_have_no_gradient(model, tmp_path):
     batch = outings()
     trainer = our_trainer(model(), tiny_tokenizer(), tmp_path, batch)
     trainer.current_gradient_accumulation_steps = 1
@@ -196,7 +196,7 @@ def test_the_environment_s_tokens_have_no_gradient(model, tmp_path):
     assert trainer._compute_loss(trainer.model, wild).item() == trainer._compute_loss(trainer.model, inputs).item()
 
 
-def test_kl_is_from_the_reference_never_negative_and_pulls_back(model, tmp_path):
+def test_defect_25_kl_is_from_the_reference_never_negative_and_pulls_back(model, tmp_path):
     """The framework before used KL from the old policy, which came out negative; another pushed every sample up."""
     trainer = our_trainer(
         model(), tiny_tokenizer(), tmp_path, outings([0.5] * 8), beta=0.5, loss_type="grpo", learning_rate=1e-3
@@ -223,7 +223,7 @@ def test_kl_is_from_the_reference_never_negative_and_pulls_back(model, tmp_path)
     assert losses == sorted(losses, reverse=True) and losses[0] > 0
 
 
-def test_credit_by_steps_differs_from_credit_by_episodes_whenever_steps_differ(model, tmp_path):
+def test_defect_25_credit_by_steps_differs_from_credit_by_episodes_whenever_steps_differ(model, tmp_path):
     """`step_level_advantage` of the system before changed nothing."""
     trained = []
     steps = [[1.0, 0.1], [0.5], [0.2, 0.9, 0.4], [0.3], [0.6, 0.1], [0.9, 0.8], [0.5], [0.2, 0.4]]

@@ -1,0 +1,146 @@
+"""Faults of the systems before, which no job has: what they are is in the names."""
+
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pydantic
+import pytest
+
+pytest.importorskip("transformers")
+
+from training_jobs import make_job
+
+from components.policies.formats.tool_call import parse_calls
+from components.protocol import ConfigurationError, PlayableTask
+from components.training.config.job import JOBS
+from components.training.credit import batch_std, broadcast, leave_one_out, per_task
+from components.training.credit.regions import REGIONS
+from components.training.format import IGNORE, tokenize_chat
+from components.training.grpo.episode import ENVIRONMENT
+from components.training.grpo.offline import as_episode
+from components.training.grpo.tasks import choose
+from components.training.selection.options import Ucb
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_group_of_one_is_refused_and_one_attempt_alone_is_worth_nothing(tmp_path):
+    with pytest.raises(ConfigurationError, match="group_size"):
+        make_job("grpo", output=tmp_path, group_size=1)
+    rewards, groups = np.array([1.0, 0.0, 1.0]), np.array([0, 1, 1])
+    for found in (
+        broadcast(rewards, groups),
+        leave_one_out(rewards, groups),
+        batch_std(rewards, groups),
+        per_task(rewards, groups, np.array(["a", "b", "b"])),
+    ):
+        assert found[0] == 0.0 and np.isfinite(found).all()
+
+
+def test_the_labels_of_a_data_set_change_nothing_about_what_is_played(tmp_path):
+    known = [PlayableTask(f"t{number}", "f", "k") for number in range(3)]
+    plain = [{"task_id": "t2"}, {"task_id": "t0"}]
+    told = [{**row, "answer": "42", "completion": "say this", "messages": [], "rewards": [1.0]} for row in plain]
+    found = []
+    for name, rows in (("plain", plain), ("told", told)):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found.append(choose(known, path))
+    assert found[0] == found[1] == [known[2], known[0]]
+
+
+def test_defect_27_recorded_groups_train_no_word_of_the_world(tokenizer, chat, tools):
+    row = tokenize_chat(chat(), tools, tokenizer)
+    episode = as_episode(chat(), tools, tokenizer)
+    assert episode.prompt_ids + episode.completion_ids == row.input_ids[: len(episode.prompt_ids) + len(episode.turns)]
+    trained = [token for token, turn in zip(episode.completion_ids, episode.turns, strict=True) if turn != ENVIRONMENT]
+    assert trained == [label for label in row.labels if label != IGNORE]
+    world = tokenizer.decode([t for t, turn in zip(episode.completion_ids, episode.turns, strict=True) if turn < 0])
+    assert "def add" in world and "read_file" not in world
+
+
+@pytest.mark.parametrize(
+    "text", ["I think I should read the file.", "I", "Thought: I will submit.\nAction: submit", '{"name": "submit"}']
+)
+def test_defect_29_what_only_reads_like_a_call_is_none(text):
+    assert parse_calls(text, 0) == (text, ())
+
+
+def test_defect_29_a_call_in_json_is_read_with_whatever_its_arguments_hold():
+    arguments = {"path": "a b.py", "lines": [1, 2], "deep": {"quote": '"</tool_call'}}
+    text = f"I see.<tool_call>{json.dumps({'name': 'edit_file', 'arguments': arguments})}</tool_call>"
+    said, (call,) = parse_calls(text, 3)
+    assert (said, call.tool, call.arguments, call.parse_error) == ("I see.", "edit_file", arguments, None)
+
+
+def leaves(model, place=""):
+    """The names of all settings of a section and of those below it."""
+    for name, field in model.model_fields.items():
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        below = [each for each in kinds if isinstance(each, type) and issubclass(each, pydantic.BaseModel)]
+        yield f"{place}{name}"
+        for each in below:
+            yield from leaves(each, f"{place}{name}.")
+
+
+def test_every_setting_of_a_job_is_read_by_somebody():
+    """Settings that a file could give and that nobody looked at were half of the framework before."""
+    read = {"preset", *REGIONS, *Ucb.model_fields}  # these are read or handed over by name
+    for folder in ("components/training", "components/rewards", "tasks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    given = {f"{method}: {place}" for method, job in JOBS.items() for place in leaves(job)}
+    assert {each for each in given if each.replace(" ", ".").rpartition(".")[2] not in read} == set()
+
+
+@pytest.mark.slow
+def test_a_cold_start_makes_its_demonstrations_likelier(sft, tmp_path):
+    """The framework before maximised their negative log-likelihood."""
+    from components.training import job
+
+    config = sft(steps=12, evaluate_every=4, validation=tmp_path / "train.jsonl", learning_rate=3e-3)
+    job.run(config)
+    lines = [json.loads(line) for line in (config.output / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["eval_loss"] for line in lines if "eval_loss" in line]
+    assert len(losses) == 3 and losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.slow
+def test_defect_28_a_prompt_that_fills_the_context_makes_no_figure_nan_and_the_others_are_learned(
+    tmp_path, monkeypatch
+):
+    from grpo_player import Letters
+    from small_model import make_checkpoint
+
+    from components.training import job
+
+    usual = Letters._opening
+
+    def wordy(self, attempt):
+        said = usual(self, attempt)
+        return {**said, "content": said["content"] + " word" * 600} if attempt.task_id.endswith("t1") else said
+
+    monkeypatch.setattr(Letters, "_opening", wordy)
+    config = make_job(
+        "grpo",
+        output=tmp_path / "out",
+        base=make_checkpoint(tmp_path / "base"),
+        precision="float32",
+        batch_size=8,
+        group_size=4,
+        steps=4,
+        warmup_steps=0,
+        threads=1,
+        player="grpo_player:Letters",
+        play={"tasks": 2},
+        sampling={"max_new_tokens": 8, "max_episode_tokens": 64},
+        reward={"grpo_player:letters": 1.0},
+    )
+    report = job.run(config)
+    lines = [json.loads(line) for line in (config.output / "metrics.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(value) for line in lines for value in line.values())
+    assert report.steps == 4 and all(line["groups/without_difference"] >= 0.5 for line in lines if "reward" in line)
+    assert any(line["grad_norm"] > 0 for line in lines if "grad_norm" in line)
