@@ -1,6 +1,7 @@
 """The stream of a job's metrics: one JSON line per logged step, flushed at once, for whoever follows the job."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from transformers import TrainerCallback
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]
-    """Appends `{"step", "total_steps", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only."""
+    """Appends `{"step", "total_steps", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only.
+
+    What nobody knows (a component of a reward that no episode has, say) is NaN to the trainer, and not in the line.
+    """
 
     def __init__(self, path: Path, tokens_per_step: float) -> None:
         self.path = path
@@ -20,6 +24,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to count; a resumed job drops the lines after the step that it goes on from."""
         self._last = (state.global_step, time.perf_counter())
+        self._tokens = float(state.num_input_tokens_seen)
         if state.is_world_process_zero and self.path.is_file():
             lines = [line for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
@@ -29,7 +34,9 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
         """One line; nothing in it that was not measured."""
         if not state.is_world_process_zero:
             return
-        numbers = {name: value for name, value in (logs or {}).items() if isinstance(value, int | float)}
+        numbers = {
+            name: each for name, each in (logs or {}).items() if isinstance(each, int | float) and math.isfinite(each)
+        }
         if "loss" in numbers and self._last is not None:
             step, at = self._last
             now = time.perf_counter()

@@ -18,8 +18,10 @@ CONVERGED = 0.05
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a job did. `tokens` counts input tokens, padding apart; `converged`: see the function.
 
-    `parameters`, and how many of them were trained; `micro_batch`: rows that were in memory at a time in the end; `base`: what
-    the model began from, None for one from scratch; `adapter`: the folder of the adapter alone, where there is one.
+    `best_step`: of the evaluation by which the model was chosen (`checkpoints.best_by`, with patience), else of the smallest loss;
+    `validation_loss` is that of `best_step`. `parameters`, and how many of them were trained; `micro_batch`: rows that were in memory
+    at a time in the end; `base`: what the model began from, None for one from scratch; `adapter`: the folder of the adapter alone,
+    where there is one.
     """
 
     steps: int
@@ -61,13 +63,23 @@ def no_number(name: str, value: float, saved: str, step: int) -> DataError:
     return DataError(f"the {name} became {value} by step {step}; lower the learning rate{kept}")
 
 
+def best_evaluation(evaluations: list[dict[str, Any]], config: JobConfig) -> dict[str, Any]:
+    """The first of the best: by the figure that chose the model which is kept, else by the loss."""
+    from .guards import falls
+
+    keep = config.checkpoints
+    chosen = keep.best_by if keep.patience and f"eval_{keep.best_by}" in evaluations[0] else "loss"
+    sign = 1.0 if falls(chosen) else -1.0
+    return min(evaluations, key=lambda each: sign * float(each[f"eval_{chosen}"]))
+
+
 def report_fields(
     config: JobConfig, trainer: Any, *, rows: int, tokens: int, seconds: float, train_loss: float
 ) -> dict[str, Any]:
     """The fields of TrainReport for a trainer that has come to its end after so many input tokens."""
     state = trainer.state
-    evaluations = [(entry["eval_loss"], entry["step"]) for entry in state.log_history if "eval_loss" in entry]
-    best_loss, best_step = min(evaluations) if evaluations else (None, state.global_step)
+    evaluations = [entry for entry in state.log_history if "eval_loss" in entry]
+    best = best_evaluation(evaluations, config) if evaluations else {"step": state.global_step}
     patience = config.checkpoints.patience
     parameters = list(trainer.model.parameters())
     return {
@@ -79,8 +91,8 @@ def report_fields(
         "parameters": sum(each.numel() for each in parameters),
         "trained_parameters": sum(each.numel() for each in parameters if each.requires_grad),
         "train_loss": train_loss,
-        "validation_loss": best_loss,
-        "best_step": best_step,
-        "converged": bool(patience) and converged([loss for loss, _ in evaluations], patience or 1),
+        "validation_loss": best.get("eval_loss"),
+        "best_step": best["step"],
+        "converged": bool(patience) and converged([each["eval_loss"] for each in evaluations], patience or 1),
         "checkpoint": str(config.output / "checkpoint"),
     }

@@ -1,0 +1,55 @@
+"""The stream of a job's metrics, and which evaluation its report tells of."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from training_jobs import make_job
+
+from components.training.metrics import MetricsWriter
+from components.training.report import best_evaluation
+
+
+def state(step, tokens=0):
+    return SimpleNamespace(global_step=step, max_steps=10, num_input_tokens_seen=tokens, is_world_process_zero=True)
+
+
+def test_a_line_holds_what_was_measured_and_is_json_whatever_is_not_known(tmp_path):
+    writer = MetricsWriter(tmp_path / "metrics.jsonl", 100.0)
+    writer.on_train_begin(None, state(0), None)
+    writer.on_log(None, state(1), None, {"loss": 0.5, "rewards/process/mean": float("nan"), "note": "no number"})
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    found = json.loads(line, parse_constant=pytest.fail)
+    assert found.keys() == {"step", "total_steps", "loss", "tokens_per_second"}
+
+
+def test_a_job_that_goes_on_counts_the_tokens_since_it_went_on(tmp_path, monkeypatch):
+    """Its first figure was that of all tokens since the job began."""
+    clock = iter([0.0, 2.0])
+    monkeypatch.setattr("components.training.metrics.time.perf_counter", lambda: next(clock))
+    writer = MetricsWriter(tmp_path / "metrics.jsonl", 0.0)
+    writer.on_train_begin(None, state(5, tokens=90_000), None)
+    writer.on_log(None, state(6, tokens=90_500), None, {"loss": 0.5, "num_tokens": 90_500.0})
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["tokens_per_second"] == 250.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({}, 20),
+        ({"patience": 3}, 20),
+        ({"patience": 3, "best_by": "mean_token_accuracy"}, 10),
+        ({"best_by": "mean_token_accuracy"}, 20),
+    ],
+)
+def test_the_evaluation_that_is_reported_is_the_one_that_chose_the_model(settings, step, tmp_path):
+    config = make_job("sft", output=tmp_path, train=tmp_path / "train.jsonl", **settings)
+    found = [
+        {"step": 10, "eval_loss": 2.0, "eval_mean_token_accuracy": 0.9},
+        {"step": 20, "eval_loss": 1.0, "eval_mean_token_accuracy": 0.8},
+        {"step": 30, "eval_loss": 1.0, "eval_mean_token_accuracy": 0.9},
+    ]
+    assert best_evaluation(found, config)["step"] == step
