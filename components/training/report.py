@@ -19,9 +19,9 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a job did. `tokens` counts input tokens, padding apart; `converged`: see the function.
 
     `best_step`: of the evaluation by which the model was chosen (`checkpoints.best_by`, with patience), else of the smallest loss;
-    `validation_loss` is that of `best_step`. `parameters`, and how many of them were trained; `micro_batch`: rows that were in memory
-    at a time in the end; `base`: what the model began from, None for one from scratch; `adapter`: the folder of the adapter alone,
-    where there is one.
+    `validation_loss` is that of `best_step`. `parameters`, and how many of them were trained; `micro_batch`: rows that were in
+    memory at a time in the end; `base`: what the model began from, None for one from scratch; `adapter`: the folder of the adapter
+    alone, where there is one.
     """
 
     steps: int
