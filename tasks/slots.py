@@ -31,6 +31,8 @@ def gpu_slot(launch: str) -> Iterator[None]:
 def _allow(name: str, count: int) -> None:
     """Let so many run at once; without a limit, Prefect counts nothing."""
     from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectAlreadyExists
 
-    with get_client(sync_client=True) as client:
+    # Prefect looks and then creates: of two that begin at once, the other may have been first.
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
         client.upsert_global_concurrency_limit_by_name(name, count)

@@ -52,11 +52,18 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
             [sys.executable, "-m", "components.training.job", str(written)],
             log=folder("logs") / f"training-{config.output.parent.parent.name}-{config.output.name}.log",
             error=config.output / "error.json",
-            env={"OMP_NUM_THREADS": str(config.run.threads or os.cpu_count() or 1)},
+            env=_environment(config),
             look=lambda: _look(step, config),
         )
     report: dict[str, Any] = json.loads(finished.read_bytes())
     return report
+
+
+def _environment(config: JobConfig) -> dict[str, str]:
+    """The threads of a job; of several processes the launcher knows better than to give each of them all cores."""
+    if config.run.threads is None and config.run.launch != "single":
+        return {}
+    return {"OMP_NUM_THREADS": str(config.run.threads or os.cpu_count() or 1)}
 
 
 def changed(config: JobConfig) -> list[str]:

@@ -1,23 +1,39 @@
-"""Checkpoint folders: what names their content, and what is wrong with a broken one. Imports no torch."""
+"""Checkpoint folders, whole models and LoRA adapters: what names their content, what is wrong with a broken one. No torch."""
 
 import hashlib
 from pathlib import Path
 
 from components.protocol import DataError
 
+from .adapters import WEIGHTS, is_adapter, read_adapter
+
 IDENTITY = ("config.json", "tokenizer.json", "chat_template.jinja", "tokenizer_config.json")
 
 
 def version(checkpoint: Path) -> str:
-    """`ckpt-` and 16 hex digits of SHA-256 over weights, configuration, tokenizer and template. Raises DataError."""
+    """`ckpt-` and 16 hex digits of SHA-256 over weights, configuration, tokenizer and template. Raises DataError.
+
+    Of an adapter: `lora-`, and the version of its base is part of it.
+    """
     check(checkpoint)
     digest = hashlib.sha256()
+    kind = "ckpt"
+    if is_adapter(checkpoint):
+        kind, adapter = "lora", read_adapter(checkpoint)
+        digest.update(version(adapter.base).encode() + b"\0" + adapter.shape)
     weights = sorted(path.name for path in checkpoint.glob("*.safetensors"))
     for name in (*weights, *IDENTITY):
         path = checkpoint / name
         if path.is_file():
             digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return f"ckpt-{digest.hexdigest()[:16]}"
+    return f"{kind}-{digest.hexdigest()[:16]}"
+
+
+def tokenizer_folder(checkpoint: Path) -> Path:
+    """Where the tokenizer of a checkpoint stands: an adapter may leave it to its base."""
+    if is_adapter(checkpoint) and not (checkpoint / "tokenizer_config.json").is_file():
+        return read_adapter(checkpoint).base
+    return checkpoint
 
 
 def check(checkpoint: Path) -> None:
@@ -25,15 +41,24 @@ def check(checkpoint: Path) -> None:
     advice = "use another checkpoint or train it again"
     if not checkpoint.is_dir():
         raise DataError(f"checkpoint {checkpoint} is not a folder; {advice}")
-    weights = sorted(checkpoint.glob("*.safetensors"))
-    if not weights or not (checkpoint / "config.json").is_file():
-        raise DataError(f"checkpoint {checkpoint} has no config.json or no *.safetensors; {advice}")
+    if is_adapter(checkpoint):
+        check(read_adapter(checkpoint).base)
+        weights = [checkpoint / WEIGHTS]
+    else:
+        weights = _weights(checkpoint, advice)
     for path in weights:
-        if not _whole(path):
+        if not is_whole(path):
             raise DataError(f"checkpoint file {path} is corrupt (its header does not fit its size); {advice}")
 
 
-def _whole(path: Path) -> bool:
+def _weights(checkpoint: Path, advice: str) -> list[Path]:
+    weights = sorted(checkpoint.glob("*.safetensors"))
+    if not weights or not (checkpoint / "config.json").is_file():
+        raise DataError(f"checkpoint {checkpoint} has no config.json or no *.safetensors; {advice}")
+    return weights
+
+
+def is_whole(path: Path) -> bool:
     """Whether a safetensors file's header accounts for its size (8 bytes of length, JSON, tensors)."""
     import msgspec
 

@@ -27,7 +27,7 @@ CUT_SHORT = (
     "file too large",
     "disk quota",
     "file write failed",
-    "inline_container",
+    "unexpected pos",
     "pytorchstreamwriter",
 )
 """What the writers of safetensors and of torch say of a disk that is full."""

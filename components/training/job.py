@@ -7,6 +7,7 @@ processes this one starts them and waits. No Prefect, MLflow or DVC is imported 
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -23,6 +24,7 @@ from . import gpu, launch, memory
 from .base import pinned
 from .config import AnyJob, load_job
 from .report import TrainReport
+from .trainer import processes
 
 METHODS = {"sft": "sft_job", "dpo": "dpo.job", "grpo": "grpo.job", "prm": "prm.job"}
 """The module of each method: `train(config)` trains from the newest whole checkpoint on; `REPORT` is what that returns."""
@@ -34,7 +36,7 @@ def run(config: AnyJob) -> TrainReport:
 
     Where the memory does not suffice the job goes on with half the micro-batch, and with the same batches.
     """
-    method, processes = _method(config), int(os.environ.get("WORLD_SIZE") or 1)
+    method, count = _method(config), processes()
     if (finished := read_report(config)) is not None:
         return finished
     config = memory.remembered(pinned(config))
@@ -42,10 +44,10 @@ def run(config: AnyJob) -> TrainReport:
         try:
             return _finished(config, method.train(config))
         except memory.OutOfMemory as error:
-            if processes > 1:
+            if count > 1:
                 raise  # the others wait for this one: all of them are started again
             said = str(error)
-        config = memory.halved(config, processes)
+        config = memory.halved(config, count)
         print(f"{said}; going on with {config.optimization.micro_batch} rows at a time", file=sys.stderr)
         memory.release()
 
@@ -100,7 +102,7 @@ def main(path: str) -> int:
 def _alone(config: AnyJob) -> None:
     """Run in this process, on one GPU of its own where there is one."""
     (config.output / ERROR).unlink(missing_ok=True)
-    with gpu.claimed(gpu.devices(), 1) as found:
+    with gpu.claimed(gpu.devices(), 1, waiting=_waiting) as found:
         if found:  # before anything of CUDA starts; two would make transformers' trainer split each batch
             os.environ["CUDA_VISIBLE_DEVICES"] = found[0]
         run(config)
@@ -112,13 +114,19 @@ def _launched(config: AnyJob, path: Path) -> int:
     names = gpu.devices()
     count = launch.processes(file, len(names))
     config = memory.remembered(config)
-    with gpu.claimed(names, 0 if launch.settings(file).get("use_cpu") else count) as found:
+    with gpu.claimed(names, 0 if launch.settings(file).get("use_cpu") else count, waiting=_waiting) as found:
         while True:
             (config.output / ERROR).unlink(missing_ok=True)
             code = launch.run(file, path, count, found)
             if code == 0 or not _lacked_memory(config.output):
                 return code if code == 0 else _code(config.output, code)
             config = memory.halved(config, count)
+
+
+@functools.cache
+def _waiting() -> None:
+    """Say once that the job waits."""
+    print("every GPU that may be used is in use; waiting for one", file=sys.stderr, flush=True)
 
 
 def _lacked_memory(output: Path) -> bool:

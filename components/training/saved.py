@@ -3,9 +3,11 @@
 import contextlib
 import json
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from components.policies.checkpoints import is_whole
 from components.trajectories.files import sync
 
 STATE = "trainer_state.json"
@@ -32,11 +34,14 @@ def step_of(checkpoint: str | Path) -> int:
 
 
 def _is_whole(checkpoint: Path) -> bool:
+    """Whether nothing of it is missing or cut short: a machine that lost its power may have kept a name and not the bytes."""
     try:
         state = json.loads((checkpoint / STATE).read_bytes())
+        pickled = [path for path in checkpoint.iterdir() if path.suffix in (".pt", ".pth", ".bin")]
+        whole = all(map(zipfile.is_zipfile, pickled)) and all(map(is_whole, checkpoint.glob("*.safetensors")))
     except (OSError, ValueError):
         return False
-    return isinstance(state, dict) and state.get("global_step") == step_of(checkpoint)
+    return whole and isinstance(state, dict) and state.get("global_step") == step_of(checkpoint)
 
 
 def forget_saved(output: Path) -> None:

@@ -16,6 +16,8 @@ import yaml
 from components.protocol import ConfigurationError
 
 FOLDER = Path(__file__).parent
+MARK = "RATCHET_TRAINING_WORKER"
+"""Set for what we launch: accelerate tells nothing to a process that it starts alone, and that must not launch again."""
 
 
 def known() -> list[str]:
@@ -24,8 +26,8 @@ def known() -> list[str]:
 
 
 def is_worker() -> bool:
-    """Whether this process was started by a launcher."""
-    return "WORLD_SIZE" in os.environ
+    """Whether this process was started by a launcher, ours or somebody's."""
+    return MARK in os.environ or "WORLD_SIZE" in os.environ
 
 
 def configuration(launch: str) -> Path:
@@ -80,5 +82,5 @@ def command(path: Path, job: Path, count: int) -> list[str]:
 
 def run(path: Path, job: Path, count: int, gpus: list[str]) -> int:
     """Run a job in `count` processes to its end; the launcher's exit code."""
-    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})}
+    environment = {**os.environ, MARK: "1", **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})}
     return subprocess.run(command(path, job, count), env=environment, check=False).returncode

@@ -1,5 +1,7 @@
 """Launching in several processes: our configurations are what accelerate reads, and mistakes are told before anything starts."""
 
+from types import SimpleNamespace
+
 import pytest
 import yaml
 
@@ -60,5 +62,18 @@ def test_there_are_as_many_processes_as_gpus(tmp_path):
     assert launch.processes(path, 4) == 4
     with pytest.raises(ConfigurationError, match="is for several GPUs, and 1 can be used"):
         launch.processes(path, 1)
-    (cpu := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_CPU, use_cpu: true, num_processes: 2}")
+    (cpu := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_GPU, use_cpu: true, num_processes: 2}")
     assert launch.processes(cpu, 0) == 2
+
+
+def test_what_is_launched_does_not_launch_again(monkeypatch, tmp_path):
+    """accelerate sets no WORLD_SIZE where it starts one process alone."""
+    started = []
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(
+        launch.subprocess, "run", lambda command, env, check: started.append(env) or SimpleNamespace(returncode=0)
+    )
+    assert not launch.is_worker()
+    assert launch.run(tmp_path / "cpu.yaml", tmp_path / "job.json", 1, ["3", "4"]) == 0
+    monkeypatch.setattr(launch.os, "environ", started[0])
+    assert launch.is_worker() and started[0]["CUDA_VISIBLE_DEVICES"] == "3,4"

@@ -1,6 +1,7 @@
 """What a job saves on its way: only whole checkpoints count, and a folder takes its name only when it is whole."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,24 @@ def test_one_that_was_cut_short_is_none(tmp_path, state):
     good = save(tmp_path, 5)
     save(tmp_path, 10, state)
     (tmp_path / "saved" / "checkpoint-tmp").mkdir()
+    assert last_saved(tmp_path) == good
+
+
+def test_one_whose_files_lost_their_end_is_none(tmp_path):
+    """After a loss of power a file may have its name and not its bytes."""
+    import zipfile
+
+    good = save(tmp_path, 5)
+    newer = Path(save(tmp_path, 10))
+    with zipfile.ZipFile(newer / "optimizer.pt", "w") as file:
+        file.writestr("data", b"x" * 100)
+    assert last_saved(tmp_path) == str(newer)
+    whole = (newer / "optimizer.pt").read_bytes()
+    for broken in (b"", whole[:-40]):
+        (newer / "optimizer.pt").write_bytes(broken)
+        assert last_saved(tmp_path) == good
+    (newer / "optimizer.pt").write_bytes(whole)
+    (newer / "model.safetensors").write_bytes(bytes(64))
     assert last_saved(tmp_path) == good
 
 
