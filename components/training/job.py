@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,17 @@ def _method(config: AnyJob) -> Any:
         raise ConfigurationError(f"this version has no training by {config.method}; take another method") from error
 
 
-def main(path: str) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the job of a configuration file; 0, or the error's exit code with its one line in `error.json`."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    config = load_job(Path(path))
+    try:
+        (path,) = arguments
+        config = load_job(Path(path))
+    except ValueError:
+        return _said(ConfigurationError("give one file: python -m components.training.job JOB.json"))
+    except RatchetError as error:
+        return _said(error)
     try:
         config.output.mkdir(parents=True, exist_ok=True)
         if launch.is_worker():
@@ -147,9 +154,14 @@ def _error(output: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _said(error: RatchetError) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
 def _failed(output: Path, error: RatchetError) -> int:
     """Leave the line of the first process that failed; the others fail because of it."""
-    print(f"error: {error}", file=sys.stderr)
+    _said(error)
     said: dict[str, Any] = {"message": str(error), "exit_code": error.exit_code}
     if isinstance(error, memory.OutOfMemory):
         said["out_of_memory"] = True
@@ -159,4 +171,4 @@ def _failed(output: Path, error: RatchetError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

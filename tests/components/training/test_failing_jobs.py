@@ -151,7 +151,16 @@ def test_a_failed_job_leaves_its_line_for_whoever_started_it(sft, tmp_path, caps
     config = sft(steps=2, batch_size=4, micro_batch=2, base=tmp_path / "nothing")
     written = tmp_path / "job.json"
     written.write_text(config.model_dump_json())
-    assert job.main(str(written)) == 3
+    assert job.main([str(written)]) == 3
     said = json.loads((config.output / "error.json").read_text())
     assert said["exit_code"] == 3 and "is not a folder" in said["message"]
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "method: sft", "\x00", "{output: o, data: {train: t}, extra: 1}"])
+def test_a_file_that_is_no_job_is_one_line(tmp_path, content, capsys):
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert job.main([str(path)]) == 2 == job.main([]) == job.main(["a", "b"])
+    assert capsys.readouterr().err.count("\n") == 3

@@ -51,6 +51,6 @@ def test_a_job_without_rows_leaves_one_line(config, tmp_path, capsys):
     (tmp_path / "train.jsonl").write_text("")
     written = tmp_path / "config.json"
     written.write_text(config.model_dump_json())
-    assert job.main(str(written)) == 3
+    assert job.main([str(written)]) == 3
     assert "nothing to train on" in json.loads((config.output / "error.json").read_text())["message"]
     assert capsys.readouterr().err.count("\n") == 1
