@@ -17,7 +17,9 @@ def add(app: typer.Typer) -> None:
 
 def serve(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="A checkpoint folder, or a model that the engine can load.")],
+    model: Annotated[
+        str, typer.Argument(help="A checkpoint's or a LoRA adapter's folder, or a model that the engine can load.")
+    ],
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; a free one by default.")
     ] = None,
@@ -28,6 +30,9 @@ def serve(
     format: Annotated[
         Literal["native", "tool_call", "json", "xml", "react"], typer.Option(help="How its policy writes tool calls.")
     ] = "tool_call",
+    adapters: Annotated[
+        int | None, typer.Option(min=1, help="Take LoRA adapters up to this rank while it runs (vLLM).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line once it is ready.")] = False,
 ) -> None:
     """Serve a model with vLLM (or transformers' own server) until Ctrl-C.
@@ -44,7 +49,14 @@ def serve(
     port = port or free_port()
     log = folder("logs") / f"model-{port}.log"
     server = ModelServer(
-        model, engine=engine, python=python, port=port, log=log, arguments=context.args, on_progress=note
+        model,
+        engine=engine,
+        python=python,
+        port=port,
+        log=log,
+        adapters=adapters,
+        arguments=context.args,
+        on_progress=note,
     )
     policy = folder("run") / f"model-{server.port}.yaml"
     try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _MARK = "Qz7reply"
+_OPENING: Message = {"role": "user", "content": _MARK}
 _TOOL: list[dict[str, Any]] = [
     {
         "type": "function",
@@ -37,6 +38,7 @@ class Continuation:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
         self.end, self.end_id = end_of_reply(tokenizer)
+        self._opened: tuple[Any, str] | None = None
         check_history(tokenizer)
 
     def ids(
@@ -46,10 +48,8 @@ class Continuation:
 
         `ended`: whether the sampled ids hold the end token already; otherwise the ids begin with it.
         """
-        opening: Message = {"role": "user", "content": _MARK}
-        messages = [opening, _stand_in(reply)]
-        before = render(messages[:1], tools, self._tokenizer, prompt=True)
-        after = render([*messages, *results], tools, self._tokenizer, prompt=True)
+        before = self._before(tools)
+        after = render([_OPENING, _stand_in(reply), *results], tools, self._tokenizer, prompt=True)
         start = after.find(self.end, len(before))
         if not after.startswith(before) or start < 0:
             raise ConfigurationError(
@@ -59,6 +59,12 @@ class Continuation:
         encoded: list[int] = self._tokenizer.encode(after[start:], add_special_tokens=False)
         assert encoded[0] == self.end_id
         return encoded[1:] if ended else encoded
+
+    def _before(self, tools: list[dict[str, Any]] | None) -> str:
+        """What stands before the stand-in. Episodes that are played together mostly have the same tools."""
+        if self._opened is None or self._opened[0] != tools:
+            self._opened = tools, render([_OPENING], tools, self._tokenizer, prompt=True)
+        return self._opened[1]
 
 
 def _stand_in(reply: Message) -> Message:

@@ -1,6 +1,7 @@
 """From a policy's name to the policy.
 
-`teacher`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `openai:<YAML file>` or `openai:<model>@<base_url>`.
+`teacher`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`, with `@<base_url>` where a
+server stands, or `vllm:<YAML file>`; `openai:<YAML file>` or `openai:<model>@<base_url>`. A checkpoint may be a LoRA adapter.
 """
 
 from pathlib import Path
@@ -10,6 +11,7 @@ from components.protocol import ConfigurationError, Policy
 
 from . import checkpoints
 from .openai_config import OpenAIConfig
+from .vllm_config import VllmConfig
 
 SCRIPTED = {"teacher": "Teacher", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
 
@@ -36,6 +38,10 @@ def make_policy(
         return TransformersPolicy(
             Path(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, threads=threads
         )
+    if kind == "vllm" and place:
+        from .vllm import VllmPolicy
+
+        return VllmPolicy(VllmConfig.named(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens)
     if kind == "openai" and place:
         from .openai import OpenAIPolicy
 
@@ -43,8 +49,8 @@ def make_policy(
             OpenAIConfig.named(place), temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens
         )
     raise ConfigurationError(
-        f"unknown policy '{name}'; use {', '.join(SCRIPTED)}, transformers:<checkpoint folder>, openai:<YAML file> "
-        f"or openai:<model>@<base_url>"
+        f"unknown policy '{name}'; use {', '.join(SCRIPTED)}, transformers:<checkpoint folder>, "
+        f"vllm:<checkpoint folder>, openai:<YAML file> or openai:<model>@<base_url>"
     )
 
 
@@ -53,6 +59,8 @@ def policy_version(name: str, taskset: Taskset) -> str:
     kind, _, place = name.partition(":")
     if kind == "transformers" and place:
         return checkpoints.version(Path(place))
+    if kind == "vllm" and place:
+        return checkpoints.version(VllmConfig.named(place).checkpoint)
     if kind == "openai" and place:
         return OpenAIConfig.named(place).version
     return make_policy(name, taskset).version

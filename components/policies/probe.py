@@ -1,7 +1,9 @@
 """What stands behind an address, and whether there is an environment that could stand there: looks only, starts nothing."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -110,3 +112,25 @@ def package_version(python: Path, packages: tuple[str, ...]) -> str:
     if done.returncode != 0 or not done.stdout.strip():
         raise ConfigurationError(f"{python} has no package {' or '.join(packages)}; {advice}")
     return done.stdout.strip()
+
+
+def engine_python(engine: Literal["vllm", "transformers"]) -> Path:
+    """The Python of an engine's environment: what is named, or for transformers this very one. Raises ConfigurationError."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    if named:
+        return Path(named)
+    if engine == "transformers":
+        return Path(sys.executable)
+    raise ConfigurationError(
+        f"no environment for vLLM: make one with infra/vllm/make_env.sh and name its python with --python or {PYTHON_VARIABLE}"
+    )
+
+
+def has_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU that answers."""
+    if shutil.which("nvidia-smi") is None:
+        return False
+    try:
+        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

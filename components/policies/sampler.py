@@ -1,12 +1,14 @@
 """Sampler: token ids in, token ids out. What stands behind it, a model here or a server there, is nobody's business."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from components.protocol import PolicyReply, TokenTrace, ToolSpec, Usage
+from components.protocol import ConfigurationError, PolicyReply, TokenTrace, ToolSpec, Usage
 
+from .continuation import end_of_reply
 from .formats.format import Parse
 
 
@@ -51,8 +53,10 @@ class Sampler(Protocol):
 
 
 def stop_ids(tokenizer: Any, close: str) -> list[int]:
-    """The end of the message and, where the tokenizer knows it as one token, the tag that closes a call."""
+    """The ends of a message (the tokenizer's, and the chat template's) and, where it is one token, the tag that closes a call."""
     found = {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(close)}
+    with contextlib.suppress(ConfigurationError):  # a template that marks no end of a reply
+        found.add(end_of_reply(tokenizer)[1])
     return sorted(each for each in found if each is not None and each != tokenizer.unk_token_id)
 
 
@@ -68,7 +72,7 @@ def read_sampled(
     tools: Sequence[ToolSpec] = (),
 ) -> PolicyReply:
     """The reply that sampled ids spell: its text without the `end` of the message, its calls, and its tokens."""
-    text: str = tokenizer.decode(sampled.ids, skip_special_tokens=False)
+    text: str = tokenizer.decode(sampled.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     content, calls = parse(text.removesuffix(end) if end else text, turn, tools)
     return PolicyReply(
         text=content,

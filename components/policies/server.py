@@ -1,33 +1,31 @@
 """ModelServer: vLLM's server, or transformers' own, for one model or checkpoint, as a child of ours on the loopback interface.
 
-It runs in an environment of its own: vLLM cannot share one with Prefect. Weights are changed by a restart: reloading them in
+It runs in an environment of its own: vLLM cannot share one with Prefect. Whole weights are changed by a restart: reloading them in
 place needs vLLM's development endpoints, a GPU and an equal architecture, and leaves a server of unknown state when it fails.
+Adapters of the base that it serves are changed while it runs.
 """
 
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Self
 
-import msgspec
-
+from components.endpoints.client import ModelClient
+from components.endpoints.config import Endpoint
 from components.endpoints.errors import ModelUnavailable
 from components.processes import Process, free_port, require_free
 from components.protocol import ConfigurationError
 
-from . import checkpoints
+from . import hot_swap
 from .formats import FormatName
 from .openai_config import OpenAIConfig
-from .probe import PYTHON_VARIABLE, package_version
+from .probe import engine_python, has_gpu, package_version
+from .served import Engine, Served, served
 from .server_log import cause, last_line
 
-Engine = Literal["vllm", "transformers"]
 START_SECONDS = 900.0
 """A large model on a GPU takes minutes to load and compile."""
 LOOK = 0.5
@@ -37,18 +35,12 @@ SILENCE = 30.0
 """The same where the server has printed nothing new."""
 
 
-class Served(msgspec.Struct, frozen=True):
-    """Which model: what clients call it, what the engine loads, and the folder where it is a checkpoint."""
-
-    name: str
-    source: str
-    checkpoint: Path | None
-
-
 class ModelServer:
     """A context manager. `start` returns once the server has answered a request; `stop` ends it with all that it started.
 
-    - `model`: a checkpoint folder (served under its version, so that no two checkpoints share a name) or what the engine can load.
+    - `model`: a checkpoint folder (served under its version, so that no two checkpoints share a name), an adapter's folder (on its
+      base, vLLM alone), or what the engine can load.
+    - `adapters`: the largest rank of adapters that it takes while it runs (vLLM alone); for an adapter its own, at least.
     - `python`: of the environment to run in; else RATCHET_VLLM_PYTHON, else, for `transformers`, this very Python.
     - `port`: of 127.0.0.1; a free one where it is None. `arguments` are passed on to the engine.
     - `log`: gets the server's output. Should this process be killed, the server ends within a second.
@@ -65,20 +57,27 @@ class ModelServer:
         python: Path | None = None,
         port: int | None = None,
         log: Path | None = None,
+        adapters: int | None = None,
         arguments: Sequence[str] = (),
         start_seconds: float = START_SECONDS,
         on_progress: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.engine: Engine = engine
-        self.python = python or _python(engine)
+        self.python = python or engine_python(engine)
         self.arguments = tuple(arguments)
         self.start_seconds = start_seconds
         self.port = port or free_port()
         self.log = log or Path(tempfile.gettempdir()) / f"ratchet-model-server-{self.port}.log"
         self._on_progress = on_progress
         self._process: Process | None = None
+        self._room: int | None = None
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self.served = served(model, engine)
+        self.adapters = adapters
+        if adapters is not None and engine != "vllm":
+            raise ConfigurationError(
+                f"{engine} takes no adapters while it runs; use vllm, or serve the merged checkpoint"
+            )
 
     @property
     def base_url(self) -> str:
@@ -111,9 +110,12 @@ class ModelServer:
         )
         self.log.unlink(missing_ok=True)
         self._sockets = tempfile.TemporaryDirectory(prefix="ratchet-model-server-")
+        self._room = max(filter(None, (self.adapters, self.served.rank)), default=None)
         self._process = Process(self._command(), log=self.log, env=self._environment()).start()
         try:
             self._wait(self._healthy)
+            if self.served.rank is not None:
+                self._load(self.served)
             self._wait(self._greets)
         except BaseException:
             self.stop()
@@ -121,11 +123,43 @@ class ModelServer:
         return self
 
     def swap(self, model: str | Path) -> None:
-        """Serve another model at the same address. A broken checkpoint is refused before the old one is let go."""
+        """Serve another model at the same address. A broken checkpoint is refused before the old one is let go.
+
+        Where both are one base, or adapters of it that there is room for, the server goes on and only the adapter is changed.
+        """
         following = served(model, self.engine)
+        if self._keeps_running(following):
+            self._hot_swap(following)
+            return
         self.stop()
         self.served = following
         self.start()
+
+    def _keeps_running(self, following: Served) -> bool:
+        same = (following.source, following.started_as) == (self.served.source, self.served.started_as)
+        return self._process is not None and same and self._room is not None and (following.rank or 0) <= self._room
+
+    def _hot_swap(self, following: Served) -> None:
+        before = self.served
+        if following.name == before.name:
+            return
+        if following.rank is not None:
+            self._load(following)
+        self.served = following
+        if before.rank is not None:
+            self._asked(lambda client: hot_swap.unload(client, before.name))
+
+    def _load(self, adapter: Served) -> None:
+        folder = adapter.checkpoint
+        assert folder is not None
+        self._asked(lambda client: hot_swap.load(client, adapter.name, folder))
+
+    def _asked(self, ask: Callable[[ModelClient], Any]) -> None:
+        client = ModelClient(Endpoint(base_url=self.base_url, model=self.served.started_as, retries=1))
+        try:
+            ask(client)
+        finally:
+            client.close()
 
     def check(self) -> None:
         """Raises ModelUnavailable where the server has ended by itself."""
@@ -162,19 +196,21 @@ class ModelServer:
             return [str(self.python), "-c", script, "serve", self.served.source, *place, *self.arguments]
         return [
             *(str(self.python), "-m", "vllm.entrypoints.openai.api_server", "--model", self.served.source, *place),
-            *("--served-model-name", self.served.name),
+            *("--served-model-name", self.served.started_as),
+            *hot_swap.options(self._room),
             *("--logprobs-mode", "processed_logprobs"),  # of the distribution that is sampled from
-            *(() if _has_gpu() else ("--enforce-eager", "--dtype", "float32")),
+            *(() if has_gpu() else ("--enforce-eager", "--dtype", "float32")),
             *self.arguments,
         ]
 
     def _environment(self) -> Mapping[str, str]:
         quiet = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
         offline = {"HF_HUB_OFFLINE": "1"} if self.served.checkpoint else {}
-        room = {} if _has_gpu() else {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")}
+        room = {} if has_gpu() else {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")}
         # vLLM itself removes none of its sockets.
         sockets = {"VLLM_RPC_BASE_PATH": self._sockets.name} if self._sockets else {}
-        return {**quiet, **offline, **room, **sockets}
+        updating = {hot_swap.UPDATING: "true"} if self._room is not None else {}
+        return {**quiet, **offline, **room, **sockets, **updating}
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         begin = told = time.monotonic()
@@ -224,33 +260,3 @@ class ModelServer:
     def _failed(self, how: str) -> ModelUnavailable:
         why, advice = cause(self.log)
         return ModelUnavailable(f"{self.engine} with {self.served.source} {how}: {why}; {advice} (log: {self.log})")
-
-
-def served(model: str | Path, engine: Engine) -> Served:
-    """A folder is a checkpoint, and is looked at; transformers' server knows a model by its path alone. Raises DataError."""
-    path = Path(model)
-    if not isinstance(model, Path) and not path.is_dir():
-        return Served(model, model, None)
-    version = checkpoints.version(path)
-    source = str(path.resolve())
-    return Served(version if engine == "vllm" else source, source, path.resolve())
-
-
-def _python(engine: Engine) -> Path:
-    named = os.environ.get(PYTHON_VARIABLE)
-    if named:
-        return Path(named)
-    if engine == "transformers":
-        return Path(sys.executable)
-    raise ConfigurationError(
-        f"no environment for vLLM: make one with infra/vllm/make_env.sh and name its python with --python or {PYTHON_VARIABLE}"
-    )
-
-
-def _has_gpu() -> bool:
-    if shutil.which("nvidia-smi") is None:
-        return False
-    try:
-        return subprocess.run(["nvidia-smi", "-L"], capture_output=True, timeout=10, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

@@ -5,7 +5,6 @@
 So the ids of a whole episode are one sequence that one forward pass scores, and nothing is ever tokenised twice.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from .chat import encode
 from .continuation import Continuation
 from .formats.format import Parse
 from .formats.tool_call import parse_calls
+from .sampled import fingerprints
 from .sampler import Sampled, Sampler, Sampling, read_sampled
 from .streams import stream_seed
 
@@ -58,8 +58,7 @@ class TokenExact(Policy):
     ) -> None:
         self.version = version
         self.sampling = sampling.as_dict()
-        self.tokenizer_hash = _hash(tokenizer.backend_tokenizer.to_str())
-        self.template_hash = _hash(str(tokenizer.chat_template))
+        self.tokenizer_hash, self.template_hash = fingerprints(tokenizer)
         self._sampler = sampler
         self._sampling = sampling
         self._tokenizer = tokenizer
@@ -133,7 +132,3 @@ class TokenExact(Policy):
 def _from(messages: Sequence[Message], start: int) -> list[Any]:
     """The messages from a place on."""
     return [messages[place] for place in range(start, len(messages))]
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

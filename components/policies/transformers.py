@@ -5,13 +5,10 @@ taking the largest draws exactly from the distribution (Gumbel 1954; Maddison et
 draws depends on its seed and turn and not on its neighbours.
 """
 
-import hashlib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -21,13 +18,13 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from components.protocol import DataError, Policy, PolicyReply, PolicyRequest
+from components.protocol import DataError
 
-from .chat import encode
-from .checkpoints import version
-from .formats.tool_call import CLOSE, parse_calls
-from .sampler import Sampled, Sampling, read_sampled, stop_ids
-from .streams import stream_seed
+from . import checkpoints
+from .adapters import is_adapter, read_adapter
+from .formats.tool_call import CLOSE
+from .sampled import SampledPolicy
+from .sampler import Sampled, Sampling, stop_ids
 
 CHUNK = 1 << 14
 """How many random numbers a row draws at a time."""
@@ -36,24 +33,26 @@ CHUNK = 1 << 14
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
     """Turns scores into perturbed scores, of which greedy search takes the largest; keeps the log-probabilities.
 
-    `logprobs` after `generate`: a list of float32 tensors (B, V), natural logarithm, one per new token, at `temperature`
-    and before `top_p` cuts the tail.
+    `logprobs` after `generate`: a list of float32 tensors (B,), one per new token: of the token that was drawn, natural
+    logarithm, at `temperature` and before `top_p` cuts the tail. (Those of a whole vocabulary would fill a GPU.)
     """
 
     def __init__(self, seeds: Sequence[int], temperature: float, top_p: float = 1.0) -> None:
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.seeds = list(seeds)
         self.temperature = temperature
         self.top_p = top_p
         self.logprobs: list[torch.Tensor] = []
+        self._generators: list[torch.Generator] = []
         self._noise: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores (B, V) to perturbed scores (B, V)."""
         logprobs = torch.log_softmax(scores.float() / max(self.temperature, 1e-6), dim=-1)
-        self.logprobs.append(logprobs)
-        if self.temperature == 0:
-            return logprobs
-        return self._truncate(logprobs) + self._next_noise(scores.shape[-1]).to(scores.device)
+        perturbed = logprobs
+        if self.temperature > 0:
+            perturbed = self._truncate(logprobs) + self._next_noise(scores.shape[-1], scores.device)
+        self.logprobs.append(logprobs.gather(-1, perturbed.argmax(-1, keepdim=True)).squeeze(-1))
+        return perturbed
 
     def _truncate(self, logprobs: torch.Tensor) -> torch.Tensor:
         if self.top_p >= 1:
@@ -62,21 +61,38 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
         before = ordered.exp().cumsum(dim=-1) - ordered.exp()
         return ordered.masked_fill(before >= self.top_p, -torch.inf).gather(-1, index.argsort(dim=-1))
 
-    def _next_noise(self, vocabulary: int) -> torch.Tensor:
+    def _next_noise(self, vocabulary: int, device: torch.device) -> torch.Tensor:
         """The next (B, V) of standard Gumbel noise; drawn some steps ahead, since a draw per row and step is slow."""
         if not self._noise:
+            # On the scores' own device: a vocabulary of 150k pieces would else be drawn and carried over for every token.
+            self._generators = self._generators or [torch.Generator(device).manual_seed(seed) for seed in self.seeds]
             steps = max(1, CHUNK // vocabulary)
-            rows = [torch.empty(steps, vocabulary).exponential_(generator=each) for each in self.generators]
+            rows = [
+                torch.empty(steps, vocabulary, device=device).exponential_(generator=each) for each in self._generators
+            ]
             self._noise = list(torch.stack(rows, dim=1).log_().neg_().unbind(0))[::-1]
         return self._noise.pop()
 
 
-class TransformersPolicy(Policy):
-    """Decoding stops at the end of a call: `</tool_call>` or the end of the message.
+class LocalSampler:
+    """Draws from a causal model in this process."""
 
-    Rows of a batch draw from streams of their own, named by the episode's seed and the turn. A batch's size still
-    changes the last digit of a float, so equal tokens are promised for equal batches alone. Prompts over
-    `max_prompt_tokens` are answered with `stop_reason="context"` and no call.
+    def __init__(self, model: Any, stops: Sequence[int], pad: int) -> None:
+        self.model = model
+        self.stops = list(stops)
+        self.context: int = model.config.get_text_config().max_position_embeddings
+        self._pad = pad
+
+    def sample(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Sampled]:
+        """One draw per prompt; see Sampler."""
+        found: list[Sampled] = draw(self.model, prompts, seeds, sampling, stops=self.stops, pad=self._pad)
+        return found
+
+
+class TransformersPolicy(SampledPolicy):
+    """A checkpoint, or a LoRA adapter on its base. Decoding stops at the end of a call: `</tool_call>` or the end of the message.
+
+    A batch's size still changes the last digit of a float, so equal tokens are promised for equal batches alone.
     """
 
     name = "transformers"
@@ -95,59 +111,35 @@ class TransformersPolicy(Policy):
     ) -> None:
         if threads:
             torch.set_num_threads(threads)
-        self.version = version(checkpoint)
-        self._sampling = Sampling(temperature, top_p, max_new_tokens)
-        self.sampling = self._sampling.as_dict()
+        version = checkpoints.version(checkpoint)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(checkpoint)
-            self.model: Any = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).to(device).eval()
-        except (OSError, ValueError, RuntimeError) as error:
-            first_line = str(error).splitlines()[0]
-            raise DataError(f"checkpoint {checkpoint} cannot be loaded: {first_line}; train it again") from error
-        self.tokenizer.padding_side = "left"
-        self.tokenizer_hash = _hash(self.tokenizer.backend_tokenizer.to_str())
-        self.template_hash = _hash(self.tokenizer.chat_template)
-        limit = self.model.config.max_position_embeddings - max_new_tokens
-        self.max_prompt_tokens = min(limit, max_prompt_tokens or limit)
-        self.stops = stop_ids(self.tokenizer, CLOSE)
-
-    def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
-        """One reply per request; see Policy."""
-        prompts = [self._prompt(request) for request in requests]
-        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) <= self.max_prompt_tokens]
-        replies = [PolicyReply("", stop_reason="context") for _ in requests]
-        if fitting:
-            begin = time.perf_counter()
-            generated = self._generate([prompts[i] for i in fitting], [requests[i] for i in fitting])
-            seconds = (time.perf_counter() - begin) / len(fitting)
-            for i, sampled in zip(fitting, generated, strict=True):
-                replies[i] = self._reply(requests[i], prompts[i], sampled, seconds)
-        return replies
-
-    def _prompt(self, request: PolicyRequest) -> list[int]:
-        tools = [tool.as_openai() for tool in request.tools]
-        ids, _ = encode(request.messages, tools, self.tokenizer, prompt=True)
-        return ids
-
-    def _generate(self, prompts: list[list[int]], requests: list[PolicyRequest]) -> list[Sampled]:
-        seeds = [stream_seed(request.seed, request.turn) for request in requests]
-        pad = self.tokenizer.pad_token_id
-        found: list[Sampled] = draw(self.model, prompts, seeds, self._sampling, stops=self.stops, pad=pad)
-        return found
-
-    def _reply(self, request: PolicyRequest, prompt: list[int], sampled: Sampled, seconds: float) -> PolicyReply:
-        reply = read_sampled(
-            sampled,
-            prompt,
-            self.tokenizer,
-            end=self.tokenizer.eos_token or "",
-            stops=self.stops,
-            parse=parse_calls,
-            turn=request.turn,
-            tools=request.tools,
+        self.model, tokenizer = load(checkpoint, device)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        super().__init__(
+            LocalSampler(self.model, stop_ids(tokenizer, CLOSE), pad),
+            tokenizer,
+            Sampling(temperature, top_p, max_new_tokens),
+            version=version,
+            max_prompt_tokens=max_prompt_tokens,
         )
-        return msgspec.structs.replace(reply, seconds=seconds)
+
+
+def load(checkpoint: Path, device: str) -> tuple[Any, Any]:
+    """A checkpoint's model in float32, an adapter merged into its base, and the tokenizer. Raises DataError."""
+    base = read_adapter(checkpoint).base if is_adapter(checkpoint) else checkpoint
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder(checkpoint))
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        if base != checkpoint:
+            model.load_adapter(str(checkpoint))
+            for module in model.modules():
+                if hasattr(module, "merge") and hasattr(module, "base_layer"):
+                    module.merge()
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise DataError(f"checkpoint {checkpoint} cannot be loaded: {first_line}; train it again") from error
+    tokenizer.padding_side = "left"
+    return model.to(device).eval(), tokenizer
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -178,12 +170,8 @@ def draw(
         logits_processor=LogitsProcessorList([sampler]),
     )[:, width:]
     steps = output.shape[1]
-    logprobs = torch.stack(sampler.logprobs[:steps], dim=1).gather(-1, output.unsqueeze(-1)).squeeze(-1)
+    logprobs = torch.stack(sampler.logprobs[:steps], dim=1)
     stop = torch.isin(output, torch.tensor(stops, device=output.device))
     lengths = torch.where(stop.any(1), stop.int().argmax(1) + 1, torch.tensor(steps, device=output.device))
     rows = zip(output.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
     return [Sampled(tuple(row[:length]), tuple(scores[:length])) for row, scores, length in rows]
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -4,7 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from components.policies.transformers import SeededSampler, stream_seed  # noqa: E402
+from components.policies.streams import stream_seed  # noqa: E402
+from components.policies.transformers import SeededSampler  # noqa: E402
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
 
@@ -46,9 +47,10 @@ def test_a_row_draws_the_same_whoever_its_neighbours_are():
 
 
 def test_logprobs_are_those_of_the_distribution_at_the_temperature():
-    sampler = SeededSampler([0], 0.5, 0.6)
-    sampler(torch.zeros(1, 1), LOGITS[None])
-    assert torch.allclose(sampler.logprobs[0][0], torch.log_softmax(LOGITS / 0.5, -1))
+    sampler = SeededSampler(range(40), 0.5, 0.9)
+    drawn = sampler(torch.zeros(40, 1), LOGITS.expand(40, -1)).argmax(-1)
+    assert len(set(drawn.tolist())) > 1
+    assert torch.allclose(sampler.logprobs[0], torch.log_softmax(LOGITS / 0.5, -1)[drawn])
 
 
 def test_streams_differ_by_seed_and_by_turn():
