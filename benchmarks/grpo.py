@@ -34,7 +34,7 @@ from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder
 
 TASKSET = "repair"
-DEMONSTRATIONS, HELD_OUT, ATTEMPTS = 400, 60, 4
+DEMONSTRATIONS, HELD_OUT, ATTEMPTS = 1000, 80, 4
 TURNS, NEW_TOKENS = 4, 72
 SHAPE = {"hidden": 128, "layers": 3, "heads": 4, "kv_heads": 2, "intermediate": 384, "vocabulary": 640, "context": 1024}
 SANDBOX = SandboxConfig(backend="local")

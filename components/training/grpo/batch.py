@@ -106,7 +106,8 @@ class Batch(msgspec.Struct, frozen=True):
         there = np.array(
             [[turn < len(each.earned.turns) for turn in range(turn_rewards.shape[1])] for each in self.outings]
         )
-        scores = np.where(known, turn_rewards, 0.0)
+        mean = turn_rewards[known].mean() if known.any() else 0.0
+        scores = np.where(known, turn_rewards, mean)
         features = np.stack([np.ones_like(scores), scores], axis=-1)
         return learned_contributions(np.where(there[..., None], features, np.nan), self.rewards)
 

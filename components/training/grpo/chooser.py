@@ -4,7 +4,7 @@ It is part of a checkpoint: a job that goes on after a kill chooses what it woul
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -92,11 +92,12 @@ class Chooser:
                 self._replay.add(Success(one.task_id, one, step))
         return found
 
-    def learned(self, outings: Sequence[Outing], advantages: Sequence[float]) -> None:
-        """What the attempts of all processes came to, (B,) advantages."""
+    def learned(self, outings: Sequence[Outing], advantages: Iterable[float]) -> None:
+        """What the attempts of all processes came to, (B,) advantages; NaN is not known. Those of another policy tell nothing."""
         if self._families is not None:
             for one, advantage in zip(outings, advantages, strict=True):
-                self._families.add(one.family, [float(advantage)])
+                if not one.off_policy:
+                    self._families.add(one.family, [float(advantage)])
 
     def state(self) -> bytes:
         """What a checkpoint saves."""

@@ -3,6 +3,7 @@
 With `grpo.offline` nothing is played: the groups that `data.train` recorded are learned from, and the report says so.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +28,8 @@ from .tasks import choose
 
 
 class GrpoReport(TrainReport, frozen=True, kw_only=True):
-    """`rows` counts tasks. `episodes` were played, `lost` of them trained nothing: the infrastructure ended them.
+    """`rows` counts tasks. `episodes` were played, `untrained` of them hold no token of the policy's: `lost` because the
+    infrastructure ended them, others because their prompt did not fit.
 
     `first_reward` and `last_reward` are means over the first and the last tenth of the steps. `offline`: the episodes were
     recorded, by whatever policy played them, and the ratio to that policy was taken for 1; `left_out` of them were too long.
@@ -35,6 +37,7 @@ class GrpoReport(TrainReport, frozen=True, kw_only=True):
 
     episodes: int
     lost: int
+    untrained: int
     first_reward: float | None
     last_reward: float | None
     offline: bool = False
@@ -174,7 +177,7 @@ def make_trainer(
         credit=grpo.credit,
         chooser=chooser,
         signal_window=grpo.signal_window,
-        trust_sampler=grpo.sampling.sampler != "vllm",
+        trust_sampler=grpo.offline or grpo.sampling.sampler != "vllm",
     )
     trainer.eos_token_ids = sorted({*stop_ids(tokenizer, CLOSE), end_of_reply(tokenizer)[1]})
     return trainer
@@ -213,18 +216,24 @@ def _report(config: GrpoConfig, trainer: Any, fields: dict[str, Any]) -> GrpoRep
     history = trainer.state.log_history
     rewards = [entry["reward"] for entry in history if entry.get("reward") is not None]
     tenth = max(1, len(rewards) // 10)
-    shares = [entry["rollout/lost"] for entry in history if "rollout/lost" in entry]
+    batches = math.ceil(trainer.state.global_step / config.grpo.updates)
     size, tokens = config.optimization.batch_size, round(trainer.state.num_input_tokens_seen)
     counted = {"tokens": tokens, "tokens_per_second": tokens / max(fields["seconds"], 1e-9)}
     return GrpoReport(
         **{**fields, **counted},
-        episodes=size * trainer.state.global_step,
-        lost=round(sum(shares) * size),
+        episodes=size * batches,
+        lost=_counted(history, "rollout/lost", size),
+        untrained=_counted(history, "rollout/untrained", size),
         first_reward=_mean(rewards[:tenth]),
         last_reward=_mean(rewards[-tenth:]),
         offline=config.grpo.offline,
         left_out=getattr(trainer.rollout_func, "left_out", 0),
     )
+
+
+def _counted(history: list[dict[str, Any]], name: str, size: int) -> int:
+    """How many attempts a share of each batch comes to."""
+    return round(math.fsum(entry[name] for entry in history if name in entry) * size)
 
 
 def _mean(values: list[float]) -> float | None:

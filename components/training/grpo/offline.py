@@ -2,7 +2,7 @@
 
 It is off-policy: who played is not known token by token, so the ratio to that policy is taken for 1, and nothing corrects for it.
 The job's report says so. Attempts that are longer than `format.max_length` or `grpo.sampling.max_episode_tokens` are left out and
-counted; a group of which fewer than two are left teaches nothing.
+counted, as are those that are left alone; of a group larger than `grpo.group_size` several are made.
 """
 
 import math
@@ -71,13 +71,14 @@ def recorded(config: GrpoConfig, tokenizer: Any) -> tuple[Recorded, list[str]]:
     """The groups of `data.train` as a rollout function, and their numbers. Raises DataError with one line."""
     assert config.data.train is not None
     rows = read_groups(config.data.train)
-    groups, left_out = [], 0
+    groups: list[list[Outing]] = []
+    left_out, size = 0, config.grpo.group_size
     for row in rows:
         found = [_outing(row, place, tokenizer, config) for place in range(len(row.attempts))]
         fitting = [each for each in found if each is not None]
-        left_out += len(found) - len(fitting)
-        if len(fitting) > 1:
-            groups.append(fitting[: config.grpo.group_size])
+        parts = [fitting[start : start + size] for start in range(0, len(fitting), size)]
+        groups += [part for part in parts if len(part) > 1]
+        left_out += len(found) - sum(len(part) for part in parts if len(part) > 1)
     if not groups:
         raise DataError(
             f"{config.data.train}: none of {len(rows)} groups has two attempts within "

@@ -98,9 +98,11 @@ class Rewards:
         found = 0.0
         for name, weight in self.weights.items():
             part = parts[name]
-            if weight and (part is None or not math.isfinite(part)):
+            if not weight:
+                continue
+            if part is None or not math.isfinite(part):
                 return None
-            found += weight * (part or 0.0)
+            found += weight * part
         return found
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from trl import GRPOTrainer
 
@@ -84,7 +85,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             lesson = negative_log_likelihood(model, rows, self._tokenizer.pad_token_id)
         self._metrics["train"]["relift/tasks"].append(len(rows))
         self._metrics["train"]["relift/loss"].append(lesson.item())
-        return loss + lesson / self.current_gradient_accumulation_steps
+        return loss + lesson  # in one micro-batch of the step, whose gradients are summed
 
     @property
     def group_size(self) -> int:
@@ -109,7 +110,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         selection = self.chooser.options
         if not (selection.accuracy_band or selection.max_variance or selection.curriculum_ucb):
             return
-        everyone = batch.of_episodes(output["advantages"])
+        everyone = np.where(np.isnan(batch.rewards), np.nan, batch.of_episodes(output["advantages"]))
         self.chooser.learned(batch.outings, everyone)
         keep = batch.own_rows(selected(batch.rewards, batch.groups, everyone, selection))
         self._metrics["train"]["selection/kept"].append(float(keep.mean()))
@@ -145,6 +146,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.chooser is not None:
             figures["replay/share"].append(len(stale) / len(outings))
             figures["guide/share"].append(sum(each.guided for each in outings) / len(outings))
+        figures["rollout/untrained"].append(sum(not any(each.tokens.mask) for each in outings) / len(outings))
         figures["rollout/lost"].append(sum(each.lost for each in outings) / len(outings))
         figures["rollout/turns"].append(sum(max(each.tokens.turns) + 1 for each in outings) / len(outings))
         figures["rollout/seconds"].append(float(getattr(self.rollout_func, "seconds", 0.0)))

@@ -59,13 +59,13 @@ class SelectionOptions(Configuration):
 
 
 def selected(rewards: Any, groups: Any, advantages: Array, options: SelectionOptions) -> Array:
-    """(B,) rewards and groups, (B,) advantages of episodes, to (B,) flags: what is trained on.
+    """(B,) rewards and groups, (B,) advantages of episodes, to (B,) flags: what is trained on. NaN advantages are not known.
 
     First whole groups by their mean, then of what is left the attempts that differ most. Multiply the finished advantages
     by the result (`kept`); they are not normalised again.
     """
     a = floats(advantages)
-    keep = np.ones(len(a), dtype=bool)
+    keep = ~np.isnan(a)
     if options.accuracy_band is not None:
         keep &= flags(accuracy_band(floats(rewards), groups, options.accuracy_band.low, options.accuracy_band.high))
     if options.max_variance is not None and keep.any():

@@ -21,6 +21,10 @@ def unknown(trajectory):
     return None
 
 
+def no_number(trajectory):
+    return math.nan
+
+
 def said(text, prompt="solve it"):
     record = make_episode()
     last = replace(record.turns[-1], text=text)
@@ -44,7 +48,9 @@ def test_an_infrastructure_failure_earns_nothing_known():
 def test_an_unknown_component_leaves_the_sum_unknown_unless_it_weighs_nothing():
     name = f"{__name__}:unknown"
     assert Rewards({"success": 1.0, name: 0.2}, RewardConfig()).of(make_episode()).reward is None
-    assert Rewards({"success": 1.0, name: 0.0}, RewardConfig()).of(make_episode()).reward == 1.0
+    nan = f"{__name__}:no_number"
+    assert Rewards({"success": 1.0, name: 0.0, nan: 0.0}, RewardConfig()).of(make_episode()).reward == 1.0
+    assert Rewards({"success": 1.0, nan: 0.1}, RewardConfig()).of(make_episode()).reward is None
 
 
 GOOD = "<think>2 and 2</think><answer>4</answer>"

@@ -66,7 +66,9 @@ def test_what_is_rewarded_is_done_more_often_and_every_component_is_told(setting
     report = job.run(config)
     rewards = [line["reward"] for line in lines(config) if "reward" in line]
     assert sum(rewards[-5:]) > 1.3 * sum(rewards[:5]), rewards
-    assert report.episodes == 15 * 32 and report.lost == 0 and not report.offline and report.tokens > 0
+    assert (
+        report.episodes == 15 * 32 and report.lost == report.untrained == 0 and not report.offline and report.tokens > 0
+    )
     (first, *_) = lines(config)
     assert {
         "reward",
@@ -155,8 +157,14 @@ def test_recorded_groups_are_learned_from_and_the_report_says_so(settings, tmp_p
             offline=True, train=data, credit={"turns": "step_level"}, sampling=SAMPLING | {"max_episode_tokens": 256}
         )
     )
-    assert report.offline and report.rows == 3 and report.steps == 6
+    assert report.offline and report.rows == 3 and report.steps == 6 and report.left_out == 0
     assert Letters.calls == 0
+
+
+def test_a_recorded_group_larger_than_a_group_is_several_and_what_is_left_over_is_counted(settings, tmp_path):
+    data = groups(tmp_path / "groups.jsonl", rows=1, attempts=17)
+    report = job.run(settings(offline=True, train=data, steps=1, sampling=SAMPLING | {"max_episode_tokens": 256}))
+    assert report.rows == 2 and report.left_out == 1
 
 
 def test_recorded_groups_that_are_none_are_named(settings, tmp_path):

@@ -118,6 +118,14 @@ def test_the_subset_of_most_variance_keeps_its_advantages_as_they_were(tmp_path)
     assert output["advantages"][kept].std() > 1.1 * whole["advantages"].std()
 
 
+def test_what_is_not_known_is_no_draw_of_its_family_and_none_of_the_share_that_is_kept(tmp_path):
+    batch = [replace(each, family=f"f{place // 4}") for place, each in enumerate(outings([None] * 3 + REWARDS[3:]))]
+    trainer, output = batch_of(tmp_path, batch, selection={"max_variance": 0.4, "curriculum_ucb": {}})
+    assert trainer.chooser._families.draws == {"f0": 1, "f1": 4}
+    assert int((output["advantages"] != 0).sum()) == 2 and output["advantages"][:4].abs().sum() == 0
+    assert trainer._metrics["train"]["rollout/lost"] == [3 / 8]
+
+
 def test_a_replayed_success_gives_a_silent_group_a_gradient_and_its_ratio_is_to_what_sampled_it(tmp_path):
     silent = [0.0] * 4
     batch = outings([*silent, *REWARDS[4:]])
@@ -138,10 +146,12 @@ def test_a_replayed_success_gives_a_silent_group_a_gradient_and_its_ratio_is_to_
     assert trainer._metrics["train"]["replay/staleness"] == [7.0]
 
 
-def test_a_lesson_is_sft_s_loss_beside_grpo_s_once(tmp_path):
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_lesson_is_sft_s_loss_beside_grpo_s_once(tmp_path, accumulation):
     row = TrainingRow([7, 8, 9, 11, 12, 1], [-100, -100, -100, 11, 12, 1], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
     batch = outings([0.0, 0.0, 0.0, 0.0, *REWARDS[4:]])
     trainer, output = batch_of(tmp_path, batch, selection={"relift": 1}, demonstrations={"t": row})
+    trainer.current_gradient_accumulation_steps = accumulation
     without = trainer._compute_loss(trainer.model, output)
     trainer.chooser.taught(batch, size=4, first=0)
     assert trainer.chooser.lesson == [row]
