@@ -47,26 +47,29 @@ def fit(
     `save` writes the checkpoint where it is not a causal language model with its tokenizer. Raises RatchetError with one line.
     """
     with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, one_line(config.output):
-        seconds, mean_loss = _trained(config, trainer, heartbeat)
+        saved = last_saved(config.output)
+        seconds, mean_loss = _trained(config, trainer, heartbeat, saved)
         loss = final_loss(trainer, mean_loss)
-        tokens = round(tokens_per_step * trainer.state.global_step)
+        steps = trainer.state.global_step
+        tokens = round(tokens_per_step * steps)
         fields = report_fields(config, trainer, rows=rows, tokens=tokens, seconds=seconds, train_loss=loss)
+        made = steps - (step_of(saved) if saved else 0)  # the others took their time in a process that is gone
+        fields["tokens_per_second"] = tokens_per_step * made / max(seconds, 1e-9)
         heartbeat.phase("writing the checkpoint")
         adapter = _written(config, trainer, tokenizer, save)
     size = trainer.args.per_device_train_batch_size
     return {**fields, "adapter": adapter, "micro_batch": size, "base": base.known(config.output)}
 
 
-def _trained(config: JobConfig, trainer: Any, heartbeat: Heartbeat) -> tuple[float, float]:
-    """Seconds and the mean loss of the run."""
+def _trained(config: JobConfig, trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[float, float]:
+    """Seconds and the mean loss of the steps from that checkpoint on."""
     begin = time.perf_counter()
     with Preempted(trainer.args.world_size) as preempted:
-        trainer.callback_handler.callbacks.insert(
-            1, preempted
-        )  # after the trainer's own, before all that look at what it asks
+        # After the trainer's own, before all that look at what is asked for.
+        trainer.callback_handler.callbacks.insert(1, preempted)
         trainer.add_callback(heartbeat)
         heartbeat.phase("training")
-        mean_loss: float = trainer.train(resume_from_checkpoint=last_saved(config.output)).training_loss
+        mean_loss: float = trainer.train(resume_from_checkpoint=saved).training_loss
     preempted.check(trainer.state.global_step)
     return time.perf_counter() - begin, mean_loss
 

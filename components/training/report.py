@@ -16,7 +16,8 @@ CONVERGED = 0.05
 
 
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job did. `tokens` counts input tokens, padding apart; `converged`: see the function.
+    """What a job did. `tokens` counts input tokens, padding apart; `seconds` are those of the process that ended it, and
+    `tokens_per_second` its speed; `converged`: see the function.
 
     `best_step`: of the evaluation by which the model was chosen (`checkpoints.best_by`, with patience), else of the smallest loss;
     `validation_loss` is that of `best_step`. `parameters`, and how many of them were trained; `micro_batch`: rows that were in
