@@ -1,12 +1,12 @@
 """Building: sealed nights become datasets by the data build; what the training jobs read is set aside for the night."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from components import versioning
+from components.datasets.lineage import of_nights
 from components.evaluation.promotion import Decision
 from components.protocol import DataError, RatchetError
 from components.trajectories.files import write_atomically
@@ -19,8 +19,10 @@ from tasks.versions import keep_build, publish_night, run_build
 from .state import nights
 from .tonight import ROLLOUTS, Tonight
 
-EXPORT = Path("data/datasets/sft")
-"""Where the build leaves the SFT export."""
+DATASETS = Path("data/datasets")
+"""Where the build leaves its exports."""
+EXPORT = DATASETS / "sft"
+"""The SFT export."""
 PAGE = "quality.html"
 """The verdicts on the data, in the build's run."""
 
@@ -51,11 +53,11 @@ class TrainingData(msgspec.Struct, frozen=True):
         """The rows to validate on; the file may be empty."""
         return Path(self.folder) / "validation.jsonl"
 
-
-class Row(msgspec.Struct):
-    """What matters here of an exported row."""
-
-    night: str
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files of a job's section `data`: rows to validate on only where there are any."""
+        measured = self.validation.is_file() and self.validation.stat().st_size > 0
+        return {"train": self.train} | ({"validation": self.validation} if measured else {})
 
 
 def build_first(tonight: Tonight, demonstrations: str) -> TrainingData:
@@ -88,27 +90,35 @@ def publish(tonight: Tonight, decision: Decision) -> None:
     tonight.run.tags({f"ratchet.{name}": value for name, value in published.items() if value is not None})
 
 
-def set_aside(tonight: Tonight, name: str, names: tuple[str, ...], lock: str) -> TrainingData:
-    """Copy the export's rows of those nights into the night's folder, in their order. Raises DataError where there is none."""
-    place = tonight.night.folder / "data" / name
+def build_more(tonight: Tonight, night: str, names: tuple[str, ...]) -> str:
+    """The datasets of more nights than before, `night` among them; the hash of the lock. The build before is kept."""
+    tonight.night.once(f"keep build before {night}", keep_build)
+    return _build(tonight, f"build {night}", names, tonight.night.results.get("choose baseline"))
+
+
+def set_aside(
+    tonight: Tonight, name: str, names: tuple[str, ...], lock: str, dataset: str = EXPORT.name
+) -> TrainingData:
+    """Copy a dataset's rows of those nights into the night's folder, in their order. Raises DataError where there is none."""
+    place, export = tonight.night.folder / "data" / name, DATASETS / dataset
     place.mkdir(parents=True, exist_ok=True)
-    decoder, wanted, counts, hashes = msgspec.json.Decoder(Row), set(names), {}, {}
-    for part in ("train.jsonl", "validation.jsonl"):
-        lines = EXPORT.joinpath(part).read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if decoder.decode(line).night in wanted]
-        content = b"".join(kept)
-        write_atomically(place / part, content)
-        counts[part] = len(kept)
-        hashes[part.removesuffix(".jsonl")] = hashlib.sha256(content).hexdigest()
-    if not counts["train.jsonl"]:
-        raise DataError(f"{EXPORT} has no training row of {', '.join(names)}; see data/quality_report.json for why")
+    counts, hashes = {}, {}
+    for split in ("train", "validation"):
+        part = export / f"{split}.jsonl"
+        kept, hashes[split] = of_nights(part, split, names)
+        with part.open("rb") as file:
+            write_atomically(place / part.name, b"".join(line for number, line in enumerate(file) if number in kept))
+        counts[split] = len(kept)
+    if not counts["train"]:
+        raise DataError(f"{export} has no training row of {', '.join(names)}; see data/quality_report.json for why")
     return TrainingData(
         str(place),
         tuple(names),
         lock,
-        counts["train.jsonl"],
+        counts["train"],
+        dataset=dataset,
         data=hashes,
-        manifest=found_sha256(EXPORT / "manifest.json"),
+        manifest=found_sha256(export / "manifest.json"),
         code=head(),
     )
 
@@ -119,7 +129,7 @@ def _is_here(night: str) -> bool:
 
 def _manifests() -> dict[str, str]:
     """What each exported dataset is, for the run: the hash of its manifest."""
-    files = sorted(EXPORT.parent.glob("*/manifest.json"))
+    files = sorted(DATASETS.glob("*/manifest.json"))
     return {f"ratchet.manifest.{path.parent.name}": str(found_sha256(path)) for path in files}
 
 

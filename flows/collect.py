@@ -30,14 +30,31 @@ def collect_attempts(tonight: Tonight, champion: Model) -> str:
     """The champion plays train tasks that no demonstration showed, several attempts each; the id of the sealed night."""
     scale = tonight.scale
 
-    def choose() -> tuple[str, ...]:
-        shown, plays = played(champion.nights, scale.teacher)
-        tasks = load(scale.taskset).tasks(Role.TRAIN)
-        return fresh(tasks, scale.collection.tasks, tonight.seed, shown=shown, plays=plays)
-
-    tasks = tuple(tonight.night.once("choose tasks", choose))
+    tasks = choose(tonight, "choose tasks", scale.collection.tasks, champion.nights)
     _collect(tonight, "attempts", tonight.id, scale.collection, champion.policy, tasks)
     return tonight.id
+
+
+def collect_samples(tonight: Tonight, stage: str, how: Play, model: Model, nights: tuple[str, ...]) -> dict[str, Any]:
+    """A stage's model plays train tasks, those that were played least in `nights` first; the report of the sealed night."""
+    tasks = choose(tonight, f"choose tasks of {stage}", how.tasks, nights)
+    return _collect(tonight, stage, sampled_night(tonight, stage), how, model.policy, tasks)
+
+
+def sampled_night(tonight: Tonight, stage: str) -> str:
+    """The name under which a stage's episodes are sealed."""
+    return f"{tonight.id}-{stage}"
+
+
+def choose(tonight: Tonight, step: str, count: int, nights: Iterable[str]) -> tuple[str, ...]:
+    """Tasks to play that no demonstration of those nights showed; chosen once."""
+
+    def work() -> tuple[str, ...]:
+        shown, plays = played(nights, tonight.scale.teacher)
+        tasks = load(tonight.scale.taskset).tasks(Role.TRAIN)
+        return fresh(tasks, count, tonight.seed, shown=shown, plays=plays)
+
+    return tuple(tonight.night.once(step, work))
 
 
 def played(nights: Iterable[str], teacher: str) -> tuple[set[str], Counter[str]]:
@@ -53,8 +70,8 @@ def played(nights: Iterable[str], teacher: str) -> tuple[set[str], Counter[str]]
     return shown, Counter(task_id for task_id, _ in groups)
 
 
-def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, tasks: tuple[str, ...]) -> None:
-    """Collect, seal, and give the sealed folder to the data's versions; what is done is not done again."""
+def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, tasks: tuple[str, ...]) -> dict[str, Any]:
+    """Collect, seal, and give the sealed folder to the data's versions; what is done is not done again. The report."""
     plan = tonight.scale.plan(how, policy, Role.TRAIN, tasks, tonight.seed)
 
     def work() -> Any:
@@ -62,7 +79,7 @@ def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, ta
         add_night(name)
         return report
 
-    report = tonight.night.once(f"collect {title}", work)
+    report: dict[str, Any] = tonight.night.once(f"collect {title}", work)
     counted = max(report["episodes"] - report["infrastructure_failures"], 1)
     with tonight.run.child(
         f"collect {title}", {"ratchet.kind": "collection", "policy_version": report["policy_version"]}
@@ -76,3 +93,4 @@ def _collect(tonight: Tonight, title: str, name: str, how: Play, policy: str, ta
             }
         )
         run.table("failures.json", {"cause": list(report["failures"]), "count": list(report["failures"].values())})
+    return report

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
+
 from components.environments.tasksets import load
-from components.evaluation.promotion import Decision
+from components.evaluation.promotion import Decision, Trained
 from components.protocol import Role
 from components.tracking.results import log_agent, log_decision
 from tasks.collect import play
@@ -40,10 +42,10 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
 
     tonight.night.once("evaluate", work)
     record = tonight.night.folder / "decision.json"
+    made = msgspec.convert(tonight.night.results.get("trained"), Trained | None)
+    how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made}
     decision: Decision = tonight.night.once(
-        "decision",
-        lambda: compare(folders, scale.taskset, scale.promotion, record, night=tonight.id, seed=tonight.seed),
-        Decision,
+        "decision", lambda: compare(folders, scale.taskset, scale.promotion, record, **how), Decision
     )
     for name, place in folders.items():
         log_agent(tonight.run, name, result_of(name, place))

@@ -24,7 +24,8 @@ class Gate(Configuration):
         ]
         if failed:
             raise DataError(
-                f"stage {stage} does not pass its gate: {'; '.join(failed)}; lower the gate and start the same command again, or begin another night with a changed recipe"
+                f"stage {stage} does not pass its gate: {'; '.join(failed)}; lower the gate and start the same command again, "
+                "or begin another night with a changed recipe"
             )
 
 

@@ -19,6 +19,7 @@ from flows.collect import collect_attempts, collect_demonstrations
 from flows.evaluate import evaluate, promote_or_keep
 from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
+from flows.recipe import load_recipe
 from flows.scale import load_scale
 from flows.state import begin
 from flows.tonight import Tonight, announce
@@ -32,14 +33,18 @@ AT_ONCE: Any = ThreadPoolTaskRunner(max_workers=3)
 
 
 @flow(name="nightly", flow_run_name="night-{scale}", task_runner=AT_ONCE)
-def nightly(scale: str = "smoke", seed: int | None = None, night: str | None = None) -> dict[str, Any]:
+def nightly(
+    scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
+) -> dict[str, Any]:
     """Run a night of a scale, or go on with an unfinished one; the decision record."""
     parameters = load_scale(scale)
     with only_night() as claim:
-        state = begin(scale, seed, night)
+        state = begin(scale, seed, night, recipe)
         claim(state.id)
-        with night_run(state.id, parameters.taskset, params={"scale": scale, "seed": state.seed}) as run:
-            tonight = Tonight(state, parameters, run)
+        how = load_recipe(state.recipe or parameters.recipe, parameters.size)
+        told = {"scale": scale, "seed": state.seed, "recipe": how.name}
+        with night_run(state.id, parameters.taskset, params=told) as run:
+            tonight = Tonight(state, parameters, run, how)
             announce(tonight)
             decision = play(tonight)
         state.finish()

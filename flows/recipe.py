@@ -18,6 +18,8 @@ from .gate import Gate
 from .scale import Play
 
 FOLDER = Path(__file__).parent / "recipes"
+CONTROL = "sft"
+"""The recipe by which controls are trained: plain supervised training."""
 CHAMPION, SCRATCH = "champion", "scratch"
 """What a stage may begin from, beside an earlier stage."""
 ROWS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo"}
@@ -93,6 +95,11 @@ def load_recipe(name_or_path: str, size: str | None = None) -> Recipe:
     if challenger not in trained:
         raise ConfigurationError(
             f"{path}: 'challenger' must be a stage that trains: {', '.join(trained) or 'there is none'}"
+        )
+    if made[challenger].rows not in DATASETS:
+        raise ConfigurationError(
+            f"{path}: the challenger's stage must read a dataset of all nights ({', '.join(DATASETS)}), or the next night's "
+            "control would not learn from all that it learned from"
         )
     return Recipe(path.stem, size, tuple(made.values()), challenger)
 

@@ -23,15 +23,13 @@ from .state import begin
 INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on from there"
 
 
-def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = False) -> dict[str, Any]:
+def run_night(
+    scale: str, seed: int | None, night: str | None, recipe: str | None = None, *, quiet: bool = False
+) -> dict[str, Any]:
     """The decision record of a night run here and now. Raises the error that ended it; nothing is left running."""
-    from .scale import load_scale
-
-    judging = load_scale(scale).judge  # what is wrong with it is said before anything is started
-    if judging is not None:
-        judging.check()
+    _check(scale, recipe)
     begun = time.monotonic()
-    state = begin(scale, seed, night)
+    state = begin(scale, seed, night, recipe)
     log = quiet_logs(state.id)
     server = PrefectServer().start()
     _end_at_once_on_signals()
@@ -45,12 +43,24 @@ def run_night(scale: str, seed: int | None, night: str | None, *, quiet: bool = 
             server.ready(on_wait=display.say)
             if holder() is None:
                 close_stale_runs(server.url)
-            decision: dict[str, Any] = nightly(scale, state.seed, state.id)
+            decision: dict[str, Any] = nightly(scale, state.seed, state.id, recipe)
         finally:
             farewell()
             server.stop()
         display.say(f"night {state.id} took {(time.monotonic() - begun) / 60:.1f} minutes; log: {log}")
     return decision
+
+
+def _check(scale: str, recipe: str | None) -> None:
+    """What is wrong with judges or recipes is said before anything is started."""
+    from .recipe import CONTROL, load_recipe
+    from .scale import load_scale
+
+    parameters = load_scale(scale)
+    if parameters.judge is not None:
+        parameters.judge.check()
+    for name in dict.fromkeys([recipe or parameters.recipe, CONTROL]):
+        load_recipe(name, parameters.size)
 
 
 def quiet_logs(name: str) -> Path:

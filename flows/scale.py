@@ -1,6 +1,7 @@
 """Scale: how large a night is. The same flow and the same code at every scale; only these parameters differ."""
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from tasks.judging import Judging
 
 FOLDER = Path(__file__).parent / "scales"
 OF_THE_FLOW = {"output", "seed", "data", "model.base"}
-"""Keys of a training job that the flow fills in: a recipe may not."""
+"""Keys of a training job that the flow fills in: a scale may not."""
 
 
 class Play(Configuration):
@@ -42,8 +43,8 @@ class Evaluation(Configuration):
     workers: int = Field(1, gt=0)
 
 
-class Recipe(Configuration):
-    """The sections of a supervised job, without what the flow fills in: output, seed, base and data."""
+class ColdStart(Configuration):
+    """The sections of the job that makes the first champion, without what the flow fills in: output, seed, base and data."""
 
     model: Model = Model()
     format: Format = Format()
@@ -62,13 +63,10 @@ class Recipe(Configuration):
                 raise ValueError(f"'{min(taken)}' is filled in by the flow; remove it")
         return values
 
-    def job(self, output: Path, train: Path, validation: Path, *, seed: int, base: Path | None = None) -> SftConfig:
-        """The job that this recipe makes of those files."""
-        model = self.model.model_copy(update={"base": None if base is None else str(base)})
-        sections = {name: getattr(self, name) for name in Recipe.model_fields if name != "model"}
-        return SftConfig(
-            output=output, seed=seed, model=model, data=Data(train=train, validation=validation), **sections
-        )
+    def job(self, output: Path, data: Mapping[str, Path], *, seed: int) -> SftConfig:
+        """The job that this makes of those files."""
+        sections = {name: getattr(self, name) for name in ColdStart.model_fields}
+        return SftConfig(output=output, seed=seed, data=Data.model_validate(data), **sections)
 
 
 def _rule(value: Any) -> Any:
@@ -85,8 +83,8 @@ class Scale(Configuration):
     """One night's parameters. `teacher` plays `demonstrations` once; `cold_start` makes the first champion from them.
 
     `judge` says who judges tonight's attempts; without it rules alone score them.
-    `training` makes the challenger from tonight's episodes and, with the same recipe and token budget, the control from
-    the champion's old data.
+    `recipe`, in the size `size`, makes the challenger (flows/recipes); plain SFT on the champion's old data, with as many tokens,
+    makes the control.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -104,10 +102,11 @@ class Scale(Configuration):
     min_completed: float = Field(0.95, ge=0, le=1)
     timeouts: StageTimeouts = StageTimeouts()
     demonstrations: Play
-    cold_start: Recipe
+    cold_start: ColdStart
     collection: Play
     judge: Judging | None = None
-    training: Recipe
+    recipe: str = "sft"
+    size: str | None = None
     evaluation: Evaluation
     promotion: Rule = PromotionRule()
 
@@ -135,6 +134,11 @@ class Scale(Configuration):
             timeouts=self.timeouts,
             sandbox=self.sandbox,
         )
+
+    def online(self) -> dict[str, Any]:
+        """Where a policy in training plays: the settings of an OnlinePlayer."""
+        fields = {"taskset", "max_turns", "concurrency", "retries", "patience", "timeouts", "sandbox"}
+        return self.model_dump(mode="json", include=fields)
 
 
 def known_scales() -> list[str]:

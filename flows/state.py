@@ -19,7 +19,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of `.ratchet/nights/<night>/state.json`. `results` holds what each finished step returned, by its name."""
+    """The content of `.ratchet/nights/<night>/state.json`. `results` holds what each finished step returned, by its name.
+
+    `recipe`: the one that was asked for; None for the scale's own.
+    """
 
     night: str
     scale: str
@@ -27,6 +30,7 @@ class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
     begun: str
     finished: str | None = None
     results: dict[str, Any] = {}
+    recipe: str | None = None
     schema_version: int = 1
 
 
@@ -51,6 +55,11 @@ class Night:
     def seed(self) -> int:
         """The seed from which all others are derived."""
         return self._record.seed
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe that was asked for; None for the scale's own."""
+        return self._record.recipe
 
     @property
     def begun(self) -> str:
@@ -108,27 +117,30 @@ def night_folder(night: str) -> Path:
     return home() / "nights" / night
 
 
-def begin(scale: str, seed: int | None = None, night: str | None = None) -> Night:
+def begin(scale: str, seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Night:
     """The night to go on with, or a new one. Raises ConfigurationError where what is asked for contradicts what was begun.
 
-    An unfinished night of the same scale (and seed, where one is given) goes on; `night` names one explicitly.
+    An unfinished night of the same scale (and seed and recipe, where they are given) goes on; `night` names one explicitly.
     """
+
+    def fits(each: Night) -> bool:
+        return each.scale == scale and seed in (None, each.seed) and recipe in (None, each.recipe)
+
     if night is not None and (night_folder(night) / "state.json").is_file():
         found = open_night(night)
-        if found.scale != scale or seed not in (None, found.seed):
+        if not fits(found):
+            asked = f", recipe {found.recipe}" if found.recipe else ""
             raise ConfigurationError(
-                f"night {night} was begun with scale {found.scale} and seed {found.seed}; repeat those or name another night"
+                f"night {night} was begun with scale {found.scale}{asked} and seed {found.seed}; "
+                "repeat those or name another night"
             )
         return found
-    if night is None:
-        open_ones = [
-            each for each in nights() if not each.finished and each.scale == scale and seed in (None, each.seed)
-        ]
-        if open_ones:
-            return open_ones[-1]
+    if night is None and (open_ones := [each for each in nights() if not each.finished and fits(each)]):
+        return open_ones[-1]
     begun = _now()
     name = night or f"{begun[:10]}-{secrets.token_hex(2)}"
-    record = NightRecord(night=name, scale=scale, seed=_next_seed(scale) if seed is None else seed, begun=begun)
+    number = _next_seed(scale) if seed is None else seed
+    record = NightRecord(night=name, scale=scale, seed=number, begun=begun, recipe=recipe)
     new = Night(record)
     night_folder(name)
     new._save()

@@ -6,6 +6,7 @@ from pathlib import Path
 from components.tracking.runs import Run
 from tasks.display import display
 
+from .recipe import Recipe
 from .scale import Scale
 from .state import Night
 
@@ -15,11 +16,12 @@ ROLLOUTS = Path("data/rollouts")
 
 @dataclass(frozen=True)
 class Tonight:
-    """The night with its state, its scale, and its run in MLflow."""
+    """The night with its state, its scale, its run in MLflow, and the recipe of its challenger."""
 
     night: Night
     scale: Scale
     run: Run
+    recipe: Recipe
 
     @property
     def id(self) -> str:
@@ -40,4 +42,6 @@ def announce(tonight: Tonight) -> None:
     """Say which night this is, and whether it goes on."""
     done = len(tonight.night.results)
     how = f"goes on after {done} finished steps" if done else "begins"
-    display().say(f"night {tonight.id} (scale {tonight.scale.name}, seed {tonight.seed}) {how}")
+    display().say(
+        f"night {tonight.id} (scale {tonight.scale.name}, recipe {tonight.recipe.name}, seed {tonight.seed}) {how}"
+    )

@@ -11,12 +11,8 @@ from tasks.versions import seal_uses
 from .build import TrainingData
 from .tonight import Tonight
 
-TRAININGS = {
-    "register cold-start": "set aside demonstrations",
-    "register challenger": "set aside data",
-    "register control": "set aside old data",
-}
-"""The steps that registered a model tonight, each with the step that set its data aside."""
+ASIDE = {"cold-start": "demonstrations", "control": "old data"}
+"""What was set aside for a model, where not under its own name."""
 
 
 def record_uses(tonight: Tonight) -> None:
@@ -25,9 +21,12 @@ def record_uses(tonight: Tonight) -> None:
 
 
 def _trainings(tonight: Tonight) -> Iterator[Training]:
+    """One of each model that was registered tonight; what has no rows of its own learned from all of tonight's."""
     results = tonight.night.results
-    for registered, aside in TRAININGS.items():
-        if registered in results and aside in results:
-            model = msgspec.convert(results[registered], Model)
-            data = msgspec.convert(results[aside], TrainingData)
+    for step in results:
+        title = step.removeprefix("register ")
+        if title != step:
+            aside = f"set aside {ASIDE.get(title, title)}"
+            model = msgspec.convert(results[step], Model)
+            data = msgspec.convert(results.get(aside, results["set aside data"]), TrainingData)
             yield Training(model.policy_version, data.dataset, data.build, data.train, data.validation)

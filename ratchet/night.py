@@ -21,18 +21,21 @@ def night(
     night: Annotated[
         str | None, typer.Option("--night", help="Name the night, or go on with the one of that name.")
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="How the challenger is made: a name in flows/recipes, or a YAML file of one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The decision record as the last line of stdout.")] = False,
 ) -> None:
     """One night: collect, build, train, evaluate, and promote the challenger or keep the champion.
 
     A night that was interrupted goes on where it stood: give the same command again.
-    Example: `ratchet night --scale smoke --seed 3`
+    Examples: `ratchet night --scale smoke --seed 3`, `ratchet night --recipe expert-iteration`
     """
     from flows.run import run_night
     from tasks.home import require_clone
 
     require_clone()
-    decision = run_night(scale, seed, night)
+    decision = run_night(scale, seed, night, recipe)
     show_decision(decision)
     note("`ratchet ui` shows the night in Prefect and MLflow")
     if as_json:

@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from components.environments.tasksets import load
 from components.evaluation.metrics import AgentResult, agent_result
-from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, decide
+from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, Trained, decide
 from components.trajectories.files import write_atomically
 from components.trajectories.shards import read_folder
 
@@ -29,7 +29,14 @@ def taskset_ref(name: str) -> TasksetRef:
 
 @task(name="compare", cache_policy=NO_CACHE)
 def compare(
-    folders: dict[str, Path], taskset: str, rule: PromotionRule, record: Path, *, night: str, seed: int
+    folders: dict[str, Path],
+    taskset: str,
+    rule: PromotionRule,
+    record: Path,
+    *,
+    night: str,
+    seed: int,
+    trained: Trained | None = None,
 ) -> dict[str, Any]:
     """The decision over champion, challenger and (where it was played) control; it is written to `record`."""
     with display().step("compare") as step:
@@ -42,6 +49,7 @@ def compare(
             rule,
             night=night,
             seed=seed,
+            trained=trained,
         )
         write_decision(record, decision)
         step.update(remark=decision.verdict)

@@ -36,9 +36,15 @@ def counts(ranked: Path) -> dict[str, list[Group]]:
     return {name: _grouped(table, name) for name in GROUPS}
 
 
-def reasons(ranked: Path) -> dict[str, int]:
-    """How often each reason stands in a ranked table, the most frequent first; numbers and names within them count as one."""
-    table = read_table(ranked, ["reason"])
+def reasons(ranked: Path, night: str | None = None) -> dict[str, int]:
+    """How often each reason stands in a ranked table (of one night), the most frequent first; numbers and names within them
+    count as one.
+    """
+    table = read_table(ranked, ["reason", "night"])
+    if night is not None:
+        import pyarrow.compute as pc
+
+        table = table.filter(pc.equal(table["night"], night))
     found: dict[str, int] = {}
     for entry in table["reason"].value_counts().to_pylist():
         words = " ".join("…" if any(map(str.isdigit, word)) else word for word in (entry["values"] or "").split())

@@ -88,8 +88,22 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versus_control: Effect | None
 
 
+class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How challenger and control came to be, and from how many input tokens: the one by a recipe, the other by plain supervised
+    training of the champion on its old data.
+    """
+
+    recipe: str
+    challenger_tokens: int
+    control_tokens: int
+    control: str = "plain SFT of the champion on its old data"
+
+
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The decision record. `self_improvement` is claimed only where the challenger also beats the control."""
+    """The decision record. `self_improvement` is claimed only where the challenger also beats the control.
+
+    `trained`: None where that is not known, as of agents that were compared by hand.
+    """
 
     night: str
     taskset: TasksetRef
@@ -112,6 +126,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     self_improvement: bool
     self_improvement_why: str
+    trained: Trained | None = None
     schema_version: int = 1
 
 
@@ -124,6 +139,7 @@ def decide(
     *,
     night: str = "",
     seed: int = 0,
+    trained: Trained | None = None,
 ) -> Decision:
     """The verdict on the `promote` tasks; the `audit` tasks are reported where all agents played them.
 
@@ -160,6 +176,7 @@ def decide(
         why=why,
         self_improvement=improvement,
         self_improvement_why=improvement_why,
+        trained=trained,
     )
 
 

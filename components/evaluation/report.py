@@ -73,6 +73,11 @@ def explain(decision: "Decision") -> str:
         f"Test: sign-flip permutation over families, one-sided, alpha {rule.alpha:g}; {decision.correction}. "
         f"Intervals: {100 * rule.level:g} %, resampled by family.",
     ]
+    if (made := decision.trained) is not None:
+        lines.append(
+            f"Trained: the challenger by the recipe {made.recipe} ({made.challenger_tokens:,} tokens), the control by "
+            f"{made.control} ({made.control_tokens:,} tokens)."
+        )
     for guard in decision.guardrails:
         state = "holds" if guard.passed else "BROKEN"
         lines.append(

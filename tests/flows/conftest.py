@@ -1,9 +1,13 @@
-"""A Prefect server that the tests of one group share: its first start takes longer than what they ask of it."""
+"""A world of fakes for the flow; and a Prefect server that the tests of one group share: its first start takes longer than what
+they ask of it.
+"""
 
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,3 +32,15 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     assert server.stdout is not None and server.stdout.readline().startswith("http"), "the server does not start"
     yield environment
     server.communicate(timeout=60)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the flow acts on; see night_world."""
+    from night_world import World, put_in_place
+
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    made = World()
+    put_in_place(made, monkeypatch)
+    return made

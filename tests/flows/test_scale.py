@@ -5,7 +5,9 @@ import yaml
 
 from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
+from components.rollouts.online import OnlinePlay
 from components.training.config import Data
+from flows.recipe import load_recipe
 from flows.scale import FOLDER, Scale, known_scales, load_scale
 
 
@@ -51,8 +53,9 @@ def test_the_smoke_scale_decides_on_enough_to_be_believed():
     assert smoke.cold_start.checkpoints.patience is not None, "the first champion is trained to convergence"
 
 
-def test_challenger_and_control_share_a_recipe_and_a_budget_of_tokens():
-    assert load_scale("smoke").training.optimization.token_budget is not None
+def test_a_scale_names_a_recipe_and_one_of_its_sizes():
+    smoke = load_scale("smoke")
+    assert load_recipe(smoke.recipe, smoke.size).supervised is not None
     assert not {"challenger", "control"} & set(Scale.model_fields)
 
 
@@ -60,15 +63,15 @@ def test_challenger_and_control_share_a_recipe_and_a_budget_of_tokens():
     ("change", "said"),
     [
         (
-            rename("tokenbudget", "training", "optimization", "token_budget"),
-            "unknown key 'training.optimization.tokenbudget'; did you mean 'token_",
+            rename("learningrate", "cold_start", "optimization", "learning_rate"),
+            "unknown key 'cold_start.optimization.learningrate'; did you mean 'learning_",
         ),
         (rename("demonstration", "demonstrations"), "unknown key 'demonstration'; did you mean 'demonstrations'"),
         (put("dokcer", "sandbox", "backend"), "key 'sandbox.backend'"),
         (put(0.025, "promotion", "alfa"), "unknown field `alfa`"),
         (put(0.9, "promotion", "alpha"), "alpha 0.9 must lie in"),
-        (put("/somewhere", "training", "model", "base"), "'model.base' is filled in by the flow"),
-        (put(3, "training", "seed"), "'seed' is filled in by the flow"),
+        (put("/somewhere", "cold_start", "model", "base"), "'model.base' is filled in by the flow"),
+        (put(3, "cold_start", "seed"), "'seed' is filled in by the flow"),
         (put("many", "collection", "tasks"), "key 'collection.tasks'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -82,7 +85,7 @@ def test_what_is_wrong_in_a_scale_is_said_in_one_line_with_its_place(tmp_path, c
 
 def test_the_scale_that_those_errors_are_made_from_has_none(tmp_path):
     write_scale(tmp_path / "mine.yaml", lambda settings: None)
-    assert load_scale(str(tmp_path / "mine.yaml")).training == load_scale("smoke").training
+    assert load_scale(str(tmp_path / "mine.yaml")).cold_start == load_scale("smoke").cold_start
 
 
 def test_an_unknown_scale_names_the_nearest():
@@ -108,7 +111,15 @@ def test_parallelism_sandbox_and_patience_of_a_scale_reach_the_plan():
     assert plan.sandbox == sandbox and (plan.workers, plan.cohort_size) == (6, 17)
 
 
-def test_a_job_takes_its_paths_and_seed_from_the_flow():
-    job = load_scale("smoke").training.job(Path("out"), Path("t"), Path("v"), seed=5, base=Path("b"))
-    assert (job.output, job.data, job.seed) == (Path("out"), Data(train=Path("t"), validation=Path("v")), 5)
-    assert job.model.base == "b" and job.sft.weighted
+def test_the_cold_start_takes_its_paths_and_seed_from_the_flow():
+    files = {"train": Path("t"), "validation": Path("v")}
+    job = load_scale("smoke").cold_start.job(Path("out"), files, seed=5)
+    assert (job.output, job.data, job.seed, job.model.base) == (Path("out"), Data(**files), 5, None)
+    assert job.model.shape.hidden == 128
+
+
+def test_a_policy_in_training_plays_in_the_world_of_its_scale():
+    smoke = load_scale("smoke")
+    play = OnlinePlay.load(smoke.online())
+    same = ("taskset", "max_turns", "concurrency", "retries", "patience", "timeouts", "sandbox")
+    assert all(getattr(play, name) == getattr(smoke, name) for name in same)

@@ -1,0 +1,56 @@
+"""Registered: a training job's model in the registry, linked to the job's one run with its curves, figures and data."""
+
+from pathlib import Path
+from typing import Any
+
+from components.tracking.retention import BASE_TAG
+from components.tracking.runs import MAX_METRICS, Run
+from components.versioning.lineage.models import data_tags
+from tasks.registry import Model, register, trained
+from tasks.train import metrics_history
+
+from .build import TrainingData
+from .curves import readable
+from .tonight import Tonight
+
+FIGURES = (
+    "tokens", "seconds", "converged", "validation_accuracy", "validation_perplexity", "validation_margin", "first_reward",
+    "last_reward", "episodes", "lost",
+)  # fmt: skip
+"""What a run says of a report, where the method has it; and the best validation loss."""
+
+
+def registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str, Any], base: str = "") -> Model:
+    """The job's checkpoint in the registry, linked to its run. `base`: the policy version that it began from."""
+
+    def work() -> Model:
+        with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
+            _log(run, tonight.training(name), report)
+            _log_data(run, data)
+            model = trained(Path(report["checkpoint"]), data.nights, data.build)
+            return register(name, model, night=tonight.id, run_id=run.run_id, lineage={BASE_TAG: base} | _lineage(data))
+
+    return tonight.night.once(f"register {name}", work, Model)
+
+
+def _lineage(data: TrainingData) -> dict[str, str]:
+    """What the registry keeps of a model's data, beside its nights and its build."""
+    return data_tags(data.dataset, data.manifest, data.data) | ({"code": data.code} if data.code else {})
+
+
+def _log_data(run: Run, data: TrainingData) -> None:
+    """The same on the run of the training, and the dataset as its input."""
+    tags = {"nights": ",".join(data.nights), "dvc_lock": data.build} | _lineage(data)
+    run.tags({f"ratchet.{name}": value for name, value in tags.items()})
+    run.dataset(data.dataset, data.data.get("train", data.build), data.folder)
+
+
+def _log(run: Run, output: Path, report: dict[str, Any]) -> None:
+    run.params({key: report[key] for key in ("rows", "parameters", "steps", "offline") if key in report})
+    figures = {f"train/{name}": float(report[name]) for name in FIGURES if report.get(name) is not None}
+    figures["train/best_validation_loss"] = report["validation_loss"]
+    run.metrics(figures)
+    run.history(readable(metrics_history(output / "metrics.jsonl"), MAX_METRICS - len(figures)))
+    for name in ("config.json", "metrics.jsonl"):
+        if (output / name).is_file():
+            run.file(output / name, f"train/{name}")

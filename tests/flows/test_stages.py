@@ -1,0 +1,147 @@
+"""Recipes in a world of fakes: what each stage begins from, reads, leaves behind, and that none is done twice."""
+
+import json
+
+import pytest
+from night_world import Killed, World, run
+
+from components.evaluation.promotion import Trained
+from components.protocol import DataError
+from flows import stages
+from flows.recipe import known_recipes
+
+
+@pytest.fixture
+def champion(world):
+    """A world in which a night was played; what it remembers of it is forgotten."""
+    world.better = False
+    run()
+    world.effects.clear()
+    world.jobs.clear()
+    world.better = True
+    return world.champion
+
+
+def nights_in(job):
+    return {json.loads(line)["night"] for line in job.data.train.read_text().splitlines()}
+
+
+@pytest.mark.parametrize("recipe", known_recipes())
+def test_every_recipe_makes_a_challenger_of_the_champion_and_says_how(world, champion, recipe):
+    night, decision = run(seed=None, recipe=recipe)
+    assert decision["verdict"] == "promote"
+    assert [effect for effect in world.effects if effect == "register challenger"] == ["register challenger"]
+    stages_before = sum(effect.startswith("train ") for effect in world.effects) - 1  # the control apart
+    distilled = recipe == "r1"  # made besides
+    expected = Trained(f"{recipe}, size smoke", 9 * (stages_before - distilled), 9)
+    assert decision["trained"] == {name: getattr(expected, name) for name in Trained.__struct_fields__}
+    assert night.results["trained"] == decision["trained"]
+
+
+def test_stages_of_r1_begin_from_what_the_paper_says_and_read_what_the_rl_policy_gave(world, champion):
+    night, _ = run(seed=None, recipe="r1")
+    sampled = f"{night.id}-rejection"
+    base = {title.removeprefix("train "): job.model.base for title, job in world.jobs.items()}
+    assert base == {
+        "r1-cold-start": champion.checkpoint,
+        "r1-reasoning": "/models/r1-cold-start",
+        "r1-refined": champion.checkpoint,
+        "challenger": "/models/r1-refined",
+        "r1-distilled": None,
+        "control": champion.checkpoint,
+    }
+    assert world.plans[sampled].policy == "transformers:/models/r1-reasoning"
+    assert nights_in(world.jobs["train r1-refined"]) == nights_in(world.jobs["train r1-distilled"]) == {sampled}
+    assert nights_in(world.jobs["train challenger"]) == {*champion.nights, night.id, sampled} | nights_in(
+        world.jobs["train r1-cold-start"]
+    )
+    assert world.jobs["train r1-cold-start"].data.sources == ("demonstration",)
+
+
+def test_every_model_of_a_recipe_stands_in_the_registry_with_its_line_and_its_data(world, champion):
+    night, _ = run(seed=None, recipe="r1")
+    lines = {title: (tags["base"], tags["dataset"]) for title, tags in world.lineage.items() if title != "cold-start"}
+    assert lines == {
+        "r1-cold-start": (champion.policy_version, "sft"),
+        "r1-reasoning": ("r1-cold-start-v", "grpo"),
+        "r1-refined": (champion.policy_version, "sft"),
+        "challenger": ("r1-refined-v", "grpo"),
+        "r1-distilled": ("", "sft"),
+        "control": (champion.policy_version, "sft"),
+    }
+    assert {use.model for use in world.uses} == {f"{title}-v" for title in lines}, (
+        "and what each was trained on is sealed"
+    )
+    refined = {use.episode_id.rpartition("-")[0] for use in world.uses if use.model == "r1-refined-v"}
+    assert refined == {f"{night.id}-rejection"}
+
+
+def test_sampled_episodes_are_a_sealed_night_of_the_build_and_the_build_before_is_kept(world, champion):
+    night, _ = run(seed=None, recipe="expert-iteration")
+    sampled = f"{night.id}-sample"
+    order = [effect for effect in world.effects if effect.startswith(("seal", "add", "build", "keep", "train"))]
+    before = order[order.index("train expert-iteration-first") + 1 :]
+    assert before[:4] == [f"seal {sampled}", f"add {sampled}", before[2], before[3]]
+    assert before[2].startswith("keep ") and before[3].startswith("build ") and before[3].endswith(sampled)
+    assert sampled in nights_in(world.jobs["train challenger"])
+    assert sampled not in nights_in(world.jobs["train expert-iteration-first"])
+    shown = set(world.plans["demonstrations-s1"].task_ids)
+    assert shown.isdisjoint(world.plans[sampled].task_ids), "demonstrated tasks are not sampled"
+
+
+def test_where_a_recipe_plays_it_plays_in_the_world_of_the_scale(world, champion):
+    run(seed=None, recipe="grpo")
+    play = world.jobs["train challenger"].grpo.play
+    assert (play["taskset"], play["max_turns"]) == ("repair", 4) and play["sandbox"]["backend"] == "auto"
+    assert world.jobs["train challenger"].data.train.parent.name == "challenger-rows"
+
+
+def test_the_control_is_plain_training_with_as_many_tokens_as_all_stages_had_and_is_not_ended_before(world, champion):
+    night, _ = run(seed=None, recipe="dpo")
+    control = world.jobs["train control"]
+    assert (control.method, control.model.base) == ("sft", champion.checkpoint)
+    assert (control.optimization.token_budget, control.optimization.epochs, control.optimization.steps) == (
+        18,
+        None,
+        None,
+    )
+    assert control.checkpoints.patience is None and night.id not in nights_in(control)
+
+
+def test_a_gate_that_stays_shut_ends_the_night_before_the_next_stage_and_registers_nothing(world, champion):
+    world.rewards = (0.5, 0.4)
+    with pytest.raises(DataError, match=r"stage reasoning does not pass its gate: reward_gain is -0\.1, .* at least 0"):
+        run(seed=None, recipe="r1")
+    assert "train r1-reasoning" in world.effects
+    assert not {"register r1-reasoning", "train r1-refined"} & set(world.effects)
+    world.effects.clear()
+    with pytest.raises(DataError, match="stage reasoning"):
+        run(seed=None, recipe="r1")
+    assert world.effects == [], "nothing is done again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["r1", "expert-iteration"])
+def test_a_recipe_killed_before_any_effect_goes_on_to_the_same_end(tmp_path, world, monkeypatch, recipe):
+    run(recipe=recipe)
+    undisturbed = list(world.effects)
+    moments = [number for number, effect in enumerate(undisturbed) if number >= undisturbed.index("promote 1")]
+    for moment in moments:
+        (home := tmp_path / f"killed-{moment}").mkdir()
+        monkeypatch.chdir(home)
+        monkeypatch.setenv("RATCHET_HOME", str(home / "home"))
+        again = World()
+        again.die_at = moment
+        for name, value in vars(again).items():
+            setattr(world, name, value)
+        with pytest.raises(Killed):
+            run(recipe=recipe)
+        night, decision = run(seed=None, recipe=recipe)
+        assert decision["verdict"] == "promote" and night.finished
+        assert len(world.effects) == len(set(world.effects)) == len(undisturbed), f"killed at {moment}: {world.effects}"
+
+
+def test_what_a_gate_may_ask_of_a_report():
+    found = stages.figures({"first_reward": 0.2, "last_reward": 0.5, "episodes": 50, "lost": 5, "tokens": 3})
+    assert (round(found["reward_gain"], 6), found["lost_share"], found["tokens"]) == (0.3, 0.1, 3)
+    assert "reward_gain" not in stages.figures({"tokens": 3, "first_reward": None, "last_reward": None})

@@ -1,0 +1,245 @@
+"""A night's world of fakes: every effect is recorded, and any of them may be the moment at which the process dies."""
+
+import json
+from functools import cache
+
+import msgspec
+
+from components.environments import tasksets
+from components.evaluation.promotion import PromotionRule
+from components.rollouts.plan import plan_episodes
+from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
+from components.trajectories.shards import write_shard
+from flows import build, collect, evaluate, judge, nightly, registered, stages, train, uses
+from flows.recipe import load_recipe
+from flows.scale import load_scale
+from flows.state import begin
+from flows.tonight import Tonight
+from tasks import evaluate as comparing
+from tasks.judge import JudgeReport
+from tasks.registry import Model
+
+load = cache(tasksets.load)
+
+
+class Killed(BaseException):
+    """What kill -9 looks like to a process that is asked nothing."""
+
+
+class FakeRun:
+    run_id = "run"
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+class Future:
+    def __init__(self, value):
+        self.value = value
+
+    def result(self):
+        return self.value
+
+
+class World:
+    """Stands in for sandboxes, DVC, training and MLflow. `die_at` names the effect, by number, before which it is killed."""
+
+    def __init__(self, better=True):
+        self.effects, self.plans, self.jobs, self.registry = [], {}, {}, []
+        self.champion, self.die_at, self.better, self.uses, self.lineage = None, None, better, [], {}
+        self.built, self.rewards = "", (0.2, 0.5)
+
+    def happens(self, effect):
+        if self.die_at is not None and len(self.effects) == self.die_at:
+            self.die_at = None
+            raise Killed(effect)
+        self.effects.append(effect)
+
+    def play_and_seal(self, title, plan, spool, target):
+        if not target.exists():
+            self.happens(f"seal {target.name}")
+            self.write(plan, target)
+        self.plans[target.name] = plan
+        return {"episodes": 4, "successes": 2, "infrastructure_failures": 0, "failures": {}} | {
+            "seconds": 1.0,
+            "policy_version": plan.policy,
+        }
+
+    def submit_play(self, title, plan, folder):
+        if not folder.exists():
+            self.happens(title)
+            self.write(plan, folder)
+        self.plans[title] = plan
+        return Future({"episodes": 1})
+
+    def write(self, plan, folder):
+        """Episodes whose success rises with the training that the policy had."""
+        folder.mkdir(parents=True)
+        skill = {"teacher": 1.0, "first": 0.4, "control": 0.4, "challenger": 0.8 if self.better else 0.4}
+        version = plan.policy.rpartition("/")[2]
+        agent = Agent(version, plan.policy.partition(":")[0], version)
+        episodes = [
+            Trajectory(
+                episode_id=each.episode_id,
+                group_id=each.group_id,
+                attempt=each.attempt,
+                seed=each.seed,
+                task=TaskRef.of(each.task),
+                agent=agent,
+                messages=(),
+                turns=(),
+                outcome=Outcome(
+                    success=(each.seed % 1000) / 1000 < skill.get(version.split("-")[0], 0.6), terminated=True
+                ),
+            )
+            for each in plan_episodes(plan, load(plan.taskset), version)
+        ]
+        write_shard(folder, 0, episodes)
+
+    def add_night(self, night):
+        if f"add {night}" not in self.effects:
+            self.happens(f"add {night}")
+
+    def judge_and_seal(self, night, rollouts, judging, seed):
+        assert (rollouts / "manifest.jsonl").is_file() and judging is None
+        if f"judge {night}" not in self.effects:
+            self.happens(f"judge {night}")
+        return JudgeReport(episodes=4)
+
+    def seal_labels(self, night):
+        if f"labels {night}" not in self.effects:
+            self.happens(f"labels {night}")
+        return {"labels": 0}
+
+    def log_traces(self, night, run, rollouts, scores, judgements, *, seed):
+        if f"traces {night}" not in self.effects:
+            self.happens(f"traces {night}")
+        return {"chosen": len(scores)}
+
+    def run_build(self, nights, *, scale, seed, as_of, baseline):
+        self.happens(f"build {' '.join(nights)}")
+        rows = b"".join(
+            json.dumps({"night": night, "row": row, "episode_id": f"{night}-{row}"}).encode() + b"\n"
+            for night in nights
+            for row in range(3)
+        )
+        for dataset in ("sft", "dpo", "grpo"):
+            (place := build.DATASETS / dataset).mkdir(parents=True, exist_ok=True)
+            for part in ("train.jsonl", "validation.jsonl"):
+                (place / part).write_bytes(rows)
+        self.built = " ".join(nights)
+        return {"metrics": {"sft_rows": 3 * len(nights)}, "lock_hash": "-".join(nights), "seconds": 1.0}
+
+    def keep_build(self):
+        if f"keep {self.built}" not in self.effects:
+            self.happens(f"keep {self.built}")
+        return "lock"
+
+    def seal_uses(self, night, trainings):
+        if f"uses {night}" not in self.effects:
+            self.happens(f"uses {night}")
+        self.uses = [use for training in trainings for use in training.uses()]
+        return "hash"
+
+    def train(self, title, config):
+        name = {"cold-start": "first"}.get(config.output.name, config.output.name)
+        if title not in self.jobs:
+            self.happens(title)
+        self.jobs[title] = config
+        played = dict(zip(("first_reward", "last_reward"), self.rewards, strict=True)) | {"episodes": 64, "lost": 0}
+        return {"checkpoint": f"/models/{name}", "rows": 40, "parameters": 1, "steps": 1, "tokens": 9} | {
+            "seconds": 1.0,
+            "validation_loss": 0.1,
+            "converged": True,
+            **(played if config.method == "grpo" else {}),
+        }
+
+    def trained(self, checkpoint, nights, build):
+        return Model(f"{checkpoint.name}-v", str(checkpoint), nights, build)
+
+    def register(self, title, model, *, lineage, **_):
+        self.lineage[title] = lineage
+        if model not in self.registry:
+            self.happens(f"register {title}")
+            self.registry.append(model)
+        return msgspec.structs.replace(model, version=self.registry.index(model) + 1)
+
+    def promote(self, version, why):
+        self.happens(f"promote {version}")
+        self.champion = msgspec.structs.replace(self.registry[version - 1], version=version)
+        return version
+
+    def publish(self, night, decision):
+        self.happens(f"publish {night}")
+        return {"tag": f"night/{night}"}
+
+
+def put_in_place(made, monkeypatch):
+    """Let the flow act on that world."""
+    for module in (collect, evaluate, comparing):
+        monkeypatch.setattr(module, "load", load)
+    monkeypatch.setattr(nightly, "find_champion", lambda: made.champion)
+    monkeypatch.setattr(nightly, "promote", made.promote)
+    monkeypatch.setattr(collect, "play_and_seal", made.play_and_seal)
+    monkeypatch.setattr(collect, "add_night", made.add_night)
+    for name in ("judge_and_seal", "seal_labels", "log_traces"):
+        monkeypatch.setattr(judge, name, getattr(made, name))
+    monkeypatch.setattr(judge, "score_path", lambda *args: iter(()))
+    monkeypatch.setattr(judge, "read_said", lambda *args: iter(()))
+    monkeypatch.setattr(build, "run_build", made.run_build)
+    monkeypatch.setattr(build, "publish_night", made.publish)
+    monkeypatch.setattr(build, "keep_build", made.keep_build)
+    monkeypatch.setattr(uses, "seal_uses", made.seal_uses)
+    for name in ("trained", "register"):
+        monkeypatch.setattr(registered, name, getattr(made, name))
+    for module in (train, stages):
+        monkeypatch.setattr(module, "train", _task(made.train))
+    monkeypatch.setattr(stages, "as_flow", lambda name, work: work())
+    monkeypatch.setattr(stages, "acceptance", lambda ranked, night: {"accepted": 40, "accept_clean": 1.0})
+    monkeypatch.setattr(stages, "reasons", lambda ranked, night: {})
+    monkeypatch.setattr(evaluate, "play", _task(made.submit_play, lambda *args: made.submit_play(*args)))
+    monkeypatch.setattr(evaluate, "compare", evaluate.compare.fn)
+    monkeypatch.setattr(evaluate, "promote", made.promote)
+    for name in ("log_agent", "log_decision"):
+        monkeypatch.setattr(evaluate, name, lambda *args: None)
+
+
+def _task(call, submit=None):
+    class Task:
+        def __call__(self, *args):
+            return call(*args)
+
+        def submit(self, *args):
+            return submit(*args) if submit else Future(call(*args))
+
+    return Task()
+
+
+def small_scale():
+    scale = load_scale("smoke")
+    return scale.model_copy(
+        update={
+            "demonstrations": scale.demonstrations.model_copy(update={"tasks": 30}),
+            "collection": scale.collection.model_copy(update={"tasks": 20, "attempts": 2}),
+            "evaluation": scale.evaluation.model_copy(update={"promote": 40, "audit": 6, "attempts": 2}),
+            "promotion": PromotionRule(n_resamples=500),
+        }
+    )
+
+
+def run(seed=1, recipe="sft", size="smoke"):
+    """Begin a night, or go on with the unfinished one, as `ratchet night` does."""
+    night = begin("smoke", None if seed is None else seed)
+    decision = nightly.play(tonight_of(night, recipe, size))
+    night.finish()
+    return night, decision
+
+
+def tonight_of(night, recipe="sft", size="smoke"):
+    return Tonight(night, small_scale(), FakeRun(), load_recipe(recipe, size))
