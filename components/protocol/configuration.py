@@ -50,7 +50,7 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
         text = f"key '{place}' is missing"
     else:
         text = f"key '{place}': {first['msg']} (found {first.get('input')!r})"
-    return text + (f"; and {len(more)} more" if more else "")
+    return " ".join(text.split()) + (f"; and {len(more)} more" if more else "")
 
 
 def _model_in(annotation: Any) -> type[pydantic.BaseModel] | None:

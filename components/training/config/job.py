@@ -90,6 +90,12 @@ class PrmConfig(JobConfig):
             raise ValueError("sum_decomposition learns from outcomes alone; remove 'labels', or take another objective")
         return self
 
+    @model_validator(mode="after")
+    def _whole_and_in_one_process(self) -> Self:
+        if self.model.lora is not None or self.run.launch != "single":
+            raise ValueError("a step model is trained whole and in one process; remove model.lora and run.launch")
+        return self
+
 
 AnyJob = SftConfig | DpoConfig | GrpoConfig | PrmConfig
 JOBS: dict[str, type[AnyJob]] = {"sft": SftConfig, "dpo": DpoConfig, "grpo": GrpoConfig, "prm": PrmConfig}

@@ -19,7 +19,8 @@ NEEDED = {
 
 @pytest.mark.parametrize("method", JOBS)
 def test_a_job_that_was_written_is_read_again_as_it_was(method, tmp_path):
-    job = make_job(method, output=tmp_path, seed=4, steps=9, base="org/model", lora=Lora(r=2), **NEEDED[method])
+    lora = None if method == "prm" else Lora(r=2)
+    job = make_job(method, output=tmp_path, seed=4, steps=9, base="org/model", lora=lora, **NEEDED[method])
     (path := tmp_path / "job.json").write_text(job.model_dump_json())
     assert load_job(path) == job
 
@@ -51,6 +52,12 @@ def test_what_cannot_be_is_said_in_one_line(changes, said):
     with pytest.raises(ConfigurationError) as told:
         make_job("sft", output="o", train="t", **changes)
     assert said in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("changes", [{"lora": Lora(), "base": "x"}, {"launch": "ddp"}])
+def test_what_a_step_model_would_ignore_is_refused(changes):
+    with pytest.raises(ConfigurationError, match="trained whole and in one process"):
+        make_job("prm", output="o", **NEEDED["prm"], **changes)
 
 
 @pytest.mark.parametrize("method", JOBS)
