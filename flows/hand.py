@@ -37,27 +37,28 @@ def asked(
     given: dict[str, Any] = {"method": method, "data": _files(method, data)}
     if model is not None:
         found = policy_named(model).removeprefix("transformers:")
-        given["model"] = {"base": found} | ({"revision": revision} if revision else {})
+        place = str(Path(found).absolute()) if Path(found).is_dir() else found
+        given["model"] = {"base": place} | ({"revision": revision} if revision else {})
     elif revision is not None:
         raise ConfigurationError("--revision is of a hub's model; name it with --model")
     values = merged(merged(job_values(recipe or method, method, size), given), assigned(method, sets))
     if out is None and "output" not in values:
         name = digest(json.dumps(values, sort_keys=True, default=str))[:8]
         values["output"] = str(home() / "training" / f"{method}-{name}")
-    return load_job(values if out is None else merged(values, {"output": str(out)}))
+    return load_job(values if out is None else merged(values, {"output": str(out.absolute())}))
 
 
 def _files(method: str, data: Path | None) -> dict[str, str]:
     """The files that a method reads: of a folder, those of an export. Raises ConfigurationError for one that holds none."""
     if data is None and method == "grpo":
         return {}  # it plays the tasks of its player
-    place = data or DATA / method
+    place = (data or DATA / method).absolute()  # a job that goes on may be asked for from somewhere else
     if place.is_file():
         return {"train": str(place)}
     train, validation = place / "train.jsonl", place / "validation.jsonl"
     if not train.is_file():
         advice = "give a file, or an export's folder" if data else "build the datasets first, or give --data"
-        raise ConfigurationError(f"{place} holds no train.jsonl; {advice}")
+        raise ConfigurationError(f"{data or place} holds no train.jsonl; {advice}")
     measured = method != "grpo" and validation.is_file() and validation.stat().st_size > 0
     return {"train": str(train)} | ({"validation": str(validation)} if measured else {})
 
@@ -67,7 +68,7 @@ def resumed(out: Path) -> AnyJob:
     written = out / "config.json"
     if not written.is_file():
         raise ConfigurationError(f"no job was begun in {out} (it has no config.json); give the -o of one that was")
-    return load_job(written).model_copy(update={"output": out})
+    return load_job(written).model_copy(update={"output": out.absolute()})
 
 
 def base_of(job: AnyJob) -> hub.Facts | None:

@@ -8,7 +8,7 @@ import typer
 
 from components.protocol import ConfigurationError
 
-from .terminal import emit, facts, note
+from .terminal import Stopped, emit, facts, note
 
 if TYPE_CHECKING:
     from components.training.config import AnyJob
@@ -103,7 +103,10 @@ def _run(job: "AnyJob", *, show: bool, as_json: bool) -> None:
     if (base := hand.base_of(job)) is not None:
         note(f"model: {base.line()}" + ("; its own Python is run" if job.model.trust_remote_code else ""))
     note(f"output: {job.output}")
-    report = hand.train(job)
+    try:
+        report = hand.train(job)
+    except KeyboardInterrupt:
+        raise Stopped(f"interrupted; go on with `ratchet train --resume {job.output}`") from None
     if as_json:
         emit(report)
     else:

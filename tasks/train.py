@@ -50,7 +50,7 @@ def run_job(config: JobConfig, step: Step) -> dict[str, Any]:
         written.write_bytes(msgspec.json.format(config.model_dump_json().encode()))
         run_to_end(
             [sys.executable, "-m", "components.training.job", str(written)],
-            log=folder("logs") / f"training-{config.output.parent.parent.name}-{config.output.name}.log",
+            log=folder("logs") / f"training-{config.output.absolute().parent.parent.name}-{config.output.name}.log",
             error=config.output / "error.json",
             env=_environment(config),
             look=lambda: _look(step, config),

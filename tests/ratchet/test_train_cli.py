@@ -1,6 +1,7 @@
 """`ratchet train`: what is asked for is the job that runs; a command that makes no sense is one line."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ def shown(run, *words):
 @pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
 def test_the_recipe_of_a_method_is_its_own_and_what_is_given_comes_before_it(run, rows, base, method):
     job = shown(run, method, "--data", rows, "--model", base, "--set", "steps=7", "--set", "lora={r: 3}", "-o", "here")
-    assert (job.method, str(job.output), job.model.base) == (method, "here", str(base))
+    assert (job.method, job.output, job.model.base) == (method, Path("here").absolute(), str(base))
     assert (job.optimization.steps, job.model.lora.r) == (7, 3)
     assert job.data.train == rows / "train.jsonl" and getattr(job.data, "validation", None) is None
 
