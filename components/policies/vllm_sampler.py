@@ -52,12 +52,13 @@ class VllmSampler:
     @cached_property
     def context(self) -> int:
         """How many tokens a prompt and its reply may have together. Raises ConfigurationError for a server that is no vLLM."""
-        found = [each.max_model_len for each in hot_swap.listed(self.client) if each.max_model_len]
+        models = hot_swap.listed(self.client)
+        found = [each.max_model_len for each in models if each.max_model_len]
         if not found:
             raise ConfigurationError(
                 f"the server at {self.client.config.base_url} does not tell its context; it must be a vLLM server"
             )
-        self._require_processed()
+        self._require_processed(models[0].id)
         return min(found)
 
     def sample(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling) -> list[Sampled]:
@@ -109,10 +110,10 @@ class VllmSampler:
                 "lower the episode's tokens, or start the server with a longer --max-model-len"
             ) from error
 
-    def _require_processed(self) -> None:
+    def _require_processed(self, model: str) -> None:
         """Of one allowed token the probability is 1, unless the server tells that of the raw distribution."""
         only = self.stops[0]
-        body = self._body([only], 0, Sampling(1.0, 1.0, 1)) | {"allowed_token_ids": [only]}
+        body = self._body([only], 0, Sampling(1.0, 1.0, 1)) | {"model": model, "allowed_token_ids": [only]}
         if abs(self._ask(body).logprobs[0]) > 1e-3:
             raise ConfigurationError(
                 f"the server at {self.client.config.base_url} tells log-probabilities of what it does not draw from; start it with "

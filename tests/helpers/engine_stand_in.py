@@ -27,6 +27,7 @@ if "hangs" in model:
 children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])]
 print("worker", children[0].pid, flush=True)
 began = time.time()
+adapters = {{}}
 
 class Handler(BaseHTTPRequestHandler):
     def answer(self, status, body):
@@ -38,20 +39,38 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/v1/models":
-            self.answer(200, {{"data": [{{"id": name, "owned_by": "vllm", "max_model_len": 512}}]}})
+            own = {{"id": name, "owned_by": "vllm", "max_model_len": 512}}
+            self.answer(200, {{"data": [own, *({{"id": each, "owned_by": "vllm", "parent": name}} for each in adapters)]}})
         elif self.path == "/version":
             self.answer(200, {{"version": "{version}"}})
         else:
             self.answer(200 if time.time() - began > 0.3 else 503, {{}})
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "lora" in self.path:
+            return self.adapt(body)
+        if body["model"] not in (name, *adapters):
+            return self.answer(404, {{"error": {{"message": "The model does not exist."}}}})
         if "mute" in model:
             return self.answer(400, {{"error": {{"message": "no chat template"}}}})
-        message = {{"role": "assistant", "content": model}}
+        message = {{"role": "assistant", "content": adapters.get(body["model"], model)}}
         self.answer(200, {{"choices": [{{"index": 0, "message": message, "finish_reason": "stop"}}]}})
         if "ends" in model:
             threading.Timer(0.3, lambda: os._exit(3)).start()
+
+    def adapt(self, body):
+        if "--enable-lora" not in arguments or os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING") != "true":
+            return self.answer(404, {{"detail": "Not Found"}})
+        if "unload" in self.path:
+            return self.answer(200 if adapters.pop(body["lora_name"], None) else 404, {{"message": "cannot be found"}})
+        with open(body["lora_path"] + "/adapter_config.json") as file:
+            rank = json.load(file)["r"]
+        if rank > int(value("--max-lora-rank")):
+            said = "LoRA rank is greater than max_lora_rank"
+            return self.answer(400, {{"error": {{"message": said, "type": "BadRequestError", "code": 400}}}})
+        adapters[body["lora_name"]] = body["lora_path"]
+        self.answer(200, {{}})
 
     def log_message(self, *_):
         pass

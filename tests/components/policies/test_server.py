@@ -11,6 +11,7 @@ import urllib.request
 
 import psutil
 import pytest
+from adapters import plain_adapter
 from engine_stand_in import make_engine
 
 from components.endpoints.errors import ModelUnavailable
@@ -78,6 +79,45 @@ def test_checkpoints_are_swapped_at_one_address_and_none_keeps_anothers_name(tmp
         with pytest.raises(DataError, match="not a folder"):
             server.swap(tmp_path / "absent")
         assert says(server) == str(second)
+
+
+@pytest.mark.slow
+def test_adapters_of_one_base_are_swapped_while_the_server_runs(tmp_path):
+    base = checkpoint(tmp_path / "base")
+    first = plain_adapter(tmp_path / "one", base, b"1" * 8)
+    second, large = (
+        plain_adapter(tmp_path / "two", base, b"2" * 8),
+        plain_adapter(tmp_path / "big", base, b"3" * 8, r=64),
+    )
+    with serve(tmp_path, base, adapters=16) as server:
+        pid = server.pid
+        assert says(server) == str(base)
+        for adapter in (first, second):
+            server.swap(adapter)
+            assert says(server) == str(adapter) and server.pid == pid and server.config().model.startswith("lora-")
+            assert look_at(server.base_url).models[1:] == (server.served.name,)
+        server.swap(base)
+        assert says(server) == str(base) and len(look_at(server.base_url).models) == 1
+        server.swap(large)
+        assert says(server) == str(large) and server.pid != pid, "there was no room for its rank: begun anew"
+
+
+def test_an_adapter_is_served_on_its_base(tmp_path):
+    base = checkpoint(tmp_path / "base")
+    adapter = plain_adapter(tmp_path / "a", base, r=12)
+    with serve(tmp_path, adapter) as server:
+        assert says(server) == str(adapter) and len(look_at(server.base_url).models) == 2
+        assert "--max-lora-rank 16" in " ".join(server._command())
+
+
+def test_adapters_are_refused_where_they_cannot_be_served(tmp_path):
+    base = checkpoint(tmp_path / "base")
+    with pytest.raises(ConfigurationError, match="serve its merged checkpoint"):
+        serve(tmp_path, plain_adapter(tmp_path / "a", base), engine="transformers")
+    with pytest.raises(ConfigurationError, match="takes no adapters while it runs"):
+        serve(tmp_path, base, engine="transformers", adapters=8)
+    with pytest.raises(ConfigurationError, match="rank 1024"):
+        serve(tmp_path, base, adapters=1024).start()
 
 
 def test_a_broken_checkpoint_is_refused_before_anything_starts(tmp_path):
