@@ -1,0 +1,127 @@
+"""Training beside plain TRL, and formatting beside what is common: one run, one table of ratios.
+
+    python benchmarks/training.py [--json] [--quick] [--only steps|tools|format] [--shape half-billion] [--peak-tflops 989]
+
+Judged are
+
+- training_steps: tokens per second of SFT and GRPO, at least .97 of TRL's, from the same losses;
+- training_tools: the tool phase of 16 attempts whose tools take 50 ms, at least 12 times as fast as TRL's, and the whole step, at
+  least 80 % of the bound that this gives;
+- training_format: a trajectory of 160 steps in a 200th of the original's 15.3 s, in linear time.
+
+Exit code 1 where a bar is missed. On a GPU, `--shape half-billion` trains a model of .5B parameters from random weights in bfloat16
+arithmetic, and with `--peak-tflops` (of the card) the share of it that is used is shown: 6 · parameters · tokens per second.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BAR_SPEED, BAR_PHASE, BAR_BOUND = 0.97, 12.0, 0.8
+PARTS = ("steps", "tools", "format")
+JUDGED = (("sft", "ours"), ("grpo", "ours"))
+
+
+def measure(parts: Sequence[str], *, quick: bool, threads: int, shape: str) -> dict[str, Any]:
+    """Every figure of those parts."""
+    import training_format
+    import training_steps
+    import training_tools
+
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "steps" in parts:
+            steps, rounds = (6, 1) if quick else (24, 5)
+            found["steps"] = training_steps.measure(folder, steps=steps, rounds=rounds, threads=threads, shape=shape)
+        elif "tools" in parts:
+            training_steps.prepare(folder, shape)
+        if "tools" in parts:
+            found["tools"] = training_tools.measure(folder, steps=4 if quick else 8, threads=threads)
+        if "format" in parts:
+            found["format"] = training_format.measure(quick=quick)
+    return found
+
+
+def table(found: dict[str, Any], peak_tflops: float | None) -> str:
+    """The figures for a person."""
+    import training_format
+
+    lines: list[str] = []
+    if "steps" in found:
+        lines += [
+            "| method | side | tokens/s | of TRL's | peak memory | of the card's arithmetic |",
+            "|---|---|---|---|---|---|",
+        ]
+        for method in ("sft", "grpo"):
+            for side, each in found["steps"][method].items():
+                memory = f"{each['peak_gib']:.1f} GiB" if each["peak_gib"] else "—"
+                used = 6 * found["steps"]["parameters"] * each["tokens_per_second"] / 1e12
+                share = f"{used / peak_tflops:.1%}" if peak_tflops else "—"
+                lines.append(
+                    f"| {method} | {side} | {each['tokens_per_second']:,.0f} | {each['of_trl']:.3f} | {memory} | {share} |"
+                )
+        lines.append("")
+    if "tools" in found:
+        tools = found["tools"]
+        lines += ["| | tool phase | step |", "|---|---|---|"]
+        for side in ("trl", "ours"):
+            lines.append(f"| {side} | {1000 * tools[side]['phase']:,.1f} ms | {tools[side]['step']:.2f} s |")
+        lines += [
+            f"| times TRL's | {tools['phase_times']:.1f} | {tools['step_times']:.2f} |",
+            "",
+            f"The bound of a step with such a tool phase is {tools['bound_times']:.2f} times TRL's; {tools['of_bound']:.0%} of it.",
+            "",
+        ]
+    if "format" in found:
+        lines.append(training_format.table(found["format"]))
+    return "\n".join(lines)
+
+
+def missed(found: dict[str, Any]) -> list[str]:
+    """The bars that were missed, a line each."""
+    import training_format
+
+    lines = []
+    for method, side in JUDGED if "steps" in found else ():
+        ratio = found["steps"][method][side]["of_trl"]
+        if ratio < BAR_SPEED:
+            lines.append(f"{method}: {ratio:.3f} of TRL's tokens per second; the bar is {BAR_SPEED}")
+    if "tools" in found:
+        if found["tools"]["phase_times"] < BAR_PHASE:
+            lines.append(
+                f"the tool phase is {found['tools']['phase_times']:.1f} times as fast as TRL's; the bar is {BAR_PHASE:g}"
+            )
+        if found["tools"]["of_bound"] < BAR_BOUND:
+            lines.append(f"the step reaches {found['tools']['of_bound']:.0%} of its bound; the bar is {BAR_BOUND:.0%}")
+    return lines + (training_format.misses(found["format"]) if "format" in found else [])
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    parser.add_argument("--quick", action="store_true", help="few steps, once: figures that are not to be judged")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--shape", choices=("small", "half-billion"), default="small")
+    parser.add_argument("--peak-tflops", type=float)
+    given = parser.parse_args()
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    parts = (given.only,) if given.only else PARTS
+    found = measure(parts, quick=given.quick, threads=given.threads, shape=given.shape)
+    lines = missed(found)
+    print(json.dumps({**found, "missed": lines}, indent=2) if given.json else table(found, given.peak_tflops))
+    for line in lines:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,300 @@
+"""Training steps beside plain TRL's: the same rows, the same weights to begin with, the same settings, one trainer each.
+
+- *sft*: a whole job of ours, with its stream of metrics, its guards and its heartbeat; TRL's `SFTTrainer` formats and batches the
+  same conversations itself (`assistant_only_loss`). Both must find the same losses.
+- *sft, weighted*: the same rows, every reply with a weight of its own, which TRL does not know.
+- *grpo*: the update alone: both are handed the same episodes, and must find the same losses.
+- *grpo, step_level*: the same with an advantage for every turn.
+
+A step is timed from its beginning to that of the next one, data and bookkeeping included. Runs alternate, and of each step the
+fastest run counts: what else the machine does only ever adds. Part of benchmarks/training.py.
+"""
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from transformers import Trainer, TrainerCallback
+
+from components.protocol import Message
+from components.training import job
+from components.training.config import load_job
+from components.training.config.model import ModelShape
+from components.training.format import tokenize_chat
+from components.training.grpo.job import make_trainer, trl_settings
+from components.training.grpo.offline import as_episode
+from components.training.grpo.outing import Outing, as_trl
+from components.training.grpo.rewards import Earned
+from components.training.model import make_model
+from components.training.models import start
+from components.training.tokenizer import conversation_text, fit_tokenizer
+from components.training.trainer import prepare_torch, trainer_arguments
+
+SHAPES = {
+    "small": ModelShape(hidden=128, layers=3, heads=4, kv_heads=2, intermediate=384, vocabulary=640, context=1024),
+    "half-billion": ModelShape(
+        hidden=1024, layers=40, heads=16, kv_heads=8, intermediate=3072, vocabulary=640, context=4096
+    ),
+}
+WARM_UP = 2
+ROWS, TURNS, BATCH, GROUP = 128, 4, 16, 8
+WORDS = Path(__file__).read_text(encoding="utf-8").split()
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "",
+            "parameters": {"type": "object", "properties": {key: {"type": "string"} for key in keys}, "required": keys},
+        },
+    }
+    for name, keys in {"read_file": ["path"], "edit_file": ["path", "old", "new"]}.items()
+]
+
+
+def conversation(number: int) -> list[Message]:
+    """An episode of some turns, of lengths that differ."""
+    draw = random.Random(number)
+    messages: list[Message] = [{"role": "user", "content": _text(draw, 20)}]
+    for turn in range(draw.randint(2, TURNS)):
+        arguments = {"path": f"part_{number}.py", "old": _text(draw, 5), "new": _text(draw, 5)}
+        function = {"name": "edit_file", "arguments": arguments}
+        calls = [{"id": f"{turn}", "type": "function", "function": function}]
+        messages.append({"role": "assistant", "content": _text(draw, 6), "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": f"{turn}", "name": "edit_file", "content": _text(draw, 16)})
+    return [*messages, {"role": "assistant", "content": "That is all."}]
+
+
+def _text(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choice(WORDS) for _ in range(words))
+
+
+def prepare(folder: Path, shape: str) -> None:
+    """A checkpoint, and rows for each side."""
+    chats = [conversation(number) for number in range(ROWS)]
+    tokenizer = fit_tokenizer((conversation_text(chat, TOOLS) for chat in chats), SHAPES[shape].vocabulary)
+    make_model(SHAPES[shape], tokenizer, 0).save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+    rows = [{"messages": chat, "tools": TOOLS, "episode_id": f"ep-{index}"} for index, chat in enumerate(chats)]
+    _write(folder / "rows.jsonl", rows)
+    for row in rows:
+        for index, message in enumerate(row["messages"]):
+            if message["role"] == "assistant":
+                message["weight"] = 0.5 + index % 3
+    _write(folder / "weighted.jsonl", rows)
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """When each step begins; and what the trainer logged."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+        self.losses: list[float] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note the time."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.marks.append(time.perf_counter())
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Note the loss."""
+        if logs and "loss" in logs:
+            self.losses.append(logs["loss"])
+
+    @property
+    def seconds(self) -> Any:
+        """Of each step but the first ones and the last."""
+        return np.diff(self.marks)[WARM_UP:]
+
+
+def clocked(train: Callable[[], Any]) -> Clock:
+    """The clock of whatever trainer `train` starts."""
+    clock, whole = Clock(), Trainer.train
+
+    def with_clock(self: Any, *args: Any, **given: Any) -> Any:
+        self.add_callback(clock)
+        self.args.logging_steps = 1
+        return whole(self, *args, **given)
+
+    with mock.patch.object(Trainer, "train", with_clock):
+        train()
+    return clock
+
+
+def sft(folder: Path, steps: int, outputs: Iterator[Path], threads: int) -> Mapping[str, Callable[[], Any]]:
+    """What trains on the rows, by side."""
+
+    def config(rows: str, **section: Any) -> Any:
+        return load_job(
+            {
+                **_common(folder, steps, next(outputs), threads),
+                "method": "sft",
+                "data": {"train": str(folder / rows)},
+                "sft": section,
+            }
+        )
+
+    def plain() -> None:
+        from datasets import load_dataset
+        from trl import SFTConfig, SFTTrainer
+
+        said = config("rows.jsonl")
+        prepare_torch(said)
+        model, tokenizer = start(said, (), 1024)
+        rows = load_dataset(
+            "json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=str(folder / "cache")
+        )
+        arguments = SFTConfig(
+            **trainer_arguments(said, steps, validated=False), assistant_only_loss=True, max_length=1024
+        )
+        SFTTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=rows.select_columns(["messages", "tools"]),
+            processing_class=tokenizer,
+        ).train()
+
+    return {
+        "trl": plain,
+        "ours": lambda: job.run(config("rows.jsonl")),
+        "weighted": lambda: job.run(config("weighted.jsonl", step_weighted_loss=True)),
+    }
+
+
+def _common(folder: Path, steps: int, output: Path, threads: int) -> dict[str, Any]:
+    return {
+        "output": str(output),
+        "model": {"base": str(folder / "base"), "precision": "auto" if torch.cuda.is_available() else "float32"},
+        "format": {"max_length": 1024},
+        "optimization": {"batch_size": BATCH, "steps": steps, "learning_rate": 1e-3, "warmup_steps": 0},
+        "checkpoints": {"save_every": 1_000_000},
+        "run": {"threads": threads},
+    }
+
+
+def grpo(folder: Path, steps: int, outputs: Iterator[Path], threads: int) -> Mapping[str, Callable[[], Any]]:
+    """What learns from the same episodes, by side."""
+
+    def begun(turns: str | None) -> tuple[Any, Any, Any]:
+        credit = {"turns": turns} if turns else {}
+        said = load_job(
+            {
+                **_common(folder, steps, next(outputs), threads),
+                "method": "grpo",
+                "grpo": {"group_size": GROUP, "credit": credit, "sampling": {"max_episode_tokens": 900}},
+            }
+        )
+        prepare_torch(said)
+        return said, *start(said, (), 1024)
+
+    def ours(turns: str | None = None) -> None:
+        said, model, tokenizer = begun(turns)
+        said.output.mkdir(parents=True)
+        trainer = make_trainer(said, model, tokenizer, _prompts(), {"total": 1.0})
+        trainer.rollout_func = lambda prompts, trainer: as_trl(episodes(tokenizer, trainer.state.global_step))
+        trainer.train()
+
+    def plain() -> None:
+        from datasets import Dataset
+        from trl import GRPOConfig, GRPOTrainer
+
+        said, model, tokenizer = begun(None)
+        arguments = {**trainer_arguments(said, steps, validated=False), **trl_settings(said, tokenizer)}
+
+        def rollout(prompts: Any, trainer: Any) -> dict[str, Any]:
+            found = as_trl(episodes(tokenizer, trainer.state.global_step))
+            return {**found, "earned": [each.earned.reward for each in found.pop("outing")]}
+
+        def total(earned: list[float], **_: Any) -> list[float]:
+            return earned
+
+        GRPOTrainer(
+            model=model,
+            args=GRPOConfig(**arguments),
+            train_dataset=Dataset.from_dict({"prompt": _prompts()}),
+            processing_class=tokenizer,
+            reward_funcs=[total],
+            rollout_func=rollout,
+        ).train()
+
+    return {"trl": plain, "ours": ours, "step_level": lambda: ours("step_level")}
+
+
+def _prompts() -> list[str]:
+    return [f"t{group}" for group in range(BATCH // GROUP)]
+
+
+def episodes(tokenizer: Any, step: int) -> list[Outing]:
+    """The batch of a step: recorded conversations as if they had just been played, and rewards that differ."""
+    found = []
+    for place in range(BATCH):
+        chat = conversation(ROWS + step * BATCH + place)
+        tokens = as_episode(chat, TOOLS, tokenizer)
+        assert tokens is not None
+        reward = (place * 7 + step) % 5 / 4
+        scores = [(number + place) % 3 / 2 for number in range(max(tokens.turns) + 1)]
+        found.append(Outing("t", "k", "f", tokens, Earned(reward, {"total": reward}, scores)))
+    return found
+
+
+def tokens_of(tokenizer: Any, method: str, steps: int) -> float:
+    """Tokens of a mean step, padding apart."""
+    if method == "sft":
+        return BATCH * float(
+            np.mean([len(tokenize_chat(conversation(i), TOOLS, tokenizer).input_ids) for i in range(ROWS)])
+        )
+    batches = [episodes(tokenizer, step) for step in range(WARM_UP, steps - 1)]
+    return float(
+        np.mean([sum(len(e.tokens.prompt_ids) + len(e.tokens.completion_ids) for e in each) for each in batches])
+    )
+
+
+def measure(folder: Path, *, steps: int, rounds: int, threads: int, shape: str = "small") -> dict[str, Any]:
+    """By method and side: tokens per second, and the ratio to TRL's. Raises AssertionError where losses are not TRL's."""
+    from transformers import AutoTokenizer
+
+    prepare(folder, shape)
+    outputs = (folder / f"out-{number}" for number in itertools.count())
+    tokenizer = AutoTokenizer.from_pretrained(folder / "base")
+    found: dict[str, Any] = {}
+    for method, sides in (
+        ("sft", sft(folder, steps, outputs, threads)),
+        ("grpo", grpo(folder, steps, outputs, threads)),
+    ):
+        seconds: dict[str, list[Any]] = {side: [] for side in sides}
+        losses: dict[str, list[float]] = {}
+        peak: dict[str, float] = {}
+        for _ in range(rounds):
+            for side, train in sides.items():
+                if torch.cuda.is_available():
+                    torch.cuda.reset_peak_memory_stats()
+                clock = clocked(train)
+                seconds[side].append(clock.seconds)
+                losses[side] = clock.losses
+                if torch.cuda.is_available():
+                    peak[side] = torch.cuda.max_memory_allocated() / 2**30
+        np.testing.assert_allclose(losses["ours"], losses["trl"], rtol=2e-2 if peak else 1e-4, atol=1e-6)
+        tokens = tokens_of(tokenizer, method, steps)
+        fastest = {side: float(np.min(each, axis=0).mean()) for side, each in seconds.items()}
+        found[method] = {
+            side: {
+                "tokens_per_second": tokens / each,
+                "of_trl": fastest["trl"] / each,
+                "peak_gib": peak.get(side),
+            }
+            for side, each in fastest.items()
+        }
+    found["parameters"] = sum(each.numel() for each in make_model(SHAPES[shape], tokenizer, 0).parameters())
+    return found

@@ -1,0 +1,212 @@
+"""The tools of GRPO's rollouts: 16 attempts whose every call takes 50 ms, here and in plain TRL (`environment_factory`).
+
+Both sides make real passes of the same model and say the same words: six calls of a tool, then a last reply. Measured is
+
+- *tool phase*: from the end of one generation to the beginning of the next, so with everything that a side does between them
+  (parsing, records, templates), the mean over a step's six;
+- *step*: from its beginning to that of the next one: rollout, scoring, update.
+
+With the tool phase that much shorter and all else as in TRL, a step could be so many times as fast as TRL's: the bound. Part of
+benchmarks/training.py.
+"""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from training_steps import Clock, clocked
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from components.environments.tasksets import Head, Taskset
+from components.protocol import Action, Environment, Role, TaskSpec, TimeStep, ToolResult, ToolSpec
+from components.protocol.registry import register
+from components.rollouts.online import OnlinePlay, OnlinePlayer
+from components.training.config import load_job
+from components.training.grpo.chooser import Chooser
+from components.training.grpo.job import make_policy, make_trainer, trl_settings
+from components.training.grpo.rewards import Rewards
+from components.training.grpo.rollout import Rollout
+from components.training.models import start
+from components.training.trainer import prepare_torch, trainer_arguments
+
+DELAY, ROLLOUTS, GROUP, CALLS = 0.05, 16, 8, 6
+CALL = '<tool_call>{"name": "go", "arguments": {}}</tool_call>'
+ASKED = "Go on until you are there."
+
+
+class Waiting(Environment):
+    """Each call takes `DELAY` seconds; it ends when the agent calls nothing."""
+
+    tools = (ToolSpec("go", "Go on.", {"type": "object", "properties": {}}),)
+
+    def __init__(self, *, max_steps: int) -> None:
+        self.left = max_steps
+
+    def reset(self, *, task: TaskSpec | None = None, seed: int | None = None) -> TimeStep:
+        """Begin."""
+        return TimeStep(ASKED)
+
+    def step(self, action: Action) -> TimeStep:
+        """Wait."""
+        time.sleep(DELAY)
+        return TimeStep("ok", info={"result": ToolResult(action["call_id"], "ok")})
+
+    def finish(self, reason: str) -> TimeStep:
+        """It went well."""
+        outcome = {"success": True, "score": 1.0, "tests_passed": 1, "tests_total": 1, "reason": reason}
+        return TimeStep("", 1.0, True, info={"outcome": outcome})
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class TrlWaiting:
+    """The same as TRL would have it."""
+
+    def reset(self, **row: Any) -> None:
+        """Begin."""
+
+    def go(self) -> str:
+        """Go on.
+
+        Returns:
+            How it went.
+        """
+        time.sleep(DELAY)
+        return "ok"
+
+
+class WaitingPlayer(OnlinePlayer):
+    """The player of a collection, with tasks of this environment."""
+
+    def __init__(self) -> None:
+        tasks = tuple(
+            TaskSpec(f"waiting/{number}", "waiting", f"f{number}", "wait", Role.TRAIN, "generic", ASKED)
+            for number in range(ROLLOUTS // GROUP)
+        )
+        head = Head("waiting", "1", "generic", {Role.TRAIN: len(tasks)}, environment="benchmark/waiting")
+        self.settings = OnlinePlay(taskset="waiting", max_turns=CALLS + 1, concurrency=ROLLOUTS)
+        self._taskset = Taskset(head, tasks)
+        self._tasks = {task.task_id: task for task in tasks}
+
+
+class _Forced(LogitsProcessor):  # type: ignore[misc]
+    """Nothing but the next word of a reply can be drawn."""
+
+    def __init__(self, reply: list[int], width: int) -> None:
+        self.reply, self.width = reply, width
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        """Scores (B, V) of which one token is left."""
+        found = scores.new_full(scores.shape, -float("inf"))
+        found[:, self.reply[min(input_ids.shape[1] - self.width, len(self.reply) - 1)]] = 0.0
+        return found
+
+
+class Script:
+    """Makes a model say replies, one a generation, over and over; knows how long it was silent between them."""
+
+    def __init__(self, model: Any, replies: list[list[int]]) -> None:
+        self.silences: list[float] = []
+        self._ended: float | None = None
+        self._place = itertools.cycle(range(len(replies)))
+        self._replies = replies
+        self._generate: Callable[..., Any] = model.generate
+        model.generate = self._say
+
+    def _say(self, **given: Any) -> Any:
+        begun, place = time.perf_counter(), next(self._place)
+        if place and self._ended is not None:
+            self.silences.append(begun - self._ended)
+        forced = _Forced(self._replies[place], given["input_ids"].shape[1])
+        given["logits_processor"] = LogitsProcessorList([forced, *given.get("logits_processor", ())])
+        found = self._generate(**given)
+        self._ended = time.perf_counter()
+        return found
+
+
+def config(folder: Path, output: Path, steps: int, threads: int) -> Any:
+    """The job of both sides."""
+    return load_job(
+        {
+            "method": "grpo",
+            "output": str(output),
+            "model": {"base": str(folder / "base"), "precision": "float32"},
+            "optimization": {"batch_size": ROLLOUTS, "steps": steps, "learning_rate": 1e-5, "warmup_steps": 0},
+            "checkpoints": {"save_every": 1_000_000},
+            "run": {"threads": threads},
+            "grpo": {
+                "group_size": GROUP,
+                "reward": {"success": 1.0},
+                "signal_window": steps + 1,
+                "sampling": {"max_new_tokens": 48, "max_episode_tokens": 640},
+            },
+        }
+    )
+
+
+def ours(said: Any) -> tuple[Clock, Script]:
+    """Our steps."""
+    prepare_torch(said)
+    said.output.mkdir(parents=True)
+    model, tokenizer = start(said, (), 1024)
+    script = Script(model, [*[tokenizer.encode(CALL)] * CALLS, _last(tokenizer)])
+    player = WaitingPlayer()
+    chooser = Chooser(said.grpo.selection, player.tasks(), said.seed)
+    prompts = [task.task_id for task in player.tasks()]
+    trainer = make_trainer(said, model, tokenizer, prompts, said.grpo.reward, chooser)
+    policy = make_policy(said, trainer, tokenizer)
+    rewards = Rewards(said.grpo.reward, said.grpo.scoring)
+    trainer.rollout_func = Rollout(player, policy, rewards, chooser, seed=0, pad=tokenizer.pad_token_id)
+    return clocked(lambda: trainer.train()), script
+
+
+def plain(said: Any) -> tuple[Clock, Script]:
+    """TRL's steps. It stops at the end of a message alone, so that a call is one token longer."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen3_template
+
+    prepare_torch(said)
+    model, tokenizer = start(said, (), 1024)
+    tokenizer.response_template = qwen3_template
+    script = Script(model, [*[[*tokenizer.encode(CALL), tokenizer.eos_token_id]] * CALLS, _last(tokenizer)])
+    arguments = {**trainer_arguments(said, said.optimization.steps, validated=False), **trl_settings(said, tokenizer)}
+    prompts = [[{"role": "user", "content": ASKED}] for _ in range(ROLLOUTS // GROUP)]
+
+    def success(completions: list[Any], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    trainer = GRPOTrainer(
+        model=model,
+        args=GRPOConfig(**arguments),
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        processing_class=tokenizer,
+        reward_funcs=[success],
+        environment_factory=TrlWaiting,
+    )
+    return clocked(lambda: trainer.train()), script
+
+
+def _last(tokenizer: Any) -> list[int]:
+    return [*tokenizer.encode("That is all."), tokenizer.eos_token_id]
+
+
+def measure(folder: Path, *, steps: int, threads: int) -> dict[str, Any]:
+    """Seconds of a tool phase and of a step on each side, and what they come to. `folder` holds `base`."""
+    register("benchmark/waiting", Waiting, domain="generic", turns=CALLS + 1)
+    found: dict[str, Any] = {}
+    for name, train in (("trl", plain), ("ours", ours)):
+        clock, script = train(config(folder, folder / f"tools-{name}", steps, threads))
+        assert len(script.silences) == CALLS * steps, f"{name} made {len(script.silences)} tool phases"
+        found[name] = {"phase": float(np.median(script.silences)), "step": float(np.median(clock.seconds))}
+    theirs, here = found["trl"], found["ours"]
+    phases = CALLS * theirs["phase"]
+    found["phase_times"] = theirs["phase"] / here["phase"]
+    found["step_times"] = theirs["step"] / here["step"]
+    found["bound_times"] = theirs["step"] / (theirs["step"] - phases + phases / found["phase_times"])
+    found["of_bound"] = found["step_times"] / found["bound_times"]
+    return found
