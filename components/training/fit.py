@@ -64,7 +64,8 @@ def fit(
 def _trained(config: JobConfig, trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[float, float]:
     """Seconds and the mean loss of the steps from that checkpoint on."""
     begin = time.perf_counter()
-    with Preempted(trainer.args.world_size) as preempted:
+    updates = getattr(trainer.args, "num_iterations", 1)  # GRPO's, on one batch of episodes
+    with Preempted(trainer.args.world_size, updates) as preempted:
         # After the trainer's own, before all that look at what is asked for.
         trainer.callback_handler.callbacks.insert(1, preempted)
         trainer.add_callback(heartbeat)

@@ -77,11 +77,13 @@ def best_of(values: list[float], figure: str) -> int:
 class Preempted(TrainerCallback):  # type: ignore[misc]
     """While it is entered, SIGTERM saves at the end of the step and ends the job: the same command goes on from there.
 
-    Only for a job of one process in its main thread: of several, some would wait for others that have stopped elsewhere.
+    Only for a job of one process in its main thread: of several, some would wait for others that have stopped elsewhere. It waits
+    for a step that is a multiple of `every`, where so many learn from one batch, whose middle could not be gone on from exactly.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, every: int = 1) -> None:
         self.asked = False
+        self._every = every
         self._active = processes == 1 and threading.current_thread() is threading.main_thread()
         self._before: Any = None
 
@@ -101,7 +103,7 @@ class Preempted(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save and stop, if so asked. It stands before `Finite`, which looks at what is about to be saved."""
-        if self.asked:
+        if self.asked and state.global_step % self._every == 0:
             control.should_save = control.should_training_stop = True
 
     def check(self, step: int) -> None:
