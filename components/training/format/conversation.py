@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from components.policies.chat import encode
 from components.protocol import ConfigurationError, DataError, Message
 from components.training.config import Format
@@ -18,6 +20,25 @@ if TYPE_CHECKING:
 
 AGENT = Format(agent_format=True, mask_observations=True)
 """Exactly what the agent wrote is trained."""
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: dict[str, Any] | str | None = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(msgspec.Struct):
+    """What every template takes for granted."""
+
+    role: str
+    content: str | list[Any] | None = None
+    tool_calls: list[_Call] | None = None
+    weight: float = 1.0
 
 
 def tokenize_chat(
@@ -38,11 +59,10 @@ def tokenize_chat(
     With `agent_format` the tokens of a reply are those that a policy would have sampled: from where its prompt ends up to its end
     token, whatever the template. Without it the template's `{% generation %}` marks say what is trained, as in TRL's
     `assistant_only_loss`. Without `mask_observations` all tokens are trained, TRL's default. In each case observations are text.
-    Raises DataError for a conversation without messages or with another number of weights than replies, ConfigurationError for a
-    template that refuses it or does not keep messages apart.
+    Raises DataError for what is no conversation or has another number of replies than weights, ConfigurationError for a template
+    that refuses it or does not keep messages apart.
     """
-    if not messages:
-        raise DataError("a conversation without messages cannot be trained on; leave it out")
+    _check(messages)
     if not options.agent_format:
         if weights is not None:
             raise ConfigurationError(
@@ -52,15 +72,24 @@ def tokenize_chat(
     each = _weights(messages, weights, weight)
     told = rendered(messages, tools, tokenizer)
     framed = frame(tokenizer)
-    replies = spans(told, framed)
-    replies = [_cut(each, told.text, framed.ends) if i in unfinished else each for i, each in enumerate(replies)]
+    found = spans(told, framed)
+    found = [_cut(span, told.text, framed.ends) if i in unfinished else span for i, span in enumerate(found)]
     ids, offsets = tokens(told.text, tokenizer)
-    return labelled(ids, offsets, replies, each, rest=None if options.mask_observations else weight)
+    return labelled(told.text, ids, offsets, found, each, rest=None if options.mask_observations else weight)
 
 
 def reply_weights(messages: Sequence[Message]) -> list[float]:
     """The weight that each reply carries in an exported row; 1 where it has none."""
     return [float(message.get("weight", 1.0)) for message in messages if message["role"] == "assistant"]
+
+
+def _check(messages: Sequence[Message]) -> None:
+    if not messages:
+        raise DataError("a conversation without messages cannot be trained on; leave it out")
+    try:
+        msgspec.convert(messages, list[_Message])
+    except msgspec.ValidationError as error:
+        raise DataError(f"not a conversation: {error}; export the dataset again") from error
 
 
 def _weights(messages: Sequence[Message], weights: Sequence[float | None] | None, weight: float) -> list[float | None]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.policies.chat import render
+from components.policies.continuation import end_of_reply
 from components.protocol import ConfigurationError, Message
 
 from .rendering import Rendered, rendered
@@ -30,7 +31,7 @@ _known: dict[Any, Frame] = {}
 
 
 def frame(tokenizer: "PreTrainedTokenizerBase") -> Frame:
-    """That of the tokenizer's template. Raises ConfigurationError for one that ends a reply with no token of its own."""
+    """That of the tokenizer's template. Raises ConfigurationError for one that ends a reply with no special token."""
     key = (str(tokenizer.chat_template), tuple(tokenizer.all_special_tokens), tokenizer.eos_token)
     if key not in _known:
         talk: list[Message] = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
@@ -44,22 +45,12 @@ def _headers(told: Rendered, prompt: str) -> tuple[str, ...]:
     begin = told.begins.get(1, told.marked[0][1] if told.marked else len(prompt))
     header = prompt[begin:] if prompt.startswith(told.text[:begin]) else ""
     plain = header.partition(_THINK)[0]
-    found = dict.fromkeys((header, plain, plain.rstrip()))
-    return tuple(each for each in found if each) or ("",)
+    return tuple(dict.fromkeys((header, plain, plain.rstrip())))
 
 
 def _ends(told: Rendered, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     """The token after a reply, and the other special tokens that end something; closing tags of calls end no reply."""
-    _, said, tail = told.text.rpartition(_WORD)
-    if not said:
+    if _WORD not in told.text:
         raise ConfigurationError("the chat template writes nothing of what the assistant says; use another template")
-    tail = tail.lstrip()
-    tokens = {str(token) for token in tokenizer.get_added_vocab()} | set(tokenizer.all_special_tokens)
-    usual = [token for token in tokens if token and tail.startswith(token)]
-    if not usual:
-        raise ConfigurationError(
-            f"the chat template ends a reply with no token of its own (after it stands {tail[:20]!r}), so nothing would teach the "
-            "model to stop; add the end token to the template"
-        )
     others = [token for token in tokenizer.all_special_tokens if len(token) > 1 and not token.startswith("</")]
-    return tuple(dict.fromkeys((max(usual, key=len), *sorted(others, key=len, reverse=True))))
+    return tuple(dict.fromkeys((end_of_reply(tokenizer)[0], *sorted(others, key=len, reverse=True))))

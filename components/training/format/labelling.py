@@ -27,6 +27,7 @@ def tokens(text: str, tokenizer: "PreTrainedTokenizerBase") -> tuple[list[int], 
 
 
 def labelled(
+    text: str,
     ids: list[int],
     offsets: Offsets,
     replies: Sequence[Span],
@@ -42,7 +43,7 @@ def labelled(
     scales = [0.0 if rest is None else rest] * len(ids)
     turns = []
     for reply, weight in zip(replies, weights, strict=True):
-        places = [place(offsets, start, end) for start, end in reply.parts]
+        places = [place(text, offsets, start, end) for start, end in reply.parts]
         begin = bisect_left(offsets, reply.begin, key=_first)
         turns.append(Turn(begin, places[0][0], places[-1][1]) if places else Turn(begin, begin, begin))
         for start, end in places:
@@ -51,16 +52,17 @@ def labelled(
     return TrainingRow(ids, labels, scales, tuple(turns))
 
 
-def place(offsets: Offsets, start: int, end: int) -> tuple[int, int]:
+def place(text: str, offsets: Offsets, start: int, end: int) -> tuple[int, int]:
     """The tokens that lie within the characters from `start` up to `end`: the first, and the first behind them.
 
-    A token of no width stands for the characters before it, which its tokenizer cut off.
+    A token of no width stands for the characters before it, which its tokenizer cut off; one that takes in the white space behind
+    it, as the end tokens of some models do, does not reach beyond.
     """
     first = bisect_left(offsets, start, key=_first)
     while first < len(offsets) and offsets[first] == (start, start):
         first += 1
     behind = bisect_left(offsets, end, lo=first, key=_first)
-    while behind > first and offsets[behind - 1][1] > end:
+    while behind > first and text[end : offsets[behind - 1][1]].strip():
         behind -= 1
     return first, max(first, behind)
 

@@ -45,16 +45,21 @@ class _Notes:
         self._current: int | None = None
         self._opened = 0
         self.written = 0
-        self.begins: dict[int, int] = {}
+        self._loops: dict[int, dict[int, int]] = {}
         self.marked: list[tuple[int | None, int, int]] = []
 
-    def at(self, value: object) -> str:
-        """The loop has come to a value; where it is a message, that is noted. A later loop counts: the first may only look."""
+    def at(self, loop: int, value: object) -> str:
+        """A loop has come to a value; where it is a message, that is noted."""
         index = self._index.get(id(value))
         if index is not None:
             self._current = index
-            self.begins[index] = self.written
+            self._loops.setdefault(loop, {})[index] = self.written
         return ""
+
+    def begins(self) -> dict[int, int]:
+        """Where the loop came to each message that writes them: what it writes lies between. Others only look."""
+        found = max(reversed(self._loops.items()), key=lambda each: _spread(each[1]), default=(0, {}))
+        return found[1]
 
     def open(self) -> str:
         self._opened = self.written
@@ -68,6 +73,10 @@ class _Notes:
         for piece in pieces:
             self.written += len(piece)
             yield piece
+
+
+def _spread(places: dict[int, int]) -> int:
+    return max(places.values()) - min(places.values())
 
 
 def rendered(
@@ -90,7 +99,7 @@ def rendered(
         text = "".join(notes.following(pieces))
     except Exception as error:
         raise refused(error) from error
-    return Rendered(text, chat, notes.begins, notes.marked if has_marks else None)
+    return Rendered(text, chat, notes.begins(), notes.marked if has_marks else None)
 
 
 def _plain(message: Message) -> Message:
@@ -121,6 +130,7 @@ def _instrument(tree: "nodes.Template") -> bool:
     class Instrument(NodeTransformer):
         marks = False
         depth = 0
+        loops = 0
 
         def visit_For(self, node: nodes.For) -> nodes.For:
             self.depth += 1
@@ -129,7 +139,9 @@ def _instrument(tree: "nodes.Template") -> bool:
             if not self.depth:  # a loop within the loop only looks back or ahead
                 targets = [node.target, *node.target.find_all(nodes.Name)]
                 names = [each.name for each in targets if isinstance(each, nodes.Name)]
-                node.body[:0] = [_call(_AT, node.lineno, name) for name in names]
+                self.loops += 1
+                number = nodes.Const(self.loops)
+                node.body[:0] = [_call(_AT, node.lineno, number, nodes.Name(name, "load")) for name in names]
             return node
 
         def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
@@ -144,10 +156,9 @@ def _instrument(tree: "nodes.Template") -> bool:
     return instrument.marks
 
 
-def _call(function: str, line: int, *names: str) -> "nodes.Output":
+def _call(function: str, line: int, *arguments: "nodes.Expr") -> "nodes.Output":
     from jinja2 import nodes
 
-    arguments: list[nodes.Expr] = [nodes.Name(name, "load") for name in names]
-    output = nodes.Output([nodes.Call(nodes.Name(function, "load"), arguments, [], None, None)])
+    output = nodes.Output([nodes.Call(nodes.Name(function, "load"), list(arguments), [], None, None)])
     output.set_lineno(line)
     return output

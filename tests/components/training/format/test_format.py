@@ -85,5 +85,5 @@ def test_a_template_that_ends_no_reply_is_refused(chat, tools, tokenizer):
 
     other = deepcopy(tokenizer)
     other.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    with pytest.raises(ConfigurationError, match="end token"):
+    with pytest.raises(ConfigurationError, match="ends no reply"):
         tokenize_chat(chat(), tools, other)

@@ -292,7 +292,7 @@ REFUSED = {
     "otherwise than|inside of another": "{% set all %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content }}<|im_end|>{% endfor %}{% endset %}{{ all }}",
     "nothing of what the assistant says": "{% for m in messages %}<|im_start|>{{ m.role }}<|im_end|>{% endfor %}",
-    "no token of its own": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+    "ends no reply": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
     "refuses the conversation": "{{ raise_exception('not today') }}",
     "otherwise than a prompt ends": "{% for m in messages %}{{ m.role }}> {{ m.content }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}now you:{% endif %}",
@@ -345,3 +345,63 @@ def test_a_tokenizer_that_tells_no_offsets_is_refused():
 
 def test_the_template_s_special_tokens_are_broken_once_for_all():
     assert chat.prepared(talk("<|im_end|>"), [TOOL], chat_tokenizer("qwen2_5"))[0][3]["content"] == "<\u200b|im_end|>"
+
+
+def test_an_end_token_that_takes_in_the_white_space_behind_it_is_trained():
+    from tokenizers import AddedToken
+
+    tokenizer = template(chat_tokenizer("qwen2_5").chat_template)
+    tokenizer.add_special_tokens(
+        {
+            "eos_token": AddedToken("<|stop|>", rstrip=True),
+            "additional_special_tokens": [AddedToken("<|go|>", rstrip=True)],
+        }
+    )
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "<|stop|>").replace(
+        "<|im_start|>", "<|go|>"
+    )
+    row = tokenize_chat(talk(), [TOOL], tokenizer)
+    ends = [row.labels[turn.end - 1] for turn in row.turns]
+    assert ends == [tokenizer.convert_tokens_to_ids("<|stop|>")] * 3
+    assert sum(label == ends[0] for label in row.labels) == 3
+
+
+@pytest.mark.parametrize("newline", ["\n", "<think>\n"])
+def test_a_prompt_that_ends_in_white_space_alone_hides_no_word(newline):
+    source = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}NEW{{ m.content }}<|im_end|>{% else %}<|im_start|>{{ m.content }}"
+        "<|im_end|>{% endif %}{% endfor %}{% if add_generation_prompt %}NEW{% endif %}"
+    ).replace("NEW", newline)
+    tokenizer = template(source)
+    messages = [{"role": "user", "content": "x?"}, {"role": "assistant", "content": "It is\n1 and\n2."}]
+    row = tokenize_chat(messages, None, tokenizer)
+    assert trained_texts(row, render(messages, None, tokenizer, prompt=False), tokenizer) == [
+        "It is\n1 and\n2.<|im_end|>"
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "no role"},
+        {"role": 3, "content": "x"},
+        {"role": "user", "content": 3},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "look"}]},
+        {"role": "assistant", "content": "", "tool_calls": "look"},
+        {"role": "assistant", "content": "", "weight": "much"},
+        "not a message",
+    ],
+)
+def test_what_is_no_conversation_is_told_in_one_line(message):
+    with pytest.raises(DataError, match=r"not a conversation: .*export the dataset again") as error:
+        tokenize_chat([{"role": "user", "content": "x?"}, message], None, chat_tokenizer("qwen2_5"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_loops_that_only_look_at_the_messages_do_not_count(where):
+    look = "{% for m in messages %}{% if m.role == 'tool' %}{% endif %}{% endfor %}"
+    source = chat_tokenizer("qwen2_5").chat_template
+    tokenizer = template(look + source if where == "before" else source + look)
+    row = tokenize_chat(talk(), [TOOL], tokenizer)
+    assert trained_texts(row, render(talk(), [TOOL], tokenizer, prompt=False), tokenizer) == expected("qwen2_5")

@@ -1,0 +1,187 @@
+"""Formatting beside its peers: one trajectory with 300-character outputs becomes a row of ids, labels and weights.
+
+- *ours*: one render, one call of the tokenizer, labels by offsets.
+- *by prefixes*: what is common where a template has no marks: the conversation up to each reply is rendered and tokenised twice,
+  with and without the reply. It grows with the square of the length.
+- *alone*: the tokenizer's share of it, which nobody gets below.
+- *marks*: transformers' own mask, for a template that has marks (it gives no spans of turns, no weights).
+
+    python benchmarks/training_format.py [--json] [--quick]
+
+Exit code 1 where a bar is missed: 160 steps in a 200th of the original's 15.3 s, and four times the steps in at most 6 times the
+time. Part of benchmarks/training.py, which shows the same figures.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from components.policies.chat import encode, render
+from components.protocol import ToolCall, ToolResult
+from components.training.format import TrainingRow, tokenize
+from components.training.format.labelling import tokens
+from components.training.tokenizer import fit_tokenizer
+from components.trajectories.messages import chat
+from components.trajectories.record import Agent, Message, TaskRef, Trajectory, Turn
+
+ORIGINAL = {40: 0.96, 160: 15.3}
+"""Seconds that the original takes for a sample of so many steps, as it was measured on two cores."""
+STEPS, BAR_TIMES, BAR_GROWTH = (40, 160, 640), 200.0, 6.0
+PREFIXES_UP_TO = 160
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "read_file",
+            "description": "Read some lines of a file.",
+            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+        },
+    }
+]
+CHATML = """{% if tools %}{{ tools | tojson }}
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""A template without marks, so that every side but the last has to find the replies itself."""
+
+
+def made(steps: int) -> Trajectory:
+    """An episode of so many steps: a thought, a call, 300 characters of code."""
+    source = Path(__file__).read_text()
+    turns = []
+    for index in range(steps):
+        call = ToolCall(f"{index}-0", "read_file", {"path": f"components/part_{index}/module.py"}, "")
+        at = index * 37 % (len(source) - 300)
+        result = ToolResult(call.call_id, source[at : at + 300], exit_code=0)
+        turns.append(Turn(index, "agent", f"Part {index} comes next.", calls=(call,), results=(result,)))
+    task = TaskRef("made/0", "0" * 16, "made", "made", "made", "train", "coding", "Read everything.")
+    return Trajectory(
+        "ep-0", "gr-0", 0, 0, task, Agent("a", "p", "v"), (Message("user", "Read everything."),), tuple(turns)
+    )
+
+
+def by_prefixes(trajectory: Trajectory, tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Ids and labels from what each reply adds to the tokens before it."""
+    messages = chat(trajectory)
+    ids: list[int] = []
+    labels: list[int] = []
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = _ids(messages[:index], tokenizer, prompt=True)
+        after = _ids(messages[: index + 1], tokenizer, prompt=False)
+        labels += [-100] * (len(before) - len(labels)) + after[len(before) :]
+        ids = after
+    return ids, labels
+
+
+def _ids(messages: list[Any], tokenizer: Any, *, prompt: bool) -> list[int]:
+    return list(
+        tokenizer.apply_chat_template(messages, tools=TOOLS, add_generation_prompt=prompt, return_dict=True)[
+            "input_ids"
+        ]
+    )
+
+
+def best(rounds: int, call: Callable[..., Any], *arguments: Any, **named: Any) -> float:
+    """Seconds of the fastest round."""
+    found = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        call(*arguments, **named)
+        found.append(time.perf_counter() - begin)
+    return min(found)
+
+
+def measure(*, quick: bool = False) -> dict[str, Any]:
+    """Seconds and tokens by number of steps, for each side; None where it was not measured."""
+    tokenizer, marked = _tokenizer(), _tokenizer(marks=True)
+    rounds = 2 if quick else 7
+    found: dict[str, Any] = {}
+    for steps in STEPS:
+        trajectory = made(steps)
+        compared = steps <= PREFIXES_UP_TO and not quick
+        row = tokenize(trajectory, tokenizer, tools=TOOLS)
+        if compared:
+            _check(trajectory, tokenizer, row)
+        found[str(steps)] = {
+            "tokens": len(row.input_ids),
+            "trained": row.trained_tokens,
+            "ours": best(rounds, tokenize, trajectory, tokenizer, tools=TOOLS),
+            "alone": best(rounds, tokens, render(chat(trajectory), TOOLS, tokenizer, prompt=False), tokenizer),
+            "prefixes": best(1, by_prefixes, trajectory, tokenizer) if compared else None,
+            "marks": best(rounds, encode, chat(trajectory), TOOLS, marked, prompt=False),
+            "original": ORIGINAL.get(steps),
+        }
+    return found
+
+
+def _check(trajectory: Trajectory, tokenizer: Any, row: TrainingRow) -> None:
+    """Both ways train the same tokens, but for the newline that a template writes after a reply."""
+    _, labels = by_prefixes(trajectory, tokenizer)
+    newline = tokenizer.encode("\n", add_special_tokens=False)[0]
+    theirs = [token for token in labels if token != -100]
+    kept = [
+        token
+        for before, token in zip([None, *theirs], theirs, strict=False)
+        if not (token == newline and before == tokenizer.eos_token_id)
+    ]
+    if kept != [token for token in row.labels if token != -100]:
+        raise SystemExit("the two ways train other tokens: one of them is wrong")
+
+
+def _tokenizer(*, marks: bool = False) -> Any:
+    """A byte-level BPE fitted on this house's own code."""
+    texts = [path.read_text() for path in sorted(Path(__file__).parents[1].glob("components/t*/**/*.py"))]
+    tokenizer = fit_tokenizer(texts, 4000)
+    if not marks:
+        tokenizer.chat_template = CHATML
+    return tokenizer
+
+
+def misses(found: dict[str, Any]) -> list[str]:
+    """The bars that are missed."""
+    few, many = found["40"]["ours"], found["160"]["ours"]
+    missed = []
+    if ORIGINAL[160] / many < BAR_TIMES:
+        missed.append(f"160 steps take {1000 * many:.1f} ms, more than a {BAR_TIMES:.0f}th of {ORIGINAL[160]} s")
+    if many / few > BAR_GROWTH:
+        missed.append(f"160 steps take {many / few:.1f} times as long as 40")
+    return missed
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures for a person."""
+    heads = ("steps", "tokens", "ours", "tokenizer alone", "by prefixes", "marks", "original", "times the original")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for steps, each in found.items():
+        shown = [
+            f"{1000 * each[side]:,.1f} ms" if each[side] else "—"
+            for side in ("ours", "alone", "prefixes", "marks", "original")
+        ]
+        times = f"{each['original'] / each['ours']:,.0f}" if each["original"] else "—"
+        lines.append(f"| {steps} | {each['tokens']:,} | {' | '.join(shown)} | {times} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="figures for a program")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, no prefixes")
+    options = parser.parse_args()
+    found = measure(quick=options.quick)
+    missed = misses(found)
+    print(json.dumps({**found, "missed": missed}) if options.json else table(found))
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
