@@ -34,6 +34,7 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
         **arguments: Any,
     ) -> None:
         self.reference, self.asking, self.order = reference, asking, order
+        self._sizes: list[int] = []
         super().__init__(**arguments)
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
@@ -41,7 +42,19 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool) -> Any:
         tokens, pairs = (inputs.get(name) for name in WEIGHTS)
+        if not self.model.training:
+            self._sizes.append(len(inputs["input_ids"]) // 2)
         return super()._compute_loss(weighted(model, tokens=tokens, rows=pairs), _without(inputs), return_outputs)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's evaluation, its means over batches made means over pairs: the last batch is smaller than the others."""
+        self._sizes.clear()
+        output = super().evaluation_loop(*args, **kwargs)
+        found = self._metrics["eval"]
+        for name in (each for each in found if each.startswith(("rewards/", "logps/"))):
+            batches = zip(found[name], self._sizes, strict=True)
+            found[name] = [sum(value * size for value, size in batches) / sum(self._sizes)]
+        return output
 
     def compute_ref_log_probs(self, model: Any, inputs: dict[str, torch.Tensor]) -> Any:
         """The reference's summed log-probabilities of a batch, (B,) chosen and (B,) rejected."""

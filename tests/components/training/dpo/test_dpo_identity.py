@@ -241,6 +241,19 @@ def test_the_reference_is_asked_once_and_kept_under_its_models_hash(ours, settin
     assert len(asked) == 4, kept
 
 
+def test_an_evaluation_is_the_mean_over_pairs_however_they_are_batched(ours, settings):
+    figures = []
+    for size in (1, 2, 3):
+        args = settings(per_device_eval_batch_size=size, precompute_ref_log_probs=False)
+        trainer = ours(tiny_model(seed=1), args, PAIRS, tiny_model())
+        found = trainer.evaluate(Dataset.from_list(PAIRS))
+        figures.append(
+            [found[f"eval_{name}"] for name in ("loss", "rewards/accuracies", "rewards/margins", "logps/chosen")]
+        )
+    assert 0 < figures[0][1] < 1
+    assert all(figures[0] == pytest.approx(other, rel=1e-5) for other in figures[1:])
+
+
 def test_pairs_with_the_chosen_side_up_are_learned(ours, settings):
     model = tiny_model()
     trainer = ours(model, settings(max_steps=20), MASKED)
