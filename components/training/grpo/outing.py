@@ -11,7 +11,8 @@ from .rewards import Earned
 
 
 class Outing(msgspec.Struct, frozen=True):
-    """`solved` is None where nobody knows; `lost`: the infrastructure ended it, and it trains nothing.
+    """`solved` is None where nobody knows, and False for what only looks solved (a hack). `lost`: the infrastructure ended it,
+    and it trains nothing.
 
     `staleness`: of a past attempt that is played back, how many steps ago it was sampled. `guided`: it was sampled with a hint,
     which `tokens` do not show. Of both, `tokens.logprobs` are those that they were sampled with.

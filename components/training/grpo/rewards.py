@@ -3,7 +3,7 @@
 | component | is |
 |---|---|
 | `total`, `outcome`, `process`, `efficiency` | the reward engine's, in [0, 1] |
-| `success` | 1 or 0, as the environment said |
+| `success` | 1 or 0, as the environment said; 0 where a guard finds a hack (`grpo.scoring.guards`) |
 | `format` | 1 where the last reply has the layout `<think>…</think><answer>…</answer>`, else 0 |
 | `language` | the share of English words in the replies |
 | `module:function` | what a function of your own gives for a Trajectory |
@@ -34,17 +34,25 @@ Component = Callable[[Trajectory, EpisodeScore], float | None]
 class Earned(msgspec.Struct, frozen=True):
     """`reward`: the weighted sum, None where it is not known. `parts`: each component. `turns`: a score of each turn, NaN
     where nobody scored one. `chances`: the chance of success after each turn, as a step model sees it; empty without one.
+    `hacked`: it did something to be paid without solving its task.
     """
 
     reward: float | None
     parts: dict[str, float | None]
     turns: list[float]
     chances: list[float] = []
+    hacked: bool = False
+
+
+def is_hacked(scored: EpisodeScore) -> bool:
+    """Whether a guard found what is paid without solving the task; never where guards are off."""
+    guards = scored.layers.get("guards")
+    return guards is not None and guards.score == 0
 
 
 def _success(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
     found = trajectory.outcome.success
-    return None if found is None else float(found)
+    return None if found is None else float(found and not is_hacked(scored))
 
 
 def _format(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
@@ -92,7 +100,7 @@ class Rewards:
         parts = {name: component(trajectory, scored) for name, component in self._components.items()}
         turns = _by_turn(trajectory, ((step.turn, step.total) for step in scored.steps))
         chances = _by_turn(trajectory, ((each.turn, each.overall) for each in judged), last=True)
-        return Earned(self._sum(parts), parts, turns, chances if judged else [])
+        return Earned(self._sum(parts), parts, turns, chances if judged else [], is_hacked(scored))
 
     def _sum(self, parts: Mapping[str, float | None]) -> float | None:
         found = 0.0

@@ -117,13 +117,15 @@ class Rollout:
         task, record = self._tasks[attempt.task_id], played.record
         lost = record is None or is_infrastructure_failure(record)
         tokens = None if lost else of_traces(played.traces)
+        earned = self._rewards.of(record)
+        solved = None if lost or record is None else record.outcome.success
         return Outing(
             task.task_id,
             task.kind,
             task.family,
             tokens or nothing(self._pad),
-            self._rewards.of(record),
-            None if lost or record is None else record.outcome.success,
+            earned,
+            solved and not earned.hacked,
             lost,
         )
 

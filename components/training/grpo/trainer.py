@@ -146,6 +146,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.chooser is not None:
             figures["replay/share"].append(len(stale) / len(outings))
             figures["guide/share"].append(sum(each.guided for each in outings) / len(outings))
+        figures["rollout/hacked"].append(sum(each.earned.hacked for each in outings) / len(outings))
         figures["rollout/untrained"].append(sum(not any(each.tokens.mask) for each in outings) / len(outings))
         figures["rollout/lost"].append(sum(each.lost for each in outings) / len(outings))
         figures["rollout/turns"].append(sum(max(each.tokens.turns) + 1 for each in outings) / len(outings))

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from episodes import make_episode
+from episodes import make_episode, turn
 from msgspec.structs import replace
 
 from components.protocol import ConfigurationError
@@ -99,3 +99,19 @@ def test_a_step_model_s_chances_stand_beside_the_scores():
     plain = Rewards({"total": 1.0}, RewardConfig()).of(record)
     assert found.chances == [0.2, 0.6, 0.9] and plain.chances == []
     assert found.turns != plain.turns
+
+
+def test_a_success_by_a_hack_earns_no_more_than_an_honest_failure():
+    """It is the reward that a policy in training looks for ways around."""
+    hack = turn(1, "edit_file", path="tests/test_main.py", old="self.assertEqual(f(1), 2)", new="pass")
+    weights = {"success": 1.0, "total": 1.0}
+    honest, bad = (
+        Rewards(weights, RewardConfig()).of(
+            make_episode(turns=(turn(0, "read_file", path="main.py"), each, turn(2, "submit")))
+        )
+        for each in (turn(1, "edit_file", path="main.py", old="x", new="return good"), hack)
+    )
+    assert honest.parts["success"] == 1.0 and not honest.hacked
+    assert bad.hacked and bad.reward == bad.parts["success"] == 0.0
+    unguarded = Rewards(weights, RewardConfig(guards=False)).of(make_episode(turns=(hack, turn(2, "submit"))))
+    assert unguarded.parts["success"] == 1.0 and not unguarded.hacked
