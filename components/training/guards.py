@@ -1,4 +1,4 @@
-"""Guards of a training run: numbers that are none, an evaluation that no longer gets better, a wish to stop."""
+"""Guards of a training run: numbers that are none, and a wish to stop."""
 
 import math
 import signal
@@ -8,17 +8,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from components.protocol import ConfigurationError, InfrastructureError
+from components.protocol import InfrastructureError
 
 from .report import no_number
-
-FALLING = ("loss", "perplexity")
-"""Figures that are better when they are smaller."""
-
-
-def falls(figure: str) -> bool:
-    """Whether a figure of the evaluation is better when it is smaller."""
-    return figure.endswith(FALLING)
 
 
 class Finite(TrainerCallback):  # type: ignore[misc]
@@ -41,37 +33,6 @@ class Finite(TrainerCallback):  # type: ignore[misc]
                 raise no_number(
                     {"grad_norm": "gradient"}.get(name, name), float(value), args.output_dir, state.global_step
                 )
-
-
-class Patience(TrainerCallback):  # type: ignore[misc]
-    """Ends training once a figure has not become better for `patience` evaluations.
-
-    It counts in the trainer's own history, which is saved: a resumed job has as much patience left as the killed one had.
-    """
-
-    def __init__(self, patience: int, figure: str) -> None:
-        self.patience, self.figure = patience, figure
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any) -> None:
-        """Count."""
-        check_figure(self.figure, metrics)
-        found = [entry[f"eval_{self.figure}"] for entry in state.log_history if f"eval_{self.figure}" in entry]
-        if len(found) - best_of(found, self.figure) > self.patience:
-            control.should_training_stop = True
-
-
-def check_figure(figure: str, metrics: dict[str, float]) -> None:
-    """Raises ConfigurationError where an evaluation has no such figure."""
-    if f"eval_{figure}" not in metrics:
-        known = sorted(name.removeprefix("eval_") for name in metrics if name.startswith("eval_"))
-        raise ConfigurationError(
-            f"checkpoints.best_by '{figure}' is no figure of this evaluation; take one of {', '.join(known)}"
-        )
-
-
-def best_of(values: list[float], figure: str) -> int:
-    """How many evaluations there were up to the best one, itself included: the first of equals."""
-    return values.index(min(values) if falls(figure) else max(values)) + 1
 
 
 class Preempted(TrainerCallback):  # type: ignore[misc]

@@ -66,7 +66,7 @@ def no_number(name: str, value: float, saved: str, step: int) -> DataError:
 
 def best_evaluation(evaluations: list[dict[str, Any]], config: JobConfig) -> dict[str, Any]:
     """The first of the best: by the figure that chose the model which is kept, else by the loss."""
-    from .guards import falls
+    from .patience import falls
 
     keep = config.checkpoints
     chosen = keep.best_by if keep.patience and f"eval_{keep.best_by}" in evaluations[0] else "loss"
@@ -79,9 +79,11 @@ def report_fields(
 ) -> dict[str, Any]:
     """The fields of TrainReport for a trainer that has come to its end after so many input tokens."""
     state = trainer.state
-    evaluations = [entry for entry in state.log_history if "eval_loss" in entry]
-    best = best_evaluation(evaluations, config) if evaluations else {"step": state.global_step}
     patience = config.checkpoints.patience
+    figures = {"eval_loss", f"eval_{config.checkpoints.best_by}"} if patience else {"eval_loss"}
+    evaluations = [entry for entry in state.log_history if figures & entry.keys()]
+    best = best_evaluation(evaluations, config) if evaluations else {"step": state.global_step}
+    losses = [entry["eval_loss"] for entry in evaluations if "eval_loss" in entry]
     parameters = list(trainer.model.parameters())
     return {
         "steps": state.global_step,
@@ -94,6 +96,6 @@ def report_fields(
         "train_loss": train_loss,
         "validation_loss": best.get("eval_loss"),
         "best_step": best["step"],
-        "converged": bool(patience) and converged([each["eval_loss"] for each in evaluations], patience or 1),
+        "converged": bool(patience) and converged(losses, patience or 1),
         "checkpoint": str(config.output / "checkpoint"),
     }

@@ -118,7 +118,7 @@ def _batches(config: JobConfig) -> dict[str, int]:
 def _best(config: JobConfig, stopping: bool) -> dict[str, Any]:
     if not stopping:
         return {"load_best_model_at_end": False}
-    from .guards import falls
+    from .patience import falls
 
     figure = config.checkpoints.best_by
     return {
@@ -129,13 +129,19 @@ def _best(config: JobConfig, stopping: bool) -> dict[str, Any]:
 
 
 def callbacks(config: JobConfig, tokens_per_step: float, *, validated: bool) -> list[Any]:
-    """The stream of metrics, the guard of its numbers and, with `patience` and a validation set, early stopping."""
-    from .guards import Finite, Patience
+    """The stream of metrics, the guard of its numbers and, with `patience`, early stopping: by a validation set, or by a figure of
+    training other than its loss, which falls without end.
+    """
+    from .guards import Finite
     from .metrics import MetricsWriter
+    from .patience import Patience, Windows
 
+    keep = config.checkpoints
     found: list[Any] = [MetricsWriter(config.output / "metrics.jsonl", tokens_per_step), Finite()]
-    if validated and config.checkpoints.patience:
-        found.append(Patience(config.checkpoints.patience, config.checkpoints.best_by))
+    if validated and keep.patience:
+        found.append(Patience(keep.patience, keep.best_by))
+    elif keep.patience and keep.best_by != "loss":
+        found.insert(0, Windows(keep.best_by, keep.evaluate_every, keep.patience))  # it asks for what `Finite` looks at
     return found
 
 

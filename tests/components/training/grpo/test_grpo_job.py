@@ -106,6 +106,14 @@ def test_a_job_that_was_ended_goes_on_exactly(settings, changes):
     assert rewards[0] == rewards[1]
 
 
+def test_the_model_of_the_best_rewards_is_kept(settings):
+    report = job.run(kept := settings("kept", steps=10, evaluate_every=1, patience=2, best_by="reward"))
+    rewards = [line["reward"] for line in lines(kept) if "reward" in line]
+    assert report.best_step == 1 + rewards.index(max(rewards)) and len(rewards) in (report.best_step + 2, 10)
+    straight = weights(job.run(settings("straight", steps=report.best_step)))
+    assert all(torch.equal(each, straight[name]) for name, each in weights(report).items())
+
+
 def test_a_job_without_signal_refuses_to_go_on(settings):
     with pytest.raises(DataError, match="did not differ in 2 steps"):
         job.run(settings(reward={"efficiency": 0.0, "grpo_player:constant": 1.0}, signal_window=2))
