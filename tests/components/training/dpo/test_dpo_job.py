@@ -106,8 +106,9 @@ def test_every_loss_level_and_option_trains(dpo, options):
     assert report.rows == (6 if "level" in options else 12)
 
 
-def test_adapters_alone_are_trained_and_the_reference_is_the_base(dpo, base):
-    config = dpo(steps=6, lora={"r": 4}, learning_rate=1e-2)
+@pytest.mark.parametrize("precompute", [True, False])
+def test_adapters_alone_are_trained_and_the_reference_is_the_base(dpo, base, precompute):
+    config = dpo(steps=6, lora={"r": 4}, learning_rate=1e-2, precompute=precompute)
     report = job.run(config)
     assert report.trained_parameters < report.parameters / 4
     names = set(load_file(config.output / "adapter" / "adapter_model.safetensors"))
@@ -119,8 +120,12 @@ def test_adapters_alone_are_trained_and_the_reference_is_the_base(dpo, base):
     assert any(not torch.equal(before[name], after[name]) for name in before if name in after)
 
 
-@pytest.mark.parametrize("lora", [None, {"r": 4}], ids=["whole", "adapters"])
-def test_a_resumed_job_asks_the_reference_no_more_and_ends_with_the_same_bits(dpo, monkeypatch, lora):
+@pytest.mark.parametrize(
+    ("lora", "precompute"),
+    [(None, True), ({"r": 4}, True), (None, False), ({"r": 4}, False)],
+    ids=["whole", "adapters", "reference beside it", "adapters beside it"],
+)
+def test_a_resumed_job_asks_the_reference_no_more_and_ends_with_the_same_bits(dpo, monkeypatch, lora, precompute):
     asked, usual = [], DPOTrainer.compute_ref_log_probs
     monkeypatch.setattr(DPOTrainer, "compute_ref_log_probs", lambda *given: asked.append(1) or usual(*given))
 
@@ -129,7 +134,7 @@ def test_a_resumed_job_asks_the_reference_no_more_and_ends_with_the_same_bits(dp
             if state.global_step == 6:
                 raise KeyboardInterrupt
 
-    settings = {"steps": 8, "save_every": 4, "lora": lora}
+    settings = {"steps": 8, "save_every": 4, "lora": lora, "precompute": precompute}
     job.run(dpo("straight", **settings))
     made = dpo_job._trainer
 
@@ -144,7 +149,7 @@ def test_a_resumed_job_asks_the_reference_no_more_and_ends_with_the_same_bits(dp
             job.run(dpo("stopped", **settings))
     before = len(asked)
     job.run(dpo("stopped", **settings))
-    assert len(asked) == before == 6  # three batches of four pairs, once for each of two jobs
+    assert len(asked) == before == (6 if precompute else 0)  # three batches of four pairs, once for each of two jobs
     one, other = (weights(dpo(name)) for name in ("straight", "stopped"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
