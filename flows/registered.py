@@ -1,5 +1,6 @@
 """Registered: a training job's model in the registry, linked to the job's one run with its curves, figures and data."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tasks.registry import Model, register, trained
 from tasks.train import metrics_history
 
 from .build import TrainingData
-from .curves import readable
+from .curves import Point, readable
 from .tonight import Tonight
 
 FIGURES = (
@@ -45,12 +46,19 @@ def _log_data(run: Run, data: TrainingData) -> None:
     run.dataset(data.dataset, data.data.get("train", data.build), data.folder)
 
 
+def dated(points: list[Point], output: Path) -> Iterator[tuple[str, float, int, int]]:
+    """The points with the time at which the job ended: a night that goes on and logs them again adds nothing."""
+    path = output / "metrics.jsonl"
+    at = path.stat().st_mtime_ns // 1_000_000 if path.is_file() else 0
+    return ((name, value, step, at) for name, value, step in points)
+
+
 def _log(run: Run, output: Path, report: dict[str, Any]) -> None:
     run.params({key: report[key] for key in ("rows", "parameters", "steps", "offline") if key in report})
-    figures = {f"train/{name}": float(report[name]) for name in FIGURES if report.get(name) is not None}
-    figures["train/best_validation_loss"] = report["validation_loss"]
+    known = {**{name: report.get(name) for name in FIGURES}, "best_validation_loss": report["validation_loss"]}
+    figures = {f"train/{name}": float(value) for name, value in known.items() if value is not None}
     run.metrics(figures)
-    run.history(readable(metrics_history(output / "metrics.jsonl"), MAX_METRICS - len(figures)))
+    run.history(dated(readable(metrics_history(output / "metrics.jsonl"), MAX_METRICS - len(figures)), output))
     for name in ("config.json", "metrics.jsonl"):
         if (output / name).is_file():
             run.file(output / name, f"train/{name}")
