@@ -65,6 +65,20 @@ def _spaces() -> Any:
     return core
 
 
+MADE_UP = "<think>\n\n</think>\n\n"
+"""The thought that Qwen3's template writes before a last reply without one: nobody said it, and no prompt holds it."""
+
+
+def row_text(messages: Any, tools: Any, tokenizer: Any) -> str:
+    """What a row of the conversation holds: what the template writes, less the thought that it made up."""
+    from components.policies.chat import render
+
+    header = "<|im_start|>assistant\n"
+    before, found, after = render(messages, tools, tokenizer, prompt=False).rpartition(header + MADE_UP)
+    said = next((each["content"] for each in reversed(messages) if each["role"] == "assistant"), "")
+    return before + header + after if found and MADE_UP not in said else before + found + after
+
+
 def trained_texts(row: Any, text: str, tokenizer: Any) -> list[str]:
     """The pieces of `text` that the row trains, told by the offsets of its tokens; a token without width is the space before it."""
     offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]

@@ -13,7 +13,7 @@ from .frame import frame
 from .labelling import labelled, tokens
 from .rendering import rendered
 from .row import IGNORE, TrainingRow
-from .spans import Span, spans
+from .spans import Span, as_asked, spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -57,8 +57,9 @@ def tokenize_chat(
     were cut short, so that the end token which the template gives them is not theirs.
 
     With `agent_format` the tokens of a reply are those that a policy would have sampled: from where its prompt ends up to its end
-    token, whatever the template. Without it the template's `{% generation %}` marks say what is trained, as in TRL's
-    `assistant_only_loss`. Without `mask_observations` all tokens are trained, TRL's default. In each case observations are text.
+    token, whatever the template; an empty thought that the template writes before a last reply without one is left out. Without
+    it the template's `{% generation %}` marks say what is trained, as in TRL's `assistant_only_loss`. Without `mask_observations`
+    all tokens are trained, TRL's default. In each case observations are text.
     Raises DataError for what is no conversation or has another number of replies than weights, ConfigurationError for a template
     that refuses it or does not keep messages apart.
     """
@@ -72,10 +73,10 @@ def tokenize_chat(
     each = _weights(messages, weights, weight)
     told = rendered(messages, tools, tokenizer)
     framed = frame(tokenizer)
-    found = spans(told, framed)
-    found = [_cut(span, told.text, framed.ends) if i in unfinished else span for i, span in enumerate(found)]
-    ids, offsets = tokens(told.text, tokenizer)
-    return labelled(told.text, ids, offsets, found, each, rest=None if options.mask_observations else weight)
+    text, found = as_asked(told.text, spans(told, framed))
+    found = [_cut(span, text, framed.ends) if i in unfinished else span for i, span in enumerate(found)]
+    ids, offsets = tokens(text, tokenizer)
+    return labelled(text, ids, offsets, found, each, rest=None if options.mask_observations else weight)
 
 
 def reply_weights(messages: Sequence[Message]) -> list[float]:

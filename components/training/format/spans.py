@@ -13,9 +13,10 @@ _ADVICE = "put {% generation %} marks around what the assistant writes in the te
 
 
 class Span(NamedTuple):
-    """Offsets in characters: where the reply's frame begins, and its own words, each part up to its end."""
+    """Offsets in characters: where the reply's frame begins, where its prompt ends, and its own words, each part up to its end."""
 
     begin: int
+    prompt: int
     parts: list[tuple[int, int]]
 
 
@@ -32,6 +33,21 @@ def spans(told: Rendered, frame: Frame) -> list[Span]:
     return [_own(told, frame, index, *bounds[index]) for index in replies]
 
 
+def as_asked(text: str, found: list[Span]) -> tuple[str, list[Span]]:
+    """The text without an empty thought that the template made up before the last reply, and the spans in it.
+
+    No prompt holds it: the last reply was written right behind its prompt, and no other reply was written after it.
+    """
+    if not found or not found[-1].parts:
+        return text, found
+    begin, prompt, ((start, end), *others) = found[-1]
+    if not _EMPTY_THOUGHT.fullmatch(text, prompt, start):
+        return text, found
+    less = start - prompt
+    parts = [(start - less, end - less), *((first - less, last - less) for first, last in others)]
+    return text[:prompt] + text[start:], [*found[:-1], Span(begin, prompt, parts)]
+
+
 def _by_marks(told: Rendered, frame: Frame, replies: list[int]) -> list[Span]:
     marked = told.marked or []
     if len(marked) == len(replies):
@@ -43,17 +59,20 @@ def _by_marks(told: Rendered, frame: Frame, replies: list[int]) -> list[Span]:
         begin = told.begins.get(reply, parts[0][0] if parts else behind)
         if parts:
             parts[-1] = (parts[-1][0], _behind_end(told.text, frame, *parts[-1]))
-            parts[0] = (_start_of_marks(told, frame, reply, begin, *parts[0]), parts[0][1])
+            prompt = _behind_prompt(told.text, frame, begin, *parts[0])
+            start = _after_empty_thought(told, reply, max(prompt, parts[0][0]), parts[0][1])
+            parts[0] = (start, parts[0][1])
             behind = parts[-1][1]
-        found.append(Span(min([begin, *(start for start, _ in parts)]), parts))
+            found.append(Span(min(begin, start), min(prompt, start), parts))
+        else:
+            found.append(Span(begin, begin, parts))
     return found
 
 
-def _start_of_marks(told: Rendered, frame: Frame, index: int, begin: int, start: int, end: int) -> int:
-    """Where the marks begin, or behind the header, where the marks hold some of it."""
-    if told.text.find(frame.headers[-1], begin, end) <= start:
-        start = max(start, _after_header(told.text, frame, begin, end))
-    return _after_empty_thought(told, index, start, end)
+def _behind_prompt(text: str, frame: Frame, begin: int, start: int, end: int) -> int:
+    """Behind the header, where one stands before the marks or at their beginning; else where the marks begin."""
+    at = text.find(frame.headers[-1], begin, end)
+    return _after_header(text, frame, begin, end) if 0 <= at <= start else start
 
 
 def _behind_end(text: str, frame: Frame, start: int, end: int) -> int:
@@ -89,8 +108,8 @@ def _own(told: Rendered, frame: Frame, index: int, begin: int, stop: int) -> Spa
         raise ConfigurationError(
             f"the chat template begins message {index + 1} otherwise than a prompt ends ({frame.headers[0]!r}); {_ADVICE}"
         )
-    start = _after_empty_thought(told, index, start, stop)
-    return Span(begin, [(start, _end(told.text, frame, start, stop))])
+    own = _after_empty_thought(told, index, start, stop)
+    return Span(begin, start, [(own, _end(told.text, frame, own, stop))])
 
 
 def _after_header(text: str, frame: Frame, begin: int, stop: int) -> int:

@@ -4,10 +4,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from chat_templates import FAMILIES, chat_tokenizer, trained_texts
+from chat_templates import FAMILIES, chat_tokenizer, row_text, trained_texts
 from episodes import TOOL, make_episode, turn
 
-from components.policies.chat import render
 from components.protocol import ToolResult
 from components.training.config import Format
 from components.training.format import IGNORE, fit, tokenize
@@ -30,7 +29,7 @@ def steps(number, observation="did it"):
 
 def texts(episode, tokenizer):
     row = tokenize(episode, tokenizer)
-    return trained_texts(row, render(chat(episode), [TOOL], tokenizer, prompt=False), tokenizer)
+    return trained_texts(row, row_text(chat(episode), [TOOL], tokenizer), tokenizer)
 
 
 def test_defect_18_an_agent_s_episode_goes_through_a_real_chat_template(tokenizer):

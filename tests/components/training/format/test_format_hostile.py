@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
-from chat_templates import END, FAMILIES, SPECIALS, chat_tokenizer, trained_texts
+from chat_templates import END, FAMILIES, SPECIALS, chat_tokenizer, row_text, trained_texts
 
-from components.policies.chat import encode, render
+from components.policies.chat import encode
 from components.training.format import tokenize_chat
 
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
@@ -62,7 +62,7 @@ def test_each_reply_is_trained_whole_and_nobody_else(family, asked, steps):
     tokenizer = chat_tokenizer(family)
     messages = talk(asked, steps)
     row = tokenize_chat(messages, [TOOL], tokenizer)
-    texts = trained_texts(row, render(messages, [TOOL], tokenizer, prompt=False), tokenizer)
+    texts = trained_texts(row, row_text(messages, [TOOL], tokenizer), tokenizer)
     assert len(texts) == len(row.turns) == len(steps)
     for number, (text, (said, calls, _)) in enumerate(zip(texts, steps, strict=True)):
         assert "OBS" not in text

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from chat_templates import END, FAMILIES, chat_tokenizer, trained_texts
+from chat_templates import END, FAMILIES, MADE_UP, chat_tokenizer, row_text, trained_texts
 
 from components.policies import chat
 from components.policies.chat import encode, render
@@ -90,7 +90,7 @@ def expected(family):
 def trained(messages, family, **options):
     tokenizer = chat_tokenizer(family)
     row = tokenize_chat(messages, [TOOL], tokenizer, **options)
-    return trained_texts(row, render(messages, [TOOL], tokenizer, prompt=False), tokenizer)
+    return trained_texts(row, row_text(messages, [TOOL], tokenizer), tokenizer)
 
 
 def test_exactly_what_the_agent_wrote_is_trained_with_its_end_token(family):
@@ -153,9 +153,7 @@ def test_what_is_sampled_from_is_a_prefix_of_what_is_trained_and_ends_where_the_
     assert len(row.turns) == len(replies)
     for index, turn in zip(replies, row.turns, strict=True):
         prompt, _ = encode(messages[:index], [TOOL], tokenizer, prompt=True)
-        if not (family == "qwen3" and index == len(messages) - 1):  # an empty thought stands before the last reply
-            assert len(prompt) == turn.start
-        assert row.input_ids[: len(prompt)] == prompt
+        assert row.input_ids[: turn.start] == prompt
         assert row.input_ids[turn.end - 1] == tokenizer.convert_tokens_to_ids(END[family])
 
 
@@ -174,9 +172,8 @@ def test_training_renders_the_bytes_that_sampling_renders(family):
     tokenizer = chat_tokenizer(family)
     text = render(talk(), [TOOL], tokenizer, prompt=False)
     assert rendered(talk(), [TOOL], tokenizer).text == text
-    row = tokenize_chat(talk(), [TOOL], tokenizer)
-    assert row.input_ids == tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert row.input_ids == encode(talk(), [TOOL], tokenizer, prompt=False)[0]
+    messages = [*talk()[:-1], {**talk()[-1], "content": f"{MADE_UP}It is 1."}]  # an empty thought of its own
+    assert tokenize_chat(messages, [TOOL], tokenizer).input_ids == encode(messages, [TOOL], tokenizer, prompt=False)[0]
 
 
 def test_a_conversation_is_rendered_once_and_tokenised_once(family, monkeypatch):
@@ -215,9 +212,11 @@ def test_thoughts_since_the_last_question_are_trained():
     assert trained(messages, "qwen3") == [THOUGHT + HERMES.format("a.py") + "<|im_end|>", "It is 1.<|im_end|>"]
 
 
-def test_an_empty_thought_that_the_template_makes_up_is_not_trained_and_one_that_was_written_is():
+def test_an_empty_thought_that_the_template_makes_up_is_left_out_and_one_that_was_written_is_trained():
     made_up = [{"role": "user", "content": "x?"}, {"role": "assistant", "content": "1"}]
     assert "<think>\n\n</think>\n\n1" in render(made_up, None, chat_tokenizer("qwen3"), prompt=False)
+    row = tokenize_chat(made_up, None, chat_tokenizer("qwen3"))
+    assert chat_tokenizer("qwen3").decode(row.input_ids).endswith("assistant\n1<|im_end|>\n")
     assert trained(made_up, "qwen3") == ["1<|im_end|>"]
     written = [{"role": "user", "content": "x?"}, {"role": "assistant", "content": "<think>\n\n</think>\n\n1"}]
     assert trained(written, "qwen3") == ["<think>\n\n</think>\n\n1<|im_end|>"]

@@ -5,10 +5,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from chat_templates import FAMILIES, chat_tokenizer, trained_texts
+from chat_templates import FAMILIES, chat_tokenizer, row_text, trained_texts
 from episodes import TOOL, make_episode, turn
 
-from components.policies.chat import render
 from components.protocol import DataError, ToolCall, ToolResult
 from components.training.config import Format
 from components.training.format import IGNORE, tokenize, tokenize_chat
@@ -25,7 +24,7 @@ def tokenizer(request):
 
 def trained(episode, tokenizer, **options):
     row = tokenize(episode, tokenizer, **options)
-    return trained_texts(row, render(chat(episode), [TOOL], tokenizer, prompt=False), tokenizer)
+    return trained_texts(row, row_text(chat(episode), [TOOL], tokenizer), tokenizer)
 
 
 def test_an_episode_is_its_conversation_with_the_tools_that_it_was_told_of(tokenizer):
