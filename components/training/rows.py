@@ -1,14 +1,15 @@
 """Exported rows as training rows: read strictly, tokenised, made to fit, weighted to a mean of one."""
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from components.protocol import DataError, Message
+from components.protocol import ConfigurationError, DataError, Message
 
 from .config import SftConfig
 from .format import IGNORE, Fitted, TrainingRow, fit, reply_weights, tokenize_chat
@@ -55,6 +56,15 @@ def check_messages(messages: Iterable[Message], where: str) -> None:
             raise DataError(f"{where}: a message's weight is {weight!r}, no number from 0 on; export the dataset again")
 
 
+@contextlib.contextmanager
+def located(where: str) -> Iterator[None]:
+    """Say of which row it is that it cannot be a conversation, or that the chat template refuses it."""
+    try:
+        yield
+    except (DataError, ConfigurationError) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
 def read_rows(path: Path, sources: Sequence[str] | None) -> list[SftRow]:
     """The rows of a JSONL export, of those sources. Raises DataError naming file and row, or when none is left."""
     kept = [row for row in decoded(path, SftRow, "an SFT row") if sources is None or row.source in sources]
@@ -94,7 +104,8 @@ def prepare(
     found: list[tuple[TrainingRow, float]] = []
     counts: Counter[str] = Counter()
     for row in rows:
-        made = fit([_tokenized(row, tokenizer, config, weigh, stepwise)], config.format)
+        with located(row.episode_id):
+            made = fit([_tokenized(row, tokenizer, config, weigh, stepwise)], config.format)
         trained = [each for each in map(counting, made.rows) if each.trained_tokens]
         found += [(each, row.weight) for each in trained]
         counts.update(_left_out(made) if trained or not made.rows else {"untrained": 1})

@@ -12,7 +12,7 @@ from components.policies.chat import encode
 from components.protocol import DataError, Message
 from components.training.config import DpoConfig
 from components.training.format import IGNORE, TrainingRow, reply_weights, tokenize_chat
-from components.training.rows import check_messages, counting, decoded
+from components.training.rows import check_messages, counting, decoded, located
 from components.training.weighting import is_plain
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def prepare(
     found: list[tuple[Pair, float]] = []
     counts: Counter[str] = Counter()
     for row in rows:
-        pair = tokenize_pair(row, tokenizer, config, weigh=weigh)
+        with located(" and ".join(row.episode_ids)):
+            pair = tokenize_pair(row, tokenizer, config, weigh=weigh)
         fault = _fault(pair, config.format.max_length)
         if fault:
             counts[fault] += 1

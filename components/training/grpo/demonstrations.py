@@ -11,7 +11,7 @@ from components.protocol import DataError, Message
 
 from ..batches import RowCollator
 from ..format import IGNORE, TrainingRow, tokenize_chat
-from ..rows import check_messages, decoded
+from ..rows import check_messages, decoded, located
 
 
 class _Demonstration(msgspec.Struct, frozen=True):
@@ -28,7 +28,8 @@ def read_demonstrations(path: Path, tokenizer: Any, longest: int) -> Mapping[str
     for row in decoded(path, _Demonstration, "an SFT row with a task_id"):
         check_messages(row.messages, f"{path}, {row.task_id}")
         if row.task_id not in found:
-            made = tokenize_chat(row.messages, row.tools, tokenizer)
+            with located(f"{path}, {row.task_id}"):
+                made = tokenize_chat(row.messages, row.tools, tokenizer)
             if made.trained_tokens and len(made.input_ids) <= longest:
                 found[row.task_id] = made
     if not found:

@@ -16,7 +16,7 @@ from components.protocol import DataError, Message
 
 from ..config import GrpoConfig
 from ..format import tokenize_chat
-from ..rows import check_messages, decoded
+from ..rows import check_messages, decoded, located
 from .episode import ENVIRONMENT, EpisodeTokens, nothing
 from .order import places
 from .outing import Outing, as_trl
@@ -97,6 +97,10 @@ def read_groups(path: Path) -> list[GroupRow]:
         check_messages([*row.prompt, *(message for attempt in row.attempts for message in attempt)], where)
         if len(row.rewards) != len(row.attempts):
             raise DataError(f"{where}: {len(row.attempts)} attempts and {len(row.rewards)} rewards; export it again")
+        if row.step_rewards is not None and len(row.step_rewards) != len(row.attempts):
+            raise DataError(
+                f"{where}: {len(row.attempts)} attempts and rewards of the steps of {len(row.step_rewards)}; export it again"
+            )
     if not rows:
         raise DataError(f"{path} has no groups: there is nothing to train on; collect attempts with other outcomes")
     return rows
@@ -104,7 +108,9 @@ def read_groups(path: Path) -> list[GroupRow]:
 
 def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Outing | None:
     """One attempt; None where it is too long, or where the policy wrote nothing."""
-    tokens = as_episode([*row.prompt, *row.attempts[place]], row.tools, tokenizer)
+    earlier = sum(message["role"] == "assistant" for message in row.prompt)
+    with located(f"an attempt at {row.task_id}"):
+        tokens = as_episode([*row.prompt, *row.attempts[place]], row.tools, tokenizer, earlier=earlier)
     if tokens is None or len(tokens.completion_ids) > config.grpo.sampling.max_episode_tokens:
         return None
     if len(tokens.prompt_ids) + len(tokens.completion_ids) > config.format.max_length:
@@ -117,11 +123,16 @@ def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Ou
     return Outing(row.task_id, row.kind, row.family, tokens, earned)
 
 
-def as_episode(messages: list[Message], tools: list[dict[str, Any]] | None, tokenizer: Any) -> EpisodeTokens | None:
-    """A recorded conversation as tokens, its replies numbered. None where the assistant wrote nothing."""
+def as_episode(
+    messages: list[Message], tools: list[dict[str, Any]] | None, tokenizer: Any, *, earlier: int = 0
+) -> EpisodeTokens | None:
+    """A recorded conversation as tokens, its replies numbered but for those of its prompt, the `earlier` ones.
+
+    None where the assistant wrote nothing else.
+    """
     row = tokenize_chat(messages, tools, tokenizer)
     own = [ENVIRONMENT] * len(row.input_ids)
-    for number, turn in enumerate(row.turns):
+    for number, turn in enumerate(row.turns[earlier:]):
         own[turn.start : turn.end] = [number] * (turn.end - turn.start)
     written = [place for place, turn in enumerate(own) if turn != ENVIRONMENT]
     if not written:

@@ -3,6 +3,7 @@
 import ast
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pydantic
@@ -13,14 +14,15 @@ pytest.importorskip("transformers")
 from training_jobs import make_job
 
 from components.policies.formats.tool_call import parse_calls
-from components.protocol import ConfigurationError, PlayableTask
+from components.protocol import ConfigurationError, DataError, PlayableTask
 from components.training.config.job import JOBS
 from components.training.credit import batch_std, broadcast, leave_one_out, per_task
 from components.training.credit.regions import REGIONS
 from components.training.format import IGNORE, tokenize_chat
 from components.training.grpo.episode import ENVIRONMENT
-from components.training.grpo.offline import as_episode
+from components.training.grpo.offline import as_episode, recorded
 from components.training.grpo.tasks import choose
+from components.training.rows import prepare, read_rows
 from components.training.selection.options import Ucb
 
 ROOT = Path(__file__).parents[3]
@@ -59,6 +61,56 @@ def test_defect_27_recorded_groups_train_no_word_of_the_world(tokenizer, chat, t
     assert trained == [label for label in row.labels if label != IGNORE]
     world = tokenizer.decode([t for t, turn in zip(episode.completion_ids, episode.turns, strict=True) if turn < 0])
     assert "def add" in world and "read_file" not in world
+
+
+def test_replies_of_a_recorded_prompt_are_not_trained_and_shift_no_score(tokenizer, chat, tools, tmp_path):
+    prompt, attempt = chat()[:3], chat()[3:]
+    row = {"prompt": prompt, "attempts": [attempt, attempt], "rewards": [1.0, 0.0], "task_id": "t", "tools": tools}
+    path = tmp_path / "groups.jsonl"
+    path.write_text(json.dumps({**row, "step_rewards": [[0.25, 0.75], [0.5, None]]}) + "\n")
+    config = make_job("grpo", output=tmp_path, train=path, offline=True)
+    (first, _), *none = groups_of(recorded(config, tokenizer)[0])
+    assert not none and first.earned.turns == [0.25, 0.75] and max(first.tokens.turns) == 1
+    assert "read_file" in tokenizer.decode(first.tokens.prompt_ids)
+    assert tokenizer.decode(first.tokens.completion_ids).startswith("<tool_call>")
+
+
+def groups_of(found):
+    trainer = SimpleNamespace(
+        group_size=2, num_iterations=1, accelerator=SimpleNamespace(process_index=0, num_processes=1)
+    )
+    trainer.state = SimpleNamespace(global_step=0)
+    return [found(["0", "0"], trainer)["outing"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"attempts": [[{"role": "assistant", "content": 3}]] * 2}, "an attempt at t: not a conversation"),
+        ({"step_rewards": [[1.0]]}, "group 1: 2 attempts and rewards of the steps of 1"),
+        ({"rewards": [1.0]}, "group 1: 2 attempts and 1 rewards"),
+        ({"tools": [{"x": 1}]}, "an attempt at t: the chat template refuses the conversation"),
+    ],
+)
+def test_a_group_that_is_none_is_told_with_its_place(change, said, tokenizer, chat, tools, tmp_path):
+    row = {"prompt": chat()[:1], "attempts": [chat()[1:]] * 2, "rewards": [1.0, 0.0], "task_id": "t", "tools": tools}
+    (tmp_path / "groups.jsonl").write_text(json.dumps(row | change) + "\n")
+    config = make_job("grpo", output=tmp_path, train=tmp_path / "groups.jsonl", offline=True)
+    with pytest.raises((DataError, ConfigurationError), match=said) as told:
+        recorded(config, tokenizer)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("content", [3, {"x": 1}])
+def test_a_row_that_is_no_conversation_is_told_with_its_episode(content, sft, tokenizer):
+    config = sft()
+    row = {
+        "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}],
+        "episode_id": "ep-7",
+    }
+    config.data.train.write_text(json.dumps(row) + "\n")
+    with pytest.raises(DataError, match="ep-7: not a conversation"):
+        prepare(read_rows(config.data.train, None), tokenizer, config, weigh=True)
 
 
 @pytest.mark.parametrize(
