@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.protocol import InfrastructureError
+from components.protocol import InfrastructureError, RatchetError
 
 from . import base
 from .config import JobConfig
@@ -136,6 +136,8 @@ def one_line(output: Path) -> Iterator[None]:
     """Turn what torch, transformers and the disk raise into one line. Raises OutOfMemory or InfrastructureError."""
     try:
         yield
+    except RatchetError:
+        raise
     except Exception as error:
         if is_out_of_memory(error):
             raise OutOfMemory(f"the memory did not suffice: {next(iter(str(error).splitlines()), '')}") from error

@@ -38,12 +38,15 @@ def run(config: AnyJob) -> TrainReport:
     Where the memory does not suffice the job goes on with half the micro-batch, and with the same batches.
     """
     method, count = _method(config), processes()
+    from .fit import one_line  # brings transformers
+
     if (finished := read_report(config)) is not None:
         return finished
     config = memory.remembered(pinned(config))
     while True:
         try:
-            return _finished(config, method.train(config))
+            with one_line(config.output):  # a model may be too large before the first step
+                return _finished(config, method.train(config))
         except memory.OutOfMemory as error:
             if count > 1:
                 raise  # the others wait for this one: all of them are started again
@@ -117,6 +120,8 @@ def _alone(config: AnyJob) -> None:
 
 def _launched(config: AnyJob, path: Path) -> int:
     """Run in several processes; again with half the micro-batch where one of them had too little memory."""
+    if (config.output / REPORT).is_file():
+        return 0
     file = launch.configuration(config.run.launch)
     names = gpu.devices()
     count = launch.processes(file, len(names))

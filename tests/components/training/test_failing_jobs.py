@@ -114,6 +114,16 @@ def test_memory_that_holds_no_single_row_is_told_in_one_line(sft, monkeypatch):
     assert "\n" not in str(told.value)
 
 
+def test_a_model_that_does_not_fit_at_all_is_one_line(sft, monkeypatch):
+    def too_large(*given, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 90.00 GiB")
+
+    monkeypatch.setattr("components.training.sft_job.start", too_large)
+    with pytest.raises(InfrastructureError, match="does not suffice for one row at a time") as told:
+        job.run(sft(steps=2))
+    assert "\n" not in str(told.value)
+
+
 @pytest.fixture
 def small_disk():
     """Limits what one file may hold, for real: the writers of torch and safetensors meet it as they meet a full disk."""

@@ -77,3 +77,31 @@ def test_what_is_launched_does_not_launch_again(monkeypatch, tmp_path):
     assert launch.run(tmp_path / "cpu.yaml", tmp_path / "job.json", 1, ["3", "4"]) == 0
     monkeypatch.setattr(launch.os, "environ", started[0])
     assert launch.is_worker() and started[0]["CUDA_VISIBLE_DEVICES"] == "3,4"
+
+
+def test_too_little_memory_in_one_process_starts_all_of_them_again_with_half(monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    from training_jobs import make_job
+
+    from components.training import job, memory
+
+    (path := tmp_path / "two.yaml").write_text("{distributed_type: MULTI_GPU, use_cpu: true, num_processes: 2}")
+    config = make_job("sft", output=tmp_path / "out", train="t", batch_size=16, launch=str(path))
+    (written := tmp_path / "job.json").write_text(config.model_dump_json())
+    sizes = []
+
+    def attempt(file, given, count, gpus):
+        size = memory.micro_batch(memory.remembered(config), count)
+        sizes.append(size)
+        if size > 2:
+            return job._failed(config.output, memory.OutOfMemory("CUDA out of memory"))
+        (config.output / "report.json").write_text("{}")
+        return 0
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(launch, "run", attempt)
+    assert job.main([str(written)]) == 0 and sizes == [8, 4, 2]
+    assert job.main([str(written)]) == 0 and sizes == [8, 4, 2], "what has finished is not started again"
+    (config.output / "report.json").unlink()
+    monkeypatch.setattr(launch, "run", lambda *given: 9)
+    assert job.main([str(written)]) == 9, "killed, without a word"
