@@ -17,7 +17,8 @@ class ExportParams(Configuration):
       history; a trajectory-level pair holds tool outputs after its prompt, on which TRL's loss would train.
     - `agent_format`: how calls and their results are written. `tools`: as `tool_calls` and messages of the role tool, for chat
       templates that know tools; `text`: as text of assistant and user messages, for those that do not.
-    - `step_weights`: assistant messages of SFT carry a `weight` by their steps' process rewards.
+    - `step_weights`: assistant messages of SFT and of whole chosen episodes carry a `weight` by their steps' process rewards, those
+      of whole rejected ones by what is lacking to 1.
     - `group_size`: the most attempts of an offline GRPO group; 0 writes no groups.
     - `where`, `min_gdi`, `min_reward`: only episodes that fit; see `expression` for the grammar. A pair fits by its chosen side, a
       task or a group by any of its attempts.

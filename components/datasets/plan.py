@@ -73,6 +73,13 @@ def scored_episodes(datasets: Iterable[str], source: Source) -> set[str]:
     wanted = set()
     if "sft" in datasets and source.params.step_weights:
         wanted |= {row.episode_id for row in _imitated(source)}
+    if "dpo" in datasets and source.params.step_weights:
+        wanted |= {
+            each
+            for pair in source.pairs
+            if pair.turn < 0
+            for each in (pair.chosen_episode_id, pair.rejected_episode_id)
+        }
     if "groups" in datasets and source.params.group_size:
         groups = groups_of(source.ranked.values(), source.params.group_size)
         wanted |= {row.episode_id for members in groups for row in members}
@@ -118,10 +125,15 @@ def _dpo(source: Source, wants: Wants) -> Iterator[Planned]:
     for pair in source.pairs:
         chosen, rejected = source.ranked[pair.chosen_episode_id], source.ranked[pair.rejected_episode_id]
         (before, prompt_turn), (side, turn) = sides_of(pair)
+        good: tuple[float, ...] = ()
+        bad: tuple[float, ...] = ()
+        if pair.turn < 0 and source.params.step_weights:
+            good = source.steps.weights(chosen.episode_id, chosen.turns)
+            bad = source.steps.shortfalls(rejected.episode_id, rejected.turns)
         pieces = (
             wants.piece(chosen, before, prompt_turn),
-            wants.piece(chosen, side, turn),
-            wants.piece(rejected, side, turn),
+            wants.piece(chosen, side, turn, good),
+            wants.piece(rejected, side, turn, bad),
             wants.piece(chosen, "tools"),
         )
         yield Planned(_split(chosen), pieces, partial(dpo_row, pair=pair, sides=(chosen, rejected)))

@@ -77,6 +77,10 @@ class StepScores:
         found = self._by_turn(self._weights, episode_id, turns)
         return tuple([1.0 if weight is None else weight for weight in found])
 
+    def shortfalls(self, episode_id: str, turns: int) -> tuple[float, ...]:
+        """The weights by what the steps lack to 1: what was worst in an episode that was not preferred weighs most."""
+        return message_weights([None if each is None else max(0.0, 1.0 - each) for each in self.of(episode_id, turns)])
+
     def _by_turn(self, columns: "Sequence[NDArray[np.float64]]", episode_id: str, turns: int) -> list[float | None]:
         table, begin, end = self._places.get(episode_id, (0, 0, 0))
         if end == begin:

@@ -65,6 +65,22 @@ def test_defect_21_the_weights_of_messages_come_from_the_scores_of_steps(out: Pa
         assert weights == [0.75, 1.5, 0.75]
 
 
+def test_sides_of_whole_episodes_weigh_by_what_was_good_in_one_and_bad_in_the_other(tmp_path: Path) -> None:
+    good, bad = make_episode("t1", 0, success=True), make_episode("t1", 1, success=False)
+    built = Built(tmp_path, {"n1": [good, bad]})
+    built.pair([(good, bad, -1, 0.5), (good, bad, 1, 0.5)])
+    built.export(tmp_path / "out", ("dpo",), pair_levels=("step", "trajectory"))
+    rows = {row["level"]: row for row in every_row(tmp_path / "out", "dpo")}
+    lacking = [0.6, 0.2, 0.6]
+    sides = (rows["trajectory"]["chosen"], rows["trajectory"]["rejected"])
+    weights = [[each["weight"] for each in side if each["role"] == "assistant"] for side in sides]
+    assert weights[0] == [0.75, 1.5, 0.75]
+    assert weights[1] == pytest.approx([3 * each / sum(lacking) for each in lacking], abs=1e-6)
+    assert not any("weight" in message for side in ("prompt", "chosen", "rejected") for message in rows["step"][side])
+    built.export(tmp_path / "plain", ("dpo",), pair_levels=("trajectory",), step_weights=False)
+    assert not any("weight" in each for row in every_row(tmp_path / "plain", "dpo") for each in row["rejected"])
+
+
 def test_without_step_weights_no_message_has_one(built: Built, tmp_path: Path) -> None:
     built.export(tmp_path, ("sft",), step_weights=False)
     assert not any("weight" in message for row in every_row(tmp_path, "sft") for message in row["messages"])
