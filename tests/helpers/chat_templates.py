@@ -25,9 +25,12 @@ TEXT = 'system user assistant model tool "name": "look", "arguments": {"at": "a.
 @cache
 def chat_tokenizer(family: str) -> Any:
     """Byte-level as Qwen's and Llama's, or with spaces written as ▁, as Mistral's and Gemma's; "<pad>" is the end token's twin."""
+    return _made(family, _spaces() if family in ("mistral", "gemma") else _bytes(trimmed=family == "llama3"))
+
+
+def _made(family: str, core: Any) -> Any:
     from transformers import PreTrainedTokenizerFast
 
-    core = _spaces() if family in ("mistral", "gemma") else _bytes(trimmed=family == "llama3")
     made = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token=END[family], bos_token=BEGIN.get(family), pad_token=END[family]
     )
@@ -51,12 +54,17 @@ def _bytes(*, trimmed: bool) -> Any:
     return core
 
 
-def _spaces() -> Any:
+def spaced_tokenizer(family: str, scheme: str) -> Any:
+    """A tokenizer that adds spaces of its own: before every piece of text (`always`), before the first (`first`) or nowhere."""
+    return _made(family, _spaces(scheme))
+
+
+def _spaces(scheme: str = "never") -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     core = Tokenizer(models.BPE(unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
-    core.decoder = decoders.Metaspace(prepend_scheme="never")
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    core.decoder = decoders.Metaspace(prepend_scheme=scheme)
     alphabet = [chr(code) for code in (10, *range(33, 127))] + ["▁", "é"]
     trainer = trainers.BpeTrainer(
         vocab_size=300, special_tokens=["<unk>"], initial_alphabet=alphabet, show_progress=False

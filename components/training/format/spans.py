@@ -83,8 +83,8 @@ def _behind_end(text: str, frame: Frame, start: int, end: int) -> int:
         return late.end() if late else end
     token = next(each for each in frame.ends if said.endswith(each))
     before = said.removesuffix(token)
-    if before.endswith(frame.ends[0] + "\n"):  # the end of the reply, and then that of the whole text
-        said = before.rstrip()
+    if before.endswith(frame.ends[0] + "\n") and not text[start + len(said) :].strip():
+        said = before.rstrip()  # the end of the reply, and then that of the whole text
     return start + len(said)
 
 

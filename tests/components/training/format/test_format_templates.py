@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from chat_templates import END, FAMILIES, MADE_UP, chat_tokenizer, row_text, trained_texts
+from chat_templates import END, FAMILIES, MADE_UP, chat_tokenizer, row_text, spaced_tokenizer, trained_texts
 
 from components.policies import chat
 from components.policies.chat import encode, render
@@ -404,3 +404,23 @@ def test_loops_that_only_look_at_the_messages_do_not_count(where):
     tokenizer = template(look + source if where == "before" else source + look)
     row = tokenize_chat(talk(), [TOOL], tokenizer)
     assert trained_texts(row, render(talk(), [TOOL], tokenizer, prompt=False), tokenizer) == expected("qwen2_5")
+
+
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_spaces_that_a_tokenizer_adds_of_itself_move_no_label(family, scheme):
+    tokenizer = spaced_tokenizer(family, scheme)
+    row = tokenize_chat(talk(), [TOOL], tokenizer)
+    assert trained_texts(row, row_text(talk(), [TOOL], tokenizer), tokenizer) == expected(family)
+    for turn, reply in zip(row.turns, expected(family), strict=True):
+        written = "".join(tokenizer.convert_ids_to_tokens(row.input_ids[turn.start : turn.end])).replace("▁", "")
+        assert written == reply.replace(" ", "")
+
+
+def test_what_an_agent_wrote_after_an_end_token_is_its_own_too():
+    said = "The end.<|im_end|>\n"
+    messages = [
+        {"role": "user", "content": "x?"},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": "y?"},
+    ]
+    assert trained(messages, "qwen2_5") == [said + "<|im_end|>"]
