@@ -22,7 +22,8 @@ class Finite(TrainerCallback):  # type: ignore[misc]
             return
         control.should_log = True
         for name, weight in model.named_parameters():
-            if weight.requires_grad and not weight.isfinite().all():
+            part = getattr(weight, "to_local", lambda weight=weight: weight)()  # what of it lies in this process
+            if weight.requires_grad and not part.isfinite().all():
                 raise no_number(f"weight {name}", math.nan, args.output_dir, state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
