@@ -1,9 +1,10 @@
 """Scale: how large a night is. The same flow and the same code at every scale; only these parameters differ."""
 
 import difflib
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
@@ -22,6 +23,10 @@ OF_THE_FLOW = {"output", "seed", "data", "model.base"}
 """Keys of a training job that the flow fills in: a scale may not."""
 
 
+Engine = Literal["transformers", "vllm"]
+"""What computes a checkpoint's replies: the workers themselves, or a vLLM server that is started for the collection."""
+
+
 class Play(Configuration):
     """How many tasks are played, how often, and with how much parallelism. One shard holds `cohort_size` episodes."""
 
@@ -30,6 +35,7 @@ class Play(Configuration):
     temperature: float = Field(0.8, ge=0)
     cohort_size: int = Field(250, gt=0, le=500)
     workers: int = Field(2, gt=0)
+    engine: Engine = "transformers"
 
 
 class Evaluation(Configuration):
@@ -41,6 +47,7 @@ class Evaluation(Configuration):
     temperature: float = Field(0.8, ge=0)
     cohort_size: int = Field(250, gt=0, le=500)
     workers: int = Field(1, gt=0)
+    engine: Engine = "transformers"
 
 
 class ColdStart(Configuration):
@@ -84,7 +91,7 @@ class Scale(Configuration):
 
     `judge` says who judges tonight's attempts; without it rules alone score them.
     `recipe`, in the size `size`, makes the challenger (flows/recipes); plain SFT on the champion's old data, with as many tokens,
-    makes the control.
+    makes the control. `vllm_arguments` are passed on to the server of whatever is played with `engine: vllm`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -96,6 +103,7 @@ class Scale(Configuration):
     max_turns: int | None = Field(None, gt=0)
     max_new_tokens: int = Field(96, gt=0)
     concurrency: int = Field(16, gt=0)
+    vllm_arguments: tuple[str, ...] = ()
     model_threads: int | None = Field(None, gt=0)
     retries: int = Field(2, ge=0)
     patience: float = Field(300.0, gt=0)
@@ -118,7 +126,7 @@ class Scale(Configuration):
             taskset=self.taskset,
             role=role,
             task_ids=task_ids,
-            policy=policy,
+            policy=self._policy(policy, play.engine),
             attempts=play.attempts,
             seed=seed,
             cohort_size=play.cohort_size,
@@ -134,6 +142,16 @@ class Scale(Configuration):
             timeouts=self.timeouts,
             sandbox=self.sandbox,
         )
+
+    def _policy(self, policy: str, engine: Engine) -> str:
+        """The policy as that engine plays it, if it is a checkpoint: the same weights, under the same version."""
+        folder = policy.removeprefix("transformers:")
+        if folder == policy or engine == "transformers":
+            return policy
+        if not self.vllm_arguments:
+            return f"vllm:{folder}"
+        told = {"checkpoint": folder, "arguments": list(self.vllm_arguments)}
+        return f"vllm:{json.dumps(told, ensure_ascii=False)}"
 
     def online(self) -> dict[str, Any]:
         """Where a policy in training plays: the settings of an OnlinePlayer."""

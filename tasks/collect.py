@@ -1,10 +1,12 @@
 """Collecting rollouts and sealing them: one task run for a whole collection, which keeps its own shards."""
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from components.policies.factory import starts_server
 from components.rollouts.plan import CollectPlan
+from components.training.gpu import claimed, devices
 from components.trajectories.shards import seal
 
 from .display import Step, display
@@ -43,16 +47,28 @@ def _play(plan: CollectPlan, folder: Path, step: Step) -> dict[str, Any]:
     place = folder.relative_to(home()) if folder.is_absolute() and folder.is_relative_to(home()) else folder
     job = answers / "job.json"
     job.write_bytes(msgspec.json.encode(Job(plan.model_dump(mode="json"), str(folder), str(answers))))
-    run_to_end(
-        [sys.executable, "-m", "tasks.player", str(job)],
-        log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
-        error=answers / "error.json",
-        env={"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // plan.workers)), "TOKENIZERS_PARALLELISM": "false"},
-        look=lambda: _show(step, read_progress(answers)),
-    )
+    threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
+    with _gpu(plan.policy, step) as gpu:
+        run_to_end(
+            [sys.executable, "-m", "tasks.player", str(job)],
+            log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
+            error=answers / "error.json",
+            env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **gpu},
+            look=lambda: _show(step, read_progress(answers)),
+        )
     report: dict[str, Any] = json.loads((answers / "report.json").read_bytes())
     shutil.rmtree(answers, ignore_errors=True)
     return report
+
+
+@contextlib.contextmanager
+def _gpu(policy: str, step: Step) -> Iterator[dict[str, str]]:
+    """One GPU for the server that a policy starts, as its environment names it: agents that are served take turns."""
+    if not starts_server(policy):
+        yield {}
+        return
+    with claimed(devices(), 1, waiting=lambda: step.update(remark="waiting for a GPU")) as names:
+        yield {"CUDA_VISIBLE_DEVICES": names[0]} if names else {}
 
 
 def _show(step: Step, progress: Seen | None) -> None:

@@ -66,6 +66,12 @@ def policy_version(name: str, taskset: Taskset) -> str:
     return make_policy(name, taskset).version
 
 
+def starts_server(name: str) -> bool:
+    """Whether the policy of that name starts a model server of its own, on this machine's GPU where there is one."""
+    kind, _, place = name.partition(":")
+    return kind == "vllm" and bool(place) and VllmConfig.named(place).base_url is None
+
+
 def plays_in_lockstep(name: str) -> bool:
     """What `lockstep` of the policy of that name is, without loading a model."""
     return name.partition(":")[0] == "transformers"

@@ -1,16 +1,18 @@
 """VllmConfig: a checkpoint, or a LoRA adapter, that vLLM draws from."""
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import msgspec
 from pydantic import Field
 
 from components.endpoints.config import Endpoint, Timeouts
+from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration
 
 
 class VllmConfig(Configuration):
-    """`vllm:<folder>`, `vllm:<folder>@<base_url>` or `vllm:<YAML file>` names the policy.
+    """`vllm:<folder>`, `vllm:<folder>@<base_url>`, `vllm:<YAML file>` or `vllm:{...}`, what such a file says, names the policy.
 
     - `checkpoint`: the folder. Its tokenizer and template are used here; the server is sent token ids.
     - `base_url`: of a server that serves it (`ratchet serve`), or its base with room for adapters. Without one a server is started
@@ -31,6 +33,8 @@ class VllmConfig(Configuration):
     @classmethod
     def named(cls, place: str) -> Self:
         """From what follows `vllm:`. Raises ConfigurationError."""
+        if place.startswith("{"):
+            return cls.load(_values(place))
         folder, _, address = place.rpartition("@")
         if folder and address.startswith(("http://", "https://")):
             return cls.load({"checkpoint": folder, "base_url": address})
@@ -42,3 +46,10 @@ class VllmConfig(Configuration):
         """How the server is asked."""
         kept = {name: getattr(self, name) for name in ("api_key_env", "timeouts", "retries", "concurrency")}
         return Endpoint(base_url=base_url, model=model, **kept)
+
+
+def _values(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text.encode(), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"policy vllm:{text} cannot be read: {error}; give a folder or a YAML file") from error

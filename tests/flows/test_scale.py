@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from components.evaluation.promotion import PromotionRule
+from components.policies.vllm_config import VllmConfig
 from components.protocol import ConfigurationError, Role
 from components.rollouts.online import OnlinePlay
 from components.training.config import Data
@@ -109,6 +110,22 @@ def test_parallelism_sandbox_and_patience_of_a_scale_reach_the_plan():
     plan = smoke.model_copy(update={**asked, "sandbox": sandbox}).plan(play, "teacher", Role.TRAIN, ("a",), 0)
     assert {name: getattr(plan, name) for name in asked} == asked
     assert plan.sandbox == sandbox and (plan.workers, plan.cohort_size) == (6, 17)
+
+
+def test_the_engine_of_a_play_computes_its_checkpoint_and_nobody_else():
+    smoke = load_scale("smoke")
+    served = smoke.collection.model_copy(update={"engine": "vllm"})
+
+    def policy(scale, play, name):
+        return scale.plan(play, name, Role.TRAIN, ("a",), 0).policy
+
+    assert policy(smoke, smoke.collection, "transformers:a b/checkpoint") == "transformers:a b/checkpoint"
+    assert policy(smoke, served, "transformers:a b/checkpoint") == "vllm:a b/checkpoint"
+    assert policy(smoke, served, "teacher") == "teacher"
+    more = smoke.model_copy(update={"vllm_arguments": ("--max-model-len", "1024")})
+    name = policy(more, served, 'transformers:odd"name/checkpoint')
+    config = VllmConfig.named(name.removeprefix("vllm:"))
+    assert str(config.checkpoint) == 'odd"name/checkpoint' and config.arguments == ("--max-model-len", "1024")
 
 
 def test_the_cold_start_takes_its_paths_and_seed_from_the_flow():

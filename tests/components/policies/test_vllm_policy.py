@@ -7,7 +7,7 @@ pytest.importorskip("transformers")
 from adapters import plain_adapter, plain_checkpoint
 from model_stand_in import gives, stand_in
 
-from components.policies.factory import make_policy, plays_in_lockstep, policy_version
+from components.policies.factory import make_policy, plays_in_lockstep, policy_version, starts_server
 from components.policies.vllm_config import VllmConfig
 from components.protocol import ConfigurationError, DataError
 
@@ -30,6 +30,10 @@ def test_or_by_a_file_that_says_more(tmp_path):
     file.write_text("checkpoint: out\narguments: [--max-model-len, '512']\nconcurrency: 8\n")
     config = VllmConfig.named(str(file))
     assert config.arguments == ("--max-model-len", "512") and config.endpoint("http://h/v1", "m").concurrency == 8
+    told = '{"checkpoint": "out", "arguments": ["--max-model-len", "512"], "concurrency": 8}'
+    assert VllmConfig.named(told) == config
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        VllmConfig.named(told[:-3])
     file.write_text("checkpoint: out\nconcurency: 8\n")
     with pytest.raises(ConfigurationError, match="concurrency"):
         VllmConfig.named(str(file))
@@ -42,6 +46,7 @@ def test_its_version_is_the_weights_own_whichever_engine_plays(tmp_path):
         names = [f"transformers:{folder}", f"vllm:{folder}", f"vllm:{folder}@http://h/v1"]
         assert len({policy_version(name, None) for name in names}) == 1
     assert not plays_in_lockstep(f"vllm:{base}")
+    assert [starts_server(name) for name in (*names, "teacher")] == [False, True, False, False]
     with pytest.raises(DataError, match="is not a folder"):
         policy_version("vllm:absent", None)
 

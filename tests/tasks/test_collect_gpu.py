@@ -1,0 +1,54 @@
+"""A collection that is served by a GPU has one for itself; any other needs none."""
+
+import threading
+
+import pytest
+
+from tasks import collect
+
+
+class Told:
+    def __init__(self):
+        self.remarks = []
+        self.heard = threading.Event()
+
+    def update(self, *, remark):
+        self.remarks.append(remark)
+        self.heard.set()
+
+
+@pytest.fixture(autouse=True)
+def own_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def test_what_is_served_takes_turns_on_one_gpu(monkeypatch):
+    monkeypatch.setattr(collect, "devices", lambda: ["3"])
+    monkeypatch.setattr("components.training.gpu.POLL", 0.01)
+    told, entered = Told(), threading.Event()
+
+    def second():
+        with collect._gpu("vllm:b", told) as environment:
+            assert environment == {"CUDA_VISIBLE_DEVICES": "3"}
+            entered.set()
+
+    with collect._gpu("vllm:a", Told()) as environment:
+        assert environment == {"CUDA_VISIBLE_DEVICES": "3"}
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert told.heard.wait(5) and not entered.is_set()
+    thread.join(5)
+    assert entered.is_set() and set(told.remarks) == {"waiting for a GPU"}
+
+
+@pytest.mark.parametrize("policy", ["teacher", "transformers:a", "openai:m@http://h/v1", "vllm:a@http://h/v1"])
+def test_what_starts_no_server_waits_for_none(monkeypatch, policy):
+    monkeypatch.setattr(collect, "devices", lambda: pytest.fail("asked for GPUs"))
+    with collect._gpu(policy, Told()) as environment:
+        assert environment == {}
+
+
+def test_without_a_gpu_servers_run_beside_each_other(monkeypatch):
+    monkeypatch.setattr(collect, "devices", list)
+    with collect._gpu("vllm:a", Told()) as one, collect._gpu("vllm:b", Told()) as two:
+        assert one == two == {}
