@@ -80,11 +80,16 @@ def base_of(job: AnyJob) -> hub.Facts | None:
 
 def train(job: AnyJob) -> dict[str, Any]:
     """Run a job in a process of its own; its report. Raises ConfigurationError where another job ended in its folder."""
-    from tasks.train import changed, run_job
+    from tasks.train import begun, changed, run_job
 
     if other := changed(job):
         raise ConfigurationError(
             f"{job.output} holds the result of another job ({', '.join(other)}); give another output, or remove that folder"
+        )
+    if other := begun(job):
+        raise ConfigurationError(
+            f"{job.output} holds a job that was begun otherwise ({', '.join(other)}); go on with `ratchet train --resume "
+            f"{job.output}`, or give another output"
         )
     with Display() as display, display.step(f"train {job.output.name}") as step:
         return run_job(job, step)

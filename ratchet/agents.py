@@ -8,7 +8,9 @@ import typer
 from .compare import compare
 from .terminal import emit, facts, say
 
-POLICIES = "champion, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, or openai:MODEL@BASE_URL."
+POLICIES = (
+    "champion, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, or openai:MODEL@BASE_URL."
+)
 
 
 def add(app: typer.Typer) -> None:

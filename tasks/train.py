@@ -14,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from components.protocol import ConfigurationError, InfrastructureError
 from components.training.beat import Beat, read
 from components.training.config import JobConfig
+from components.training.saved import last_saved
 
 from .display import Step, display
 from .home import folder
@@ -68,12 +69,28 @@ def _environment(config: JobConfig) -> dict[str, str]:
 
 def changed(config: JobConfig) -> list[str]:
     """The settings that a finished job in the same folder had otherwise; none where none finished."""
+    return differing(config, ("run.",)) if (config.output / "report.json").is_file() else []
+
+
+def begun(config: JobConfig) -> list[str]:
+    """The settings that an unfinished job in the same folder began with otherwise: of what it learns from, not how long."""
+    if (config.output / "report.json").is_file() or last_saved(config.output) is None:
+        return []
+    return [
+        name
+        for name in differing(config, ("run.", "checkpoints."))
+        if name == "optimization.batch_size" or not name.startswith("optimization.")
+    ]
+
+
+def differing(config: JobConfig, but: tuple[str, ...]) -> list[str]:
+    """The settings of the job that was written into the same folder that are others now, but for those."""
     written = config.output / "config.json"
-    if not (config.output / "report.json").is_file() or not written.is_file():
+    if not written.is_file():
         return []
     before, now = _flat(json.loads(written.read_bytes())), _flat(json.loads(config.model_dump_json()))
     found = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
-    return [name for name in found if not name.startswith("run.")]
+    return [name for name in found if not name.startswith(but)]
 
 
 def _flat(values: dict[str, Any], place: str = "") -> dict[str, Any]:

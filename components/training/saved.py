@@ -7,6 +7,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from components.policies.checkpoints import is_whole
 from components.trajectories.files import sync
 
@@ -39,7 +41,9 @@ def _is_whole(checkpoint: Path) -> bool:
         state = json.loads((checkpoint / STATE).read_bytes())
         pickled = [path for path in checkpoint.iterdir() if path.suffix in (".pt", ".pth", ".bin")]
         whole = all(map(zipfile.is_zipfile, pickled)) and all(map(is_whole, checkpoint.glob("*.safetensors")))
-    except (OSError, ValueError):
+        for path in checkpoint.glob("*.msgpack"):
+            msgspec.msgpack.decode(path.read_bytes())
+    except (OSError, ValueError, msgspec.DecodeError):
         return False
     return whole and isinstance(state, dict) and state.get("global_step") == step_of(checkpoint)
 

@@ -40,6 +40,19 @@ def test_a_finished_job_is_read_and_another_one_in_its_folder_is_refused(tmp_pat
         train(job(tmp_path, steps=40, patience=2))
 
 
+def test_an_unfinished_job_is_not_gone_on_with_as_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.train.run_job", lambda job, step: {"steps": job.optimization.steps})
+    saved = tmp_path / "prm" / "saved" / "checkpoint-5"
+    saved.mkdir(parents=True)
+    (saved / "trainer_state.json").write_text('{"global_step": 5}')
+    (tmp_path / "prm" / "config.json").write_text(job(tmp_path).model_dump_json())
+    assert train(job(tmp_path, steps=40, learning_rate=1e-3, save_every=3, threads=1)) == {"steps": 40}
+    with pytest.raises(
+        ConfigurationError, match=r"begun otherwise \(optimization\.batch_size, seed\); go on with .*--resume"
+    ):
+        train(job(tmp_path, seed=3, batch_size=2))
+
+
 def test_an_output_that_cannot_be_made_is_told_of(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be made a folder"):

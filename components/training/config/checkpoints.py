@@ -9,7 +9,7 @@ class Checkpoints(Configuration):
     """Every `evaluate_every` steps the validation rows are measured. With `patience` the job ends when `best_by` has not become
     better for that many evaluations, and what was best is the result; `best_by` is a figure of the evaluation (`loss` and
     `perplexity` fall, any other rises). Where nothing is validated on, it is one of training, such as GRPO's `reward`: its mean
-    over each `evaluate_every` steps is an evaluation.
+    over each `evaluate_every` steps is an evaluation; training's own loss is none, and a job without either runs to its end.
     """
 
     save_every: int = Field(200, gt=0)

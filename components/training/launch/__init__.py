@@ -54,6 +54,10 @@ def settings(path: Path) -> dict[str, object]:
         raise ConfigurationError(f"{path} is no configuration of accelerate: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or "distributed_type" not in found:
         raise ConfigurationError(f"{path} is no configuration of accelerate: it names no distributed_type")
+    if found["distributed_type"] == "MULTI_CPU":  # that one starts a single process where there is no MPI
+        raise ConfigurationError(
+            f"{path}: for several processes on CPUs say distributed_type: MULTI_GPU and use_cpu: true"
+        )
     if found["distributed_type"] == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
         raise ConfigurationError(
             f"{path.stem} needs the package deepspeed, which is not installed; install it, or take fsdp"

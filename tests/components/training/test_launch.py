@@ -51,6 +51,12 @@ def test_a_file_that_is_no_configuration_is_told(tmp_path, text):
         launch.settings(tmp_path / "none.yaml")
 
 
+def test_a_configuration_that_would_start_one_process_is_refused(tmp_path):
+    (path := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_CPU, use_cpu: true, num_processes: 2}")
+    with pytest.raises(ConfigurationError, match="say distributed_type: MULTI_GPU and use_cpu: true"):
+        launch.processes(path, 0)
+
+
 def test_a_library_that_is_missing_is_told_before_anything_starts(monkeypatch):
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match="zero3 needs the package deepspeed"):

@@ -46,6 +46,11 @@ def test_one_whose_files_lost_their_end_is_none(tmp_path):
         (newer / "optimizer.pt").write_bytes(broken)
         assert last_saved(tmp_path) == good
     (newer / "optimizer.pt").write_bytes(whole)
+    (newer / "selection-0.msgpack").write_bytes(b"\x93\x01\x02\x03")
+    assert last_saved(tmp_path) == str(newer)
+    (newer / "selection-0.msgpack").write_bytes(b"\x93\x01")
+    assert last_saved(tmp_path) == good
+    (newer / "selection-0.msgpack").unlink()
     (newer / "model.safetensors").write_bytes(bytes(64))
     assert last_saved(tmp_path) == good
 
