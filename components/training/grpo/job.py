@@ -146,6 +146,10 @@ def make_sampler(config: GrpoConfig, trainer: Any, tokenizer: Any) -> Sampler:
     context = trainer.model.config.get_text_config().max_position_embeddings
     if config.grpo.sampling.sampler == "colocate":
         return ColocatedSampler(trainer, stop_ids(tokenizer, CLOSE), context)
+    if config.grpo.sampling.sampler == "vllm":
+        from .served import served_sampler
+
+        return served_sampler(config, trainer, stop_ids(tokenizer, CLOSE))
     return ModelSampler(trainer, stop_ids(tokenizer, CLOSE), context)
 
 

@@ -1,0 +1,70 @@
+"""A vLLM server for tests, as far as samplers ask it: ids in and out, adapters loaded and let go, drawn here with transformers."""
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from model_stand_in import Handler, Server, gives, stand_in
+
+from components.policies.sampler import Sampling
+
+
+@contextmanager
+def serving(base: Path) -> Iterator[Server]:
+    """A server of that base. `loaded` holds every adapter that was ever loaded, by name; `models` those that are served."""
+    from components.policies.transformers import load
+
+    lock = threading.Lock()
+    server: Any
+    with stand_in(otherwise=lambda handler: _answer(handler, lock)) as server:
+        server.base, server.models, server.loaded = base, {"base": load(base, "cpu")}, {}
+        yield server
+
+
+def _answer(handler: Handler, lock: threading.Lock) -> None:
+    from components.policies.transformers import draw, load
+
+    server: Any = handler.server
+    asked, path = handler.asked, handler.path.rpartition("/")[2]
+    if path == "models":
+        return gives(200, {"data": [{"id": name, "max_model_len": 512} for name in server.models]})(handler)
+    if path == "load_lora_adapter":
+        folder = Path(asked["lora_path"])
+        server.loaded[asked["lora_name"]] = folder
+        server.models[asked["lora_name"]] = load(_on(server.base, folder), "cpu")
+        return handler.reply(200, b"Success")
+    if path == "unload_lora_adapter":
+        del server.models[asked["lora_name"]]
+        return handler.reply(200, b"Success")
+    model, tokenizer = server.models[asked["model"]]
+    if allowed := asked.get("allowed_token_ids"):
+        return gives(200, {"choices": [_choice(allowed, [0.0])]})(handler)
+    sampling = Sampling(asked["temperature"], asked["top_p"], asked["max_tokens"])
+    with lock:
+        (drawn,) = draw(
+            model,
+            [asked["prompt"]],
+            [asked["seed"]],
+            sampling,
+            stops=asked["stop_token_ids"],
+            pad=tokenizer.pad_token_id,
+        )
+    return gives(200, {"choices": [_choice(drawn.ids, drawn.logprobs)]})(handler)
+
+
+def _on(base: Path, adapter: Path) -> Path:
+    """The adapter put on the server's own base, whatever it was trained on: so does vLLM."""
+    place = Path(tempfile.mkdtemp()) / "adapter"
+    shutil.copytree(adapter, place)
+    settings = json.loads((place / "adapter_config.json").read_text())
+    (place / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": str(base)}))
+    return place
+
+
+def _choice(ids: Any, logprobs: Any) -> dict[str, Any]:
+    return {"token_ids": list(ids), "logprobs": {"token_logprobs": list(logprobs)}, "finish_reason": "stop"}
