@@ -1,6 +1,6 @@
 """Training beside plain TRL, and formatting beside what is common: one run, one table of ratios.
 
-    python benchmarks/training.py [--json] [--quick] [--only steps|tools|format] [--shape half-billion] [--peak-tflops 989]
+    python benchmarks/training.py [--json] [--quick] [--rounds 3] [--only steps|tools|format] [--shape half-billion] [--peak-tflops 989]
 
 Judged are
 
@@ -27,7 +27,7 @@ PARTS = ("steps", "tools", "format")
 JUDGED = (("sft", "ours"), ("grpo", "ours"))
 
 
-def measure(parts: Sequence[str], *, quick: bool, threads: int, shape: str) -> dict[str, Any]:
+def measure(parts: Sequence[str], *, quick: bool, rounds: int, threads: int, shape: str) -> dict[str, Any]:
     """Every figure of those parts."""
     import training_format
     import training_steps
@@ -37,8 +37,10 @@ def measure(parts: Sequence[str], *, quick: bool, threads: int, shape: str) -> d
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "steps" in parts:
-            steps, rounds = (6, 1) if quick else (24, 5)
-            found["steps"] = training_steps.measure(folder, steps=steps, rounds=rounds, threads=threads, shape=shape)
+            steps = 6 if quick else 12
+            found["steps"] = training_steps.measure(
+                folder, steps=steps, rounds=1 if quick else rounds, threads=threads, shape=shape
+            )
         elif "tools" in parts:
             training_steps.prepare(folder, shape)
         if "tools" in parts:
@@ -58,8 +60,8 @@ def table(found: dict[str, Any], peak_tflops: float | None) -> str:
             "| method | side | tokens/s | of TRL's | peak memory | of the card's arithmetic |",
             "|---|---|---|---|---|---|",
         ]
-        for method in ("sft", "grpo"):
-            for side, each in found["steps"][method].items():
+        for method in ("sft", "dpo", "grpo"):
+            for side, each in found["steps"].get(method, {}).items():
                 memory = f"{each['peak_gib']:.1f} GiB" if each["peak_gib"] else "—"
                 used = 6 * found["steps"]["parameters"] * each["tokens_per_second"] / 1e12
                 share = f"{used / peak_tflops:.1%}" if peak_tflops else "—"
@@ -108,6 +110,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument("--quick", action="store_true", help="few steps, once: figures that are not to be judged")
     parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each side, of which the fastest step counts")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shape", choices=("small", "half-billion"), default="small")
     parser.add_argument("--peak-tflops", type=float)
@@ -115,7 +118,7 @@ def main() -> int:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     parts = (given.only,) if given.only else PARTS
-    found = measure(parts, quick=given.quick, threads=given.threads, shape=given.shape)
+    found = measure(parts, quick=given.quick, rounds=given.rounds, threads=given.threads, shape=given.shape)
     lines = missed(found)
     print(json.dumps({**found, "missed": lines}, indent=2) if given.json else table(found, given.peak_tflops))
     for line in lines:

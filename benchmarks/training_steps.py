@@ -3,6 +3,7 @@
 - *sft*: a whole job of ours, with its stream of metrics, its guards and its heartbeat; TRL's `SFTTrainer` formats and batches the
   same conversations itself (`assistant_only_loss`). Both must find the same losses.
 - *sft, weighted*: the same rows, every reply with a weight of its own, which TRL does not know.
+- *dpo*: a whole job of ours in its plain preset, and TRL's `DPOTrainer`; the reference is asked before the first step. Same losses.
 - *grpo*: the update alone: both are handed the same episodes, and must find the same losses.
 - *grpo, step_level*: the same with an advantage for every turn.
 
@@ -72,6 +73,13 @@ def conversation(number: int) -> list[Message]:
     return [*messages, {"role": "assistant", "content": "That is all."}]
 
 
+def pair(number: int) -> dict[str, Any]:
+    """Two ways to go on after the first turn of an episode."""
+    draw = random.Random(-number)
+    sides = {side: [{"role": "assistant", "content": _text(draw, 20)}] for side in ("chosen", "rejected")}
+    return {"prompt": conversation(number)[:3], **sides, "episode_ids": [f"a-{number}", f"b-{number}"]}
+
+
 def _text(draw: random.Random, words: int) -> str:
     return " ".join(draw.choice(WORDS) for _ in range(words))
 
@@ -82,6 +90,7 @@ def prepare(folder: Path, shape: str) -> None:
     tokenizer = fit_tokenizer((conversation_text(chat, TOOLS) for chat in chats), SHAPES[shape].vocabulary)
     make_model(SHAPES[shape], tokenizer, 0).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
+    _write(folder / "pairs.jsonl", [pair(number) for number in range(ROWS)])
     rows = [{"messages": chat, "tools": TOOLS, "episode_id": f"ep-{index}"} for index, chat in enumerate(chats)]
     _write(folder / "rows.jsonl", rows)
     for row in rows:
@@ -147,22 +156,18 @@ def sft(folder: Path, steps: int, outputs: Iterator[Path], threads: int) -> Mapp
         )
 
     def plain() -> None:
-        from datasets import load_dataset
         from trl import SFTConfig, SFTTrainer
 
         said = config("rows.jsonl")
         prepare_torch(said)
         model, tokenizer = start(said, (), 1024)
-        rows = load_dataset(
-            "json", data_files=str(folder / "rows.jsonl"), split="train", cache_dir=str(folder / "cache")
-        )
         arguments = SFTConfig(
             **trainer_arguments(said, steps, validated=False), assistant_only_loss=True, max_length=1024
         )
         SFTTrainer(
             model=model,
             args=arguments,
-            train_dataset=rows.select_columns(["messages", "tools"]),
+            train_dataset=_dataset(folder, "rows", ["messages", "tools"]),
             processing_class=tokenizer,
         ).train()
 
@@ -171,6 +176,39 @@ def sft(folder: Path, steps: int, outputs: Iterator[Path], threads: int) -> Mapp
         "ours": lambda: job.run(config("rows.jsonl")),
         "weighted": lambda: job.run(config("weighted.jsonl", step_weighted_loss=True)),
     }
+
+
+def dpo(folder: Path, steps: int, outputs: Iterator[Path], threads: int) -> Mapping[str, Callable[[], Any]]:
+    """What learns from the same pairs, by side."""
+
+    def config() -> Any:
+        data = {"train": str(folder / "pairs.jsonl")}
+        return load_job(
+            {**_common(folder, steps, next(outputs), threads), "method": "dpo", "preset": "plain", "data": data}
+        )
+
+    def plain() -> None:
+        from trl import DPOConfig, DPOTrainer
+
+        said = config()
+        prepare_torch(said)
+        model, tokenizer = start(said, (), 1024)
+        arguments = DPOConfig(
+            **trainer_arguments(said, steps, validated=False), max_length=1024, precompute_ref_log_probs=True
+        )
+        rows = _dataset(folder, "pairs", ["prompt", "chosen", "rejected"])
+        DPOTrainer(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer).train()
+
+    return {"trl": plain, "ours": lambda: job.run(config())}
+
+
+def _dataset(folder: Path, name: str, columns: list[str]) -> Any:
+    from datasets import load_dataset
+
+    rows = load_dataset(
+        "json", data_files=str(folder / f"{name}.jsonl"), split="train", cache_dir=str(folder / "cache")
+    )
+    return rows.select_columns(columns)
 
 
 def _common(folder: Path, steps: int, output: Path, threads: int) -> dict[str, Any]:
@@ -251,14 +289,21 @@ def episodes(tokenizer: Any, step: int) -> list[Outing]:
 
 def tokens_of(tokenizer: Any, method: str, steps: int) -> float:
     """Tokens of a mean step, padding apart."""
+
+    def length(chat: list[Message], tools: Any) -> int:
+        return len(tokenize_chat(chat, tools, tokenizer).input_ids)
+
     if method == "sft":
+        return BATCH * float(np.mean([length(conversation(number), TOOLS) for number in range(ROWS)]))
+    if method == "dpo":
+        pairs = [pair(number) for number in range(ROWS)]
         return BATCH * float(
-            np.mean([len(tokenize_chat(conversation(i), TOOLS, tokenizer).input_ids) for i in range(ROWS)])
+            np.mean(
+                [sum(length(each["prompt"] + each[side], None) for side in ("chosen", "rejected")) for each in pairs]
+            )
         )
-    batches = [episodes(tokenizer, step) for step in range(WARM_UP, steps - 1)]
-    return float(
-        np.mean([sum(len(e.tokens.prompt_ids) + len(e.tokens.completion_ids) for e in each) for each in batches])
-    )
+    batches = [[each.tokens for each in episodes(tokenizer, step)] for step in range(WARM_UP, steps - 1)]
+    return float(np.mean([sum(len(e.prompt_ids) + len(e.completion_ids) for e in each) for each in batches]))
 
 
 def measure(folder: Path, *, steps: int, rounds: int, threads: int, shape: str = "small") -> dict[str, Any]:
@@ -269,10 +314,8 @@ def measure(folder: Path, *, steps: int, rounds: int, threads: int, shape: str =
     outputs = (folder / f"out-{number}" for number in itertools.count())
     tokenizer = AutoTokenizer.from_pretrained(folder / "base")
     found: dict[str, Any] = {}
-    for method, sides in (
-        ("sft", sft(folder, steps, outputs, threads)),
-        ("grpo", grpo(folder, steps, outputs, threads)),
-    ):
+    for method, made in (("sft", sft), ("dpo", dpo), ("grpo", grpo)):
+        sides = made(folder, steps, outputs, threads)
         seconds: dict[str, list[Any]] = {side: [] for side in sides}
         losses: dict[str, list[float]] = {}
         peak: dict[str, float] = {}
