@@ -1,6 +1,6 @@
 """Training beside plain TRL, and formatting beside what is common: one run, one table of ratios.
 
-    python benchmarks/training.py [--json] [--quick] [--rounds 3] [--only steps|tools|format] [--shape half-billion] [--peak-tflops 989]
+    python benchmarks/training.py [--json] [--quick] [--rounds 3] [--only PART] [--shape half-billion] [--peak-tflops 989]
 
 Judged are
 
