@@ -2,8 +2,12 @@
 
 The server must have been started to take them (`ModelServer(..., adapters=RANK)`, `ratchet serve --adapters RANK`), and must see
 the same folders. What it has cached of a prompt is kept by the adapter's name: a name stands for one content for ever.
+
+Without a GPU vLLM adds an adapter to requests for its base that lie in the same batch (vllm-project/vllm#48421: the index for
+"none" is read as the last one): there, ask the base while no adapter is asked. Adapters do not disturb each other.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,13 +15,16 @@ import msgspec
 
 from components.endpoints.chat import decode
 from components.endpoints.client import ModelClient
-from components.endpoints.errors import RequestRefused
+from components.endpoints.errors import ModelUnavailable, RequestRefused
 from components.protocol import ConfigurationError
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for."""
 UPDATING = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 """Without it a server has no such endpoints."""
+
+_WORKER = re.compile(r"Worker failed with error '(.+?)'")
+"""A fault of an adapter that only the engine finds is an error of the server's in vLLM's own words."""
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -42,7 +49,9 @@ def load(client: ModelClient, name: str, folder: Path) -> None:
     body = {"lora_name": name, "lora_path": str(folder.resolve())}
     try:
         _post(client, "load_lora_adapter", body)
-    except RequestRefused as error:
+    except (RequestRefused, ModelUnavailable) as error:
+        if isinstance(error, ModelUnavailable) and "add_lora" not in str(error):
+            raise
         if "already been loaded" not in str(error):
             raise ConfigurationError(
                 f"the server takes no adapter {folder}: {_said(error)}; "
@@ -81,4 +90,6 @@ def _post(client: ModelClient, what: str, body: dict[str, str]) -> None:
 
 
 def _said(error: Exception) -> str:
-    return str(error).partition("): ")[2].rpartition("; ")[0] or str(error)
+    """What the server says, without what we say of it."""
+    found = _WORKER.search(str(error))
+    return found[1] if found else str(error).partition("): ")[2].rpartition("; ")[0] or str(error)

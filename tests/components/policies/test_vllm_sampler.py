@@ -145,6 +145,15 @@ def test_an_adapter_that_is_loaded_already_is_not_an_error(make, server, tmp_pat
             {"error": {"message": "LoRA rank 64 is greater than max_lora_rank 16"}},
             r"rank 64 is greater.*--adapters",
         ),
+        (
+            500,
+            {
+                "error": {
+                    "message": "Call to add_lora method failed: Worker failed with error 'LoRA rank 64 is too great', x"
+                }
+            },
+            r": LoRA rank 64 is too great; see",
+        ),
     ],
 )
 def test_an_adapter_that_is_refused_leaves_the_one_before(make, server, tmp_path, status, said, why):
