@@ -16,10 +16,13 @@ from .choice import draw, fresh
 from .scale import Play
 from .tonight import ROLLOUTS, Tonight
 
+SHOWN = "demonstrations-"
+"""How the names of nights begin in which the teacher played."""
+
 
 def collect_demonstrations(tonight: Tonight) -> str:
     """The teacher plays a limited number of train tasks, once per seed; the id of the sealed night."""
-    name = f"demonstrations-s{tonight.seed}"
+    name = f"{SHOWN}s{tonight.seed}"
     scale = tonight.scale
     tasks = draw(load(scale.taskset).tasks(Role.TRAIN), scale.demonstrations.tasks, tonight.seed, "demonstrations")
     _collect(tonight, "demonstrations", name, scale.demonstrations, scale.teacher, tasks)

@@ -25,6 +25,8 @@ CHAMPION, SCRATCH = "champion", "scratch"
 ROWS = {"sft": "sft", "dpo": "dpo", "grpo": "grpo"}
 """The dataset that a method reads where its stage names none."""
 DATASETS = ("sft", "dpo", "grpo", "groups")
+SHOWN = "demonstrations"
+"""The rows of what the teacher showed."""
 ALONE = "training"
 """The name of an only stage."""
 OF_THE_RUN = {"output", "seed", "model.base", "data.train", "data.validation"}
@@ -34,8 +36,8 @@ OF_THE_RUN = {"output", "seed", "model.base", "data.train", "data.validation"}
 class Stage(Configuration):
     """One stage: a training job, or (`method: sample`) episodes of an earlier stage's model, built into datasets.
 
-    `begin`: the champion, an earlier stage, or `scratch` (a new model of `model.shape`). `rows`: a dataset of the newest build, or
-    the stage whose sampled episodes alone are trained on. `job`: the sections of the job.
+    `begin`: the champion, an earlier stage, or `scratch` (a new model of `model.shape`). `rows`: a dataset of the newest build; of
+    its SFT rows only the `demonstrations`, or those of the episodes that a stage has sampled. `job`: the sections of the job.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")
@@ -179,7 +181,7 @@ def _stage(name: str, raw: Mapping[str, Any], before: Mapping[str, Stage], path:
 
 def _check(stage: Stage, before: Mapping[str, Stage], where: str) -> None:
     """Raises ConfigurationError."""
-    if stage.name in (CHAMPION, SCRATCH, *DATASETS):
+    if stage.name in (CHAMPION, SCRATCH, SHOWN, *DATASETS):
         raise ConfigurationError(f"{where}: that name has a meaning already; choose another")
     starts = [each.name for each in before.values() if each.trains]
     if stage.begin not in (CHAMPION, SCRATCH, *starts) or (stage.begin == SCRATCH and not stage.trains):
@@ -194,10 +196,8 @@ def _check(stage: Stage, before: Mapping[str, Stage], where: str) -> None:
             raise ConfigurationError(f"{where}: '{min(stage.job)}' is a section of training; method: sample has none")
         return
     sampled = [each.name for each in before.values() if not each.trains]
-    if stage.rows not in (*DATASETS, *sampled):
-        raise ConfigurationError(
-            f"{where}: there are no rows '{stage.rows}'; take one of {', '.join([*DATASETS, *sampled])}"
-        )
+    if stage.rows not in (known := [*DATASETS, SHOWN, *sampled]):
+        raise ConfigurationError(f"{where}: there are no rows '{stage.rows}'; take one of {', '.join(known)}")
     model = stage.job.get("model")
     inner = {f"model.{key}" for key in model} if isinstance(model, dict) else set()
     data = stage.job.get("data")

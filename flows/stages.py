@@ -16,8 +16,9 @@ from tasks.registry import Model
 from tasks.train import train
 
 from .build import TrainingData, build_more, set_aside
-from .collect import collect_samples, sampled_night
+from .collect import SHOWN, collect_samples, sampled_night
 from .recipe import CHAMPION, SCRATCH, Stage
+from .recipe import SHOWN as DEMONSTRATIONS
 from .registered import registered
 from .tonight import Tonight
 
@@ -99,13 +100,26 @@ class _Playing:
         """The rows that it reads, set aside: a dataset as it stands now, or what one stage's episodes gave of the SFT export."""
         if stage.rows == self.data.dataset and self.nights == self.data.nights:
             return self.data
-        night = self.sampled.get(stage.rows)
-        nights, dataset = (self.nights, stage.rows) if night is None else ((night,), self.data.dataset)
+        nights, dataset = self._source(stage)
         return self.tonight.night.once(
             f"set aside {title}",
             lambda: set_aside(self.tonight, f"{title}-rows", nights, self.lock, dataset),
             TrainingData,
         )
+
+    def _source(self, stage: Stage) -> tuple[tuple[str, ...], str]:
+        """The nights whose rows a stage reads, and of which dataset. Raises DataError where nothing was demonstrated."""
+        if stage.rows in self.sampled:
+            return (self.sampled[stage.rows],), self.data.dataset
+        if stage.rows != DEMONSTRATIONS:
+            return self.nights, stage.rows
+        shown = tuple(night for night in self.nights if night.startswith(SHOWN))
+        if not shown:
+            raise DataError(
+                f"stage {stage.name} learns from demonstrations, and none of {', '.join(self.nights)} holds any; "
+                "leave the stage out"
+            )
+        return shown, self.data.dataset
 
     def _sample(self, stage: Stage) -> None:
         """Play train tasks with an earlier stage's model, seal the episodes, and build the datasets with them."""

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from night_world import Killed, World, run
 
@@ -9,6 +10,7 @@ from components.evaluation.promotion import Trained
 from components.protocol import DataError
 from flows import stages
 from flows.recipe import known_recipes
+from flows.tonight import ROLLOUTS
 
 
 @pytest.fixture
@@ -52,10 +54,8 @@ def test_stages_of_r1_begin_from_what_the_paper_says_and_read_what_the_rl_policy
     }
     assert world.plans[sampled].policy == "transformers:/models/r1-reasoning"
     assert nights_in(world.jobs["train r1-refined"]) == nights_in(world.jobs["train r1-distilled"]) == {sampled}
-    assert nights_in(world.jobs["train challenger"]) == {*champion.nights, night.id, sampled} | nights_in(
-        world.jobs["train r1-cold-start"]
-    )
-    assert world.jobs["train r1-cold-start"].data.sources == ("demonstration",)
+    assert nights_in(world.jobs["train r1-cold-start"]) == {"demonstrations-s1"}
+    assert {*champion.nights, night.id, sampled} < nights_in(world.jobs["train challenger"])
 
 
 def test_every_model_of_a_recipe_stands_in_the_registry_with_its_line_and_its_data(world, champion):
@@ -139,6 +139,13 @@ def test_a_recipe_killed_before_any_of_its_effects_goes_on_to_the_same_end(tmp_p
         night, decision = run(seed=None, recipe="r1")
         assert decision["verdict"] == "promote" and night.finished
         assert len(world.effects) == len(set(world.effects)) == len(undisturbed), f"killed at {moment}: {world.effects}"
+
+
+def test_where_nothing_was_demonstrated_a_stage_that_learns_from_it_says_so(world, champion):
+    (ROLLOUTS / "demonstrations-s1").rename(ROLLOUTS / "older")
+    world.champion = msgspec.structs.replace(champion, nights=("older",))
+    with pytest.raises(DataError, match=r"stage cold-start learns from demonstrations, and none of .* holds any"):
+        run(seed=None, recipe="r1")
 
 
 def test_what_a_gate_may_ask_of_a_report():
