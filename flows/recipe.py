@@ -196,7 +196,7 @@ def _check(stage: Stage, before: Mapping[str, Stage], where: str) -> None:
             raise ConfigurationError(f"{where}: '{min(stage.job)}' is a section of training; method: sample has none")
         return
     sampled = [each.name for each in before.values() if not each.trains]
-    if stage.rows not in (known := [*DATASETS, SHOWN, *sampled]):
+    if stage.rows not in (rows := [*DATASETS, SHOWN, *sampled]):
         raise ConfigurationError(f"{where}: there are no rows '{stage.rows}'; take one of {', '.join(known)}")
     model = stage.job.get("model")
     inner = {f"model.{key}" for key in model} if isinstance(model, dict) else set()
