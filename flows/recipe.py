@@ -197,7 +197,7 @@ def _check(stage: Stage, before: Mapping[str, Stage], where: str) -> None:
         return
     sampled = [each.name for each in before.values() if not each.trains]
     if stage.rows not in (rows := [*DATASETS, SHOWN, *sampled]):
-        raise ConfigurationError(f"{where}: there are no rows '{stage.rows}'; take one of {', '.join(known)}")
+        raise ConfigurationError(f"{where}: there are no rows '{stage.rows}'; take one of {', '.join(rows)}")
     model = stage.job.get("model")
     inner = {f"model.{key}" for key in model} if isinstance(model, dict) else set()
     data = stage.job.get("data")
