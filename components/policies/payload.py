@@ -9,6 +9,7 @@ import msgspec
 from components.endpoints.control_tokens import COMMON_TOKENS, special_tokens
 from components.protocol import DataError, Message, PolicyRequest, ToolSpec
 
+from .checkpoints import tokenizer_folder
 from .conversation import api_messages
 from .formats import FORMATS
 from .openai_config import OpenAIConfig
@@ -22,7 +23,7 @@ class Payload:
         self.config = config
         self.sampling = sampling
         self._format = FORMATS[config.format]
-        self._specials = special_tokens(config.checkpoint) if config.checkpoint else COMMON_TOKENS
+        self._specials = special_tokens(tokenizer_folder(config.checkpoint)) if config.checkpoint else COMMON_TOKENS
         # `transformers serve` samples only where a generation configuration says so, whatever the temperature: it is sent along.
         with_own = config.checkpoint is not None and config.server == "transformers"
         self._generation = _generation_config(config.checkpoint) if with_own and config.checkpoint else None

@@ -32,10 +32,12 @@ class VllmPolicy(SampledPolicy):
         version = checkpoints.version(config.checkpoint)
         tokenizer = _tokenizer(config.checkpoint)
         self._server = _started(config)
+        self._keep_log = config.log is not None
         base_url = self._server.base_url if self._server else config.base_url
         assert base_url is not None
-        self._sampler = VllmSampler(config.endpoint(base_url, version), stop_ids(tokenizer, CLOSE))
+        self._sampler: VllmSampler | None = None
         try:
+            self._sampler = VllmSampler(config.endpoint(base_url, version), stop_ids(tokenizer, CLOSE))
             if self._server is None:
                 _require(self._sampler, version, config.checkpoint)
             super().__init__(self._sampler, tokenizer, Sampling(temperature, top_p, max_new_tokens), version=version)
@@ -49,14 +51,18 @@ class VllmPolicy(SampledPolicy):
             return super().act(requests)
         except ModelUnavailable:
             if self._server is not None:
+                self._keep_log = True
                 self._server.check()
             raise
 
     def close(self) -> None:
-        """End what is under way, and the server where it is ours; safe to call twice."""
-        self._sampler.close()
+        """End what is under way, and the server where it is ours; safe to call twice. A log that tells of no fault goes too."""
+        if self._sampler is not None:
+            self._sampler.close()
         if self._server is not None:
             self._server.stop()
+            if not self._keep_log:
+                self._server.log.unlink(missing_ok=True)
 
 
 def _started(config: VllmConfig) -> ModelServer | None:

@@ -54,6 +54,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(404, {{"error": {{"message": "The model does not exist."}}}})
         if "mute" in model:
             return self.answer(400, {{"error": {{"message": "no chat template"}}}})
+        if "/chat/" not in self.path:
+            ids = body.get("allowed_token_ids") or body["stop_token_ids"][:1]
+            choice = {{"token_ids": ids, "logprobs": {{"token_logprobs": [0.0]}}, "finish_reason": "stop"}}
+            return self.answer(200, {{"choices": [choice]}})
         message = {{"role": "assistant", "content": adapters.get(body["model"], model)}}
         self.answer(200, {{"choices": [{{"index": 0, "message": message, "finish_reason": "stop"}}]}})
         if "ends" in model:

@@ -1,12 +1,18 @@
 """`vllm:` policies: named as transformers' of the same weights, over a server that stands or one of their own."""
 
+import json
+import time
+
+import psutil
 import pytest
 
 pytest.importorskip("transformers")
 
 from adapters import plain_adapter, plain_checkpoint
+from engine_stand_in import make_engine
 from model_stand_in import gives, stand_in
 
+from components.endpoints.errors import ModelUnavailable
 from components.policies.factory import make_policy, plays_in_lockstep, policy_version, starts_server
 from components.policies.vllm_config import VllmConfig
 from components.protocol import ConfigurationError, DataError
@@ -108,3 +114,47 @@ def test_an_adapter_is_brought_to_a_server_that_stands(server, tmp_path, tokeniz
     finally:
         policy.close()
         policy.close()
+
+
+@pytest.mark.slow
+def test_a_server_of_its_own_goes_with_the_policy_and_a_log_that_tells_of_no_fault_too(tmp_path, tokenizer_in, own):
+    policy = own(tokenizer_in(plain_checkpoint(tmp_path / "base")))
+    server = policy._server
+    tree = psutil.Process(server.pid).children(recursive=True)
+    assert policy.act([request()])[0].stop_reason == "stop" and tree and server.log.is_file()
+    policy.close()
+    assert not psutil.wait_procs(tree, timeout=10)[1] and not server.log.exists()
+
+
+@pytest.mark.slow
+def test_a_server_of_its_own_that_died_is_said_to_have(tmp_path, tokenizer_in, own):
+    policy = own(tokenizer_in(plain_checkpoint(tmp_path / "ends")))
+    server = policy._server
+    with pytest.raises(ModelUnavailable, match=r"vllm with .*ends died") as error:
+        for _ in range(100):
+            policy.act([request()])
+            time.sleep(0.05)
+    policy.close()
+    assert "\n" not in str(error.value) and server.log.is_file()
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("RATCHET_VLLM_PYTHON", str(make_engine(tmp_path)))
+    made = []
+
+    def policy(checkpoint):
+        told = json.dumps({"checkpoint": str(checkpoint), "retries": 2})
+        made.append(make_policy(f"vllm:{told}", None, max_new_tokens=8))
+        return made[-1]
+
+    yield policy
+    for each in made:
+        each.close()
+
+
+def request():
+    from components.protocol import PolicyRequest
+
+    return PolicyRequest("ep", "t", 0, 1, ({"role": "user", "content": "add"},), ())
