@@ -7,6 +7,7 @@ import yaml
 
 from components.protocol import ConfigurationError
 from flows.recipe import CHAMPION, FOLDER, SCRATCH, job_values, known_recipes, load_recipe
+from flows.run import run_night
 
 SIZES = ("smoke", "night", "full")
 
@@ -147,3 +148,15 @@ def test_names_that_nobody_has_are_said_with_the_nearest():
         load_recipe("sft", "tiny")
     with pytest.raises(ConfigurationError, match="has no stage of method grpo; it has sft, dpo"):
         job_values("dpo", "grpo")
+
+
+def test_a_night_says_what_is_wrong_with_its_recipe_before_anything_is_started(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigurationError, match="did you mean 'grpo'"):
+        run_night("smoke", None, None, "grop")
+    (scale := tmp_path / "mine.yaml").write_text(
+        (FOLDER.parent / "scales/smoke.yaml").read_text().replace("size: smoke", "size: tiny")
+    )
+    with pytest.raises(ConfigurationError, match="there is no size 'tiny'"):
+        run_night(str(scale), None, None)
+    assert not (tmp_path / "home").exists()

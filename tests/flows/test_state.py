@@ -80,3 +80,12 @@ def test_one_night_at_a_time_and_the_lock_says_which():
     assert holder() is None
     with only_night():
         pass
+
+
+def test_a_night_goes_on_with_its_recipe_and_with_no_other():
+    assert begin("smoke", 0).recipe is None
+    asked = begin("smoke", 1, None, "r1")
+    assert begin("smoke", 1).id == begin("smoke", 1, None, "r1").id == asked.id, "it is remembered"
+    assert begin("smoke", 1, None, "dpo").id != asked.id
+    with pytest.raises(ConfigurationError, match=r"scale smoke, recipe r1 and seed 1; repeat those"):
+        begin("smoke", 1, asked.id, "dpo")
