@@ -63,7 +63,7 @@ def test_every_model_of_a_recipe_stands_in_the_registry_with_its_line_and_its_da
     lines = {title: (tags["base"], tags["dataset"]) for title, tags in world.lineage.items() if title != "cold-start"}
     assert lines == {
         "r1-cold-start": (champion.policy_version, "sft"),
-        "r1-reasoning": ("r1-cold-start-v", "grpo"),
+        "r1-reasoning": ("r1-cold-start-v", "groups"),
         "r1-refined": (champion.policy_version, "sft"),
         "challenger": ("r1-refined-v", "grpo"),
         "r1-distilled": ("", "sft"),

@@ -129,7 +129,7 @@ class World:
             for night in nights
             for row in range(3)
         )
-        for dataset in ("sft", "dpo", "grpo"):
+        for dataset in ("sft", "dpo", "grpo", "groups"):
             (place := build.DATASETS / dataset).mkdir(parents=True, exist_ok=True)
             for part in ("train.jsonl", "validation.jsonl"):
                 (place / part).write_bytes(rows)

@@ -16,13 +16,14 @@ from components.policies.sampler import Sampling
 
 @contextmanager
 def serving(base: Path) -> Iterator[Server]:
-    """A server of that base. `loaded` holds every adapter that was ever loaded, by name; `models` those that are served."""
+    """A server of that base, under its version. `loaded`: every adapter that it ever had, by name; `models`: what it serves."""
+    from components.policies.checkpoints import version
     from components.policies.transformers import load
 
     lock = threading.Lock()
     server: Any
     with stand_in(otherwise=lambda handler: _answer(handler, lock)) as server:
-        server.base, server.models, server.loaded = base, {"base": load(base, "cpu")}, {}
+        server.base, server.models, server.loaded = base, {version(base): load(base, "cpu")}, {}
         yield server
 
 

@@ -127,6 +127,7 @@ def test_a_job_without_signal_refuses_to_go_on(settings):
         ({"reward": {"total": 0.0}}, "weighs every component 0"),
         ({"token_budget": 1000}, "token_budget cannot end it"),
         ({"updates": 2}, "multiple of grpo.updates"),
+        ({"chunk_long_trajectories": True}, "trains episodes whole"),
         ({"offline": True}, "needs data.train"),
         ({"steps": None}, "neither steps"),
     ],

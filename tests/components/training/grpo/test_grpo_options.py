@@ -20,7 +20,7 @@ from components.training.credit import CreditOptions  # noqa: E402
 from components.training.format import TrainingRow  # noqa: E402
 from components.training.grpo.chooser import Chooser  # noqa: E402
 from components.training.grpo.demonstrations import negative_log_likelihood  # noqa: E402
-from components.training.grpo.job import trl_settings  # noqa: E402
+from components.training.grpo.settings import steps_of, trl_settings  # noqa: E402
 from components.training.selection import SelectionOptions  # noqa: E402
 
 
@@ -225,3 +225,15 @@ def test_what_cannot_be_is_refused_in_one_line(changes, why, tmp_path):
 def test_cispo_cuts_ratios_at_five_where_nothing_else_is_said(tmp_path):
     config = make_job("grpo", output=tmp_path, base="x", loss="cispo")
     assert trl_settings(config, tiny_tokenizer())["epsilon_high"] == 5.0
+
+
+def test_an_epoch_plays_every_task_once_and_learns_as_often_as_it_updates(tmp_path):
+    def steps(tasks, **changes):
+        settings = {"batch_size": 16, "group_size": 4, "steps": None, "epochs": 1} | changes
+        return steps_of(make_job("grpo", output=tmp_path, base="x", **settings), tasks)
+
+    assert steps(40) == 10
+    assert steps(40, updates=4) == 40
+    assert steps(3) == 1  # fewer tasks than a batch has groups
+    assert steps(40, epochs=0.5) == 5 and steps(40, epochs=2, steps=7) == 7
+    assert steps(40, epochs=None, steps=9) == 9

@@ -53,6 +53,15 @@ def test_the_next_step_draws_with_its_own_weights_and_the_same_seeds_give_the_sa
     assert torch.allclose(torch.tensor(second[0].logprobs).double(), wanted, atol=1e-5)
 
 
+def test_more_rows_than_fit_are_drawn_for_in_slices_each_with_its_own_stream(trainer, monkeypatch):
+    sampler, sampling = ModelSampler(trainer, [1], 128), Sampling(max_new_tokens=6)
+    whole = sampler.sample(PROMPTS, [3, 4, 5], sampling)
+    monkeypatch.setattr("components.training.grpo.samplers.SLICE", 2)
+    trainer.args.per_device_train_batch_size = 1
+    sliced = sampler.sample(PROMPTS, [3, 4, 5], sampling)
+    assert [each.ids for each in sliced] == [each.ids for each in whole]
+
+
 def test_weights_that_lie_in_several_processes_are_not_drawn_from(trainer):
     for sharded in ({"is_fsdp_enabled": True}, {"is_deepspeed_enabled": True}):
         state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3))
