@@ -6,9 +6,12 @@ from typing import Any
 from components.policies.sampler import Sampled, Sampling
 from components.protocol import ConfigurationError
 
+SLICE = 8
+"""Rows that are drawn for at once, for each row that is trained at once: a row that only draws holds far less."""
+
 
 class ModelSampler:
-    """Draws from the model of a TRL trainer, with the weights of this very step.
+    """Draws from the model of a TRL trainer, with the weights of this very step, in slices that fit where its training does.
 
     Raises ConfigurationError for weights that lie in several processes: they would have to be gathered for every token, and by
     processes whose episodes have different lengths.
@@ -30,6 +33,8 @@ class ModelSampler:
         from components.policies.transformers import draw
 
         trainer = self._trainer
+        size = SLICE * trainer.args.per_device_train_batch_size
+        found: list[Sampled] = []
         with unwrap_model_for_generation(
             trainer.model_wrapped,
             trainer.accelerator,
@@ -39,9 +44,10 @@ class ModelSampler:
             training = model.training
             model.eval()
             try:
-                found: list[Sampled] = draw(
-                    model, prompts, seeds, sampling, stops=self.stops, pad=trainer.processing_class.pad_token_id
-                )
+                for begin in range(0, len(prompts), size):
+                    rows = slice(begin, begin + size)
+                    pad = trainer.processing_class.pad_token_id
+                    found += draw(model, prompts[rows], seeds[rows], sampling, stops=self.stops, pad=pad)
             finally:
                 model.train(training)
         return found
