@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from night_world import run
+from night_world import FakeRun, load, run, small_scale
 
 from components.evaluation.comparison import TaskPair
 from components.protocol import ConfigurationError
@@ -58,3 +58,27 @@ def test_it_begins_from_the_champion_and_the_rows_that_a_night_began_with(recipe
     second, _ = run(seed=None)
     assert recipes.source_night(None)[1].policy_version == "challenger-v"
     assert recipes.source_night(first.id)[0].id == first.id != second.id
+
+
+def test_every_recipe_meets_the_same_champion_on_the_same_tasks_and_nothing_is_made_twice(recipes, world, monkeypatch):
+    run()
+    _, champion, data = recipes.source_night(None)
+    monkeypatch.setattr(recipes, "load", load)
+    monkeypatch.setattr(recipes, "play", world.submit_play)
+    monkeypatch.setattr("components.tracking.runs.night_run", lambda *told, **more: FakeRun())
+    bench = recipes.Bench(small_scale(), champion, data)
+    world.effects.clear()
+    world.jobs.clear()
+    rows = recipes.measured(bench, ["expert-iteration", "sft"], [0, 1], lambda line: None)
+    assert list(rows) == ["expert-iteration", "sft"]
+    assert all(row["gain"] > 0.2 and len(row["seeds"]) == 2 and row["p"] < 0.025 for row in rows.values())
+    assert (rows["sft"]["tokens"], rows["expert-iteration"]["tokens"]) == (9, 18)
+    trained = [effect for effect in world.effects if effect.startswith("train ")]
+    assert trained[0] == "train challenger", "what samples comes last: others read the build of the night"
+    played = [effect for effect in world.effects if effect.startswith("evaluate ")]
+    assert sorted(played) == sorted(
+        f"evaluate {who} s{seed}" for who in ("champion", "expert-iteration", "sft") for seed in (0, 1)
+    )
+    done = list(world.effects)
+    assert recipes.measured(bench, ["sft", "expert-iteration"], [0, 1], lambda line: None) == rows
+    assert world.effects == done
