@@ -1,13 +1,18 @@
 """Checkpoint folders, whole models and LoRA adapters: what names their content, what is wrong with a broken one. No torch."""
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from components.protocol import DataError
+from components.trajectories.files import sha256_of
 
 from .adapters import WEIGHTS, is_adapter, read_adapter
 
 IDENTITY = ("config.json", "tokenizer.json", "chat_template.jinja", "tokenizer_config.json")
+
+LARGE = 1 << 26
+"""Bytes of a file that is not read again while it stands as it is."""
 
 
 def version(checkpoint: Path) -> str:
@@ -25,8 +30,21 @@ def version(checkpoint: Path) -> str:
     for name in (*weights, *IDENTITY):
         path = checkpoint / name
         if path.is_file():
-            digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+            digest.update(name.encode() + b"\0" + _sha256(path))
     return f"{kind}-{digest.hexdigest()[:16]}"
+
+
+def _sha256(path: Path) -> bytes:
+    """Of a file's content; of a large one that has not changed since it was last read, as it was then."""
+    state = path.stat()
+    if state.st_size < LARGE:  # written anew within a tick of the file system's clock, a small one would look unchanged
+        return bytes.fromhex(sha256_of(path))
+    return _sha256_of(path, state.st_size, state.st_mtime_ns, state.st_ino)
+
+
+@cache
+def _sha256_of(path: Path, size: int, modified: int, inode: int) -> bytes:
+    return bytes.fromhex(sha256_of(path))
 
 
 def tokenizer_folder(checkpoint: Path) -> Path:

@@ -1,6 +1,7 @@
 """A checkpoint is named by its content, and a broken one is refused in one line."""
 
 import json
+import os
 
 import pytest
 
@@ -46,3 +47,30 @@ def test_a_broken_checkpoint_is_refused_by_name(checkpoint, damage):
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(DataError, match="not a folder"):
         check(tmp_path / "absent")
+
+
+def test_weights_that_changed_have_another_name_though_the_folder_is_the_same(tmp_path):
+    from adapters import plain_checkpoint, tensor_file
+
+    folder = plain_checkpoint(tmp_path / "ck")
+    names = [version(folder)]
+    for byte in (b"\1", b"\2", b"\0"):
+        tensor_file(folder / "model.safetensors", byte * 8)
+        names.append(version(folder))
+    assert len(set(names)) == 3 and names[0] == names[3]
+
+
+def test_large_weights_are_read_once_until_they_change(tmp_path, monkeypatch):
+    from adapters import plain_checkpoint, tensor_file
+
+    from components.policies import checkpoints
+
+    read = []
+    monkeypatch.setattr(checkpoints, "LARGE", 16)
+    monkeypatch.setattr(checkpoints, "sha256_of", lambda path: read.append(path.name) or f"{len(read):064x}")
+    folder = plain_checkpoint(tmp_path / "ck")
+    names = [version(folder), version(folder)]
+    tensor_file(folder / "model.safetensors", b"\1" * 8)
+    os.utime(folder / "model.safetensors", (1, 1))
+    names.append(version(folder))
+    assert read.count("model.safetensors") == 2 and names[1] != names[2]
