@@ -63,20 +63,20 @@ TOOLS = [
 def conversation(number: int) -> list[Message]:
     """An episode of some turns, of lengths that differ."""
     draw = random.Random(number)
-    messages: list[Message] = [{"role": "user", "content": _text(draw, 20)}]
+    messages: list[Message] = [{"role": "user", "content": _text(draw, 8)}]
     for turn in range(draw.randint(2, TURNS)):
-        arguments = {"path": f"part_{number}.py", "old": _text(draw, 5), "new": _text(draw, 5)}
+        arguments = {"path": f"part_{number}.py", "old": _text(draw, 3), "new": _text(draw, 3)}
         function = {"name": "edit_file", "arguments": arguments}
         calls = [{"id": f"{turn}", "type": "function", "function": function}]
         messages.append({"role": "assistant", "content": _text(draw, 6), "tool_calls": calls})
-        messages.append({"role": "tool", "tool_call_id": f"{turn}", "name": "edit_file", "content": _text(draw, 16)})
+        messages.append({"role": "tool", "tool_call_id": f"{turn}", "name": "edit_file", "content": _text(draw, 8)})
     return [*messages, {"role": "assistant", "content": "That is all."}]
 
 
 def pair(number: int) -> dict[str, Any]:
     """Two ways to go on after the first turn of an episode."""
     draw = random.Random(-number)
-    sides = {side: [{"role": "assistant", "content": _text(draw, 20)}] for side in ("chosen", "rejected")}
+    sides = {side: [{"role": "assistant", "content": _text(draw, 10)}] for side in ("chosen", "rejected")}
     return {"prompt": conversation(number)[:3], **sides, "episode_ids": [f"a-{number}", f"b-{number}"]}
 
 
