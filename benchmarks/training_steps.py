@@ -29,10 +29,11 @@ from components.training import job
 from components.training.config import load_job
 from components.training.config.model import ModelShape
 from components.training.format import tokenize_chat
-from components.training.grpo.job import make_trainer, trl_settings
+from components.training.grpo.job import make_trainer
 from components.training.grpo.offline import as_episode
 from components.training.grpo.outing import Outing, as_trl
 from components.training.grpo.rewards import Earned
+from components.training.grpo.settings import trl_settings
 from components.training.model import make_model
 from components.training.models import start
 from components.training.tokenizer import conversation_text, fit_tokenizer

@@ -26,9 +26,10 @@ from components.protocol.registry import register
 from components.rollouts.online import OnlinePlay, OnlinePlayer
 from components.training.config import load_job
 from components.training.grpo.chooser import Chooser
-from components.training.grpo.job import make_policy, make_trainer, trl_settings
+from components.training.grpo.job import make_policy, make_trainer
 from components.training.grpo.rewards import Rewards
 from components.training.grpo.rollout import Rollout
+from components.training.grpo.settings import trl_settings
 from components.training.models import start
 from components.training.trainer import prepare_torch, trainer_arguments
 
