@@ -13,9 +13,16 @@ from components.protocol import ConfigurationError
 @pytest.fixture
 def recipes(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    import recipes
+    import recipes_measured
 
-    return recipes
+    return recipes_measured
+
+
+@pytest.fixture
+def table(recipes):
+    from recipes import table
+
+    return table
 
 
 def pairs(gains):
@@ -37,13 +44,13 @@ def test_a_gain_is_the_mean_over_tasks_and_its_test_one_over_families(recipes):
     )
 
 
-def test_every_recipe_has_a_line_and_each_kind_of_task_one_below_it(recipes):
+def test_every_recipe_has_a_line_and_each_kind_of_task_one_below_it(recipes, table):
     whole = pairs([0.25] * 6)
     rows = {
         "dpo": {**recipes.gain(whole), "seeds": [0.2, 0.3], "tokens": 1234}
         | {"by_kind": {kind: recipes.gain([each for each in whole if each.kind == kind]) for kind in ("sign", "typo")}}
     }
-    head, first, *kinds = recipes.table(rows).splitlines()
+    head, first, *kinds = table(rows).splitlines()
     assert head.startswith("recipe") and first.startswith("dpo") and "+20.0 +30.0" in first and first.endswith("1,234")
     assert [line.split()[0] for line in kinds] == ["sign", "typo"]
 

@@ -1,0 +1,110 @@
+"""What `benchmarks/recipes.py` makes and plays: challengers by recipe and seed, each in a night of its own, and their gains."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.environments.tasksets import load
+from components.evaluation.comparison import Comparison, TaskPair, compare
+from components.evaluation.statistics import difference_estimate, permutation_test
+from components.protocol import ConfigurationError, Role
+from flows.build import TrainingData
+from flows.choice import draw
+from flows.recipe import load_recipe
+from flows.scale import Scale
+from flows.stages import Made, play_recipe
+from flows.state import Night, begin, nights, open_night
+from flows.tonight import Tonight
+from tasks.collect import play
+from tasks.evaluate import result_of
+from tasks.home import folder
+from tasks.registry import Model
+
+
+def source_night(name: str | None) -> tuple[Night, Model, TrainingData]:
+    """A night that was played here (the last, where none is named), the champion that it began with, and its rows."""
+    played = [night for night in nights() if "set aside data" in night.results and not night.id.startswith("bench-")]
+    if name is None and not played:
+        raise ConfigurationError("no night was played here; run `ratchet night` first, or change to a copy of a clone")
+    night = open_night(name) if name else played[-1]
+    champion = night.results.get("champion") or night.results["register cold-start"]
+    return night, msgspec.convert(champion, Model), msgspec.convert(night.results["set aside data"], TrainingData)
+
+
+class Bench:
+    """All that is made and played, each in a night of its own that remembers what is done."""
+
+    def __init__(self, scale: Scale, champion: Model, data: TrainingData) -> None:
+        self.scale, self.champion, self.data = scale, champion, data
+
+    def challenger(self, recipe: str, seed: int) -> Made:
+        """What a recipe makes with a seed; each in a run of its own in MLflow."""
+        from components.tracking.runs import night_run
+
+        how = load_recipe(recipe, self.scale.size)
+        night = begin(self.scale.name, seed, f"bench-{how.name}-s{seed}", recipe)
+        told = {"scale": self.scale.name, "seed": seed, "recipe": recipe}
+        with night_run(night.id, self.scale.taskset, params=told) as run:
+            tonight = Tonight(night, self.scale, run, how)
+            made: Made = night.once("made", lambda: play_recipe(tonight, self.champion, self.data), Made)
+        night.finish()
+        return made
+
+    def evaluated(self, name: str, model: Model, seed: int) -> Any:
+        """A model's result on the held-out tasks of a seed."""
+        held_out = self.scale.evaluation
+        tasks = draw(load(self.scale.taskset).tasks(Role.PROMOTE), held_out.promote, seed, Role.PROMOTE.value)
+        plan = self.scale.plan(held_out, model.policy, Role.PROMOTE, tasks, seed)
+        place = folder("evaluations", f"bench-s{seed}") / name
+        play(f"evaluate {name} s{seed}", plan, place)
+        return result_of(name, place)
+
+
+def measured(bench: Bench, recipes: Sequence[str], seeds: Sequence[int], show: Callable[[str], None]) -> dict[str, Any]:
+    """Every recipe and seed against the champion. What samples, and so builds anew, comes last: others read the night's build."""
+    found: dict[str, list[Comparison]] = defaultdict(list)
+    tokens: dict[str, list[int]] = defaultdict(list)
+    for recipe in sorted(
+        recipes, key=lambda name: any(not s.trains for s in load_recipe(name, bench.scale.size).stages)
+    ):
+        for seed in seeds:
+            made = bench.challenger(recipe, seed)
+            before = bench.evaluated("champion", bench.champion, seed)
+            pair = compare(before, bench.evaluated(Path(recipe).stem, made.challenger, seed), seed=seed)
+            found[recipe].append(pair)
+            tokens[recipe].append(made.tokens)
+            show(f"{recipe}, seed {seed}: {pair.success_a.value:.3f} -> {pair.success_b.value:.3f}")
+    return {recipe: row(found[recipe], tokens[recipe]) for recipe in recipes}
+
+
+def row(found: Sequence[Comparison], tokens: Sequence[int]) -> dict[str, Any]:
+    """The figures of one recipe over its seeds; by kind of task too."""
+    pairs = [pair for each in found for pair in each.pairs]
+    kinds = sorted({pair.kind for pair in pairs})
+    return {
+        **gain(pairs),
+        "seeds": [msgspec.to_builtins(each.difference.value) for each in found],
+        "tokens": round(sum(tokens) / len(tokens)),
+        "by_kind": {kind: gain([pair for pair in pairs if pair.kind == kind]) for kind in kinds},
+    }
+
+
+def gain(pairs: Sequence[TaskPair]) -> dict[str, Any]:
+    """The mean gain with its interval and its p value; a family's tasks count as one draw, whatever the seed."""
+    families = [pair.family for pair in pairs]
+    before, after = [pair.a for pair in pairs], [pair.b for pair in pairs]
+    estimate = difference_estimate([b - a for a, b in zip(before, after, strict=True)], families)
+    interval = estimate.interval
+    return {
+        "before": sum(before) / len(before),
+        "after": sum(after) / len(after),
+        "gain": estimate.value,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "p": permutation_test(before, after, clusters=families).p_value,
+        "tasks": len(pairs),
+        "families": len(set(families)),
+    }
