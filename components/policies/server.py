@@ -209,8 +209,10 @@ class ModelServer:
         room = {} if has_gpu() else {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")}
         # vLLM itself removes none of its sockets.
         sockets = {"VLLM_RPC_BASE_PATH": self._sockets.name} if self._sockets else {}
+        # A folder named vllm where we are called, or our own packages, would stand before what is installed there.
+        apart = {"PYTHONSAFEPATH": "1", "PYTHONPATH": ""} if self.engine == "vllm" else {}
         updating = {hot_swap.UPDATING: "true"} if self._room is not None else {}
-        return {**quiet, **offline, **room, **sockets, **updating}
+        return {**quiet, **offline, **room, **sockets, **updating, **apart}
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         begin = told = time.monotonic()

@@ -16,6 +16,9 @@ value = lambda name: arguments[arguments.index(name) + 1]
 model, port = value("--model"), int(value("--port"))
 name = value("--served-model-name")
 print("(APIServer pid=1) INFO 11-21 10:00:00 [entry.py:1] loading " + model, flush=True)
+if not sys.flags.safe_path or os.environ.get("PYTHONPATH"):
+    print("ModuleNotFoundError: what stands here shadows vllm")
+    raise SystemExit(1)
 if "dies" in model:
     print("(EngineCore pid=2) ERROR 11-21 10:00:01 [core.py:9] Traceback (most recent call last):")
     print("(EngineCore pid=2) ERROR 11-21 10:00:01 [core.py:9] ValueError: Free memory on device cuda:0 (1.0/80.0 GiB) on startup "

@@ -102,6 +102,14 @@ def test_adapters_of_one_base_are_swapped_while_the_server_runs(tmp_path):
         assert says(server) == str(large) and server.pid != pid, "there was no room for its rank: begun anew"
 
 
+def test_nothing_of_ours_stands_before_what_is_installed_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "vllm.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    with serve(tmp_path) as server:
+        assert says(server) == "small"
+
+
 def test_an_adapter_is_served_on_its_base(tmp_path):
     base = checkpoint(tmp_path / "base")
     adapter = plain_adapter(tmp_path / "a", base, r=12)
