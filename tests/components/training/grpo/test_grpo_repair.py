@@ -1,4 +1,4 @@
-"""The whole of GRPO on the bundled taskset: real sandboxes, a policy that plays, and becomes better at what it had not seen."""
+"""The whole of GRPO on the bundled taskset: real sandboxes, a policy that plays, and becomes better at what it plays."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long
 BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "grpo.py"
 
 
-def test_rewards_rise_and_unseen_tasks_are_solved_more_often(tmp_path):
+def test_rewards_rise_and_what_is_played_is_solved_more_often(tmp_path):
     run = subprocess.run(
         [sys.executable, str(BENCHMARK), "--out", str(tmp_path)], capture_output=True, text=True, check=False
     )
