@@ -28,6 +28,9 @@ from .server_log import cause, last_line
 
 START_SECONDS = 900.0
 """A large model on a GPU takes minutes to load and compile."""
+ON_A_PROCESSOR = ("--enforce-eager", "--dtype", "float32", "--no-enable-chunked-prefill")
+"""Half of a prompt in one step and half in the next ends vLLM's engine there where a request has a seed: it sets back the random
+stream by an offset that only a GPU's has (vLLM 0.32, `_bookkeeping_sync`)."""
 LOOK = 0.5
 TELL = 5.0
 """Seconds between two reports of progress."""
@@ -199,7 +202,7 @@ class ModelServer:
             *("--served-model-name", self.served.started_as),
             *hot_swap.options(self._room),
             *("--logprobs-mode", "processed_logprobs"),  # of the distribution that is sampled from
-            *(() if has_gpu() else ("--enforce-eager", "--dtype", "float32")),
+            *(() if has_gpu() else ON_A_PROCESSOR),
             *self.arguments,
         ]
 
