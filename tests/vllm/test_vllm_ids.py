@@ -180,8 +180,11 @@ def test_a_policy_without_an_address_brings_its_server_and_takes_it_along(tmp_pa
 
 def test_many_long_prompts_at_once_are_all_drawn_for(play, checkpoint):
     """More tokens than one step takes: an engine that cut a prompt in two would die of its seed."""
-    chat = (TASK, called("read_file", path="main.py"), returned("def f(a, b):\n    return a - b\n" * 12))
-    policy = play(checkpoint, 1.0)
-    replies = policy.act([request(chat, 1, seed) for seed in range(40)])
-    assert sum(len(reply.tokens.prompt_ids) for reply in replies) > 8192 and all(reply.tokens for reply in replies)
-    assert len({reply.tokens.completion_ids for reply in replies}) > 20
+
+    def chat(number):  # from its first word on another one: nothing of it is cached
+        task = {**TASK, "content": f"{number}: {TASK['content']}"}
+        return (task, called("read_file", path="main.py"), returned("def f(a, b):\n    return a - b\n" * 24))
+
+    replies = play(checkpoint, 1.0).act([request(chat(seed), 1, seed) for seed in range(48)])
+    assert sum(len(reply.tokens.prompt_ids) for reply in replies) > 16_384
+    assert len({reply.tokens.completion_ids for reply in replies}) > 24
