@@ -5,9 +5,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.process import BaseProcess
 from types import FrameType
 
 import msgspec
@@ -104,9 +107,18 @@ def _end(pool: ProcessPoolExecutor, futures: "dict[Future[PlayedCohort], int]") 
     for worker in workers:
         worker.terminate()
     wait(left, timeout=GIVE_UP_SECONDS + 2)
+    _see_off(workers)
     for worker in workers:
         with contextlib.suppress(ValueError):
             worker.kill()
+
+
+def _see_off(workers: list[BaseProcess], seconds: float = 2.0) -> None:
+    """Let idle workers end by themselves: one that is killed leaves semaphores behind, of which Python tells after our last line."""
+    limit = time.monotonic() + seconds
+    running = {worker.sentinel for worker in workers}
+    while running and (left := limit - time.monotonic()) > 0:
+        running -= set(wait_for_any(running, timeout=left))
 
 
 _player: Player | None = None

@@ -38,7 +38,7 @@ for _ in range(8):
     if os.fork() == 0:
         held = bytearray(100 << 20)
         held[::4096] = b'x' * len(held[::4096])
-        time.sleep(3)
+        time.sleep(6)
         open('held', 'a').write('x')
         os._exit(0)
 while True:

@@ -9,7 +9,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prefect")]
 
 SCRIPT = """
-import json, sys, threading, time
+import contextlib, json, sys, threading
 from tasks.server import PrefectServer
 server = PrefectServer().start()
 server.ready()
@@ -17,21 +17,19 @@ from tasks import slots
 
 def together(gpus, launch):
     slots.devices = lambda: gpus
-    times = []
+    meeting, met = threading.Barrier(2), []
 
     def job():
-        with slots.gpu_slot(launch):
-            begin = time.monotonic()
-            time.sleep(0.3)
-            times.append((begin, time.monotonic()))
+        with slots.gpu_slot(launch), contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(3)
+            met.append(launch)
 
     threads = [threading.Thread(target=job) for _ in range(2)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    (_, first), (second, _) = sorted(times)
-    return second < first
+    return len(met) == 2
 
 print(json.dumps([together(*each) for each in json.loads(sys.argv[1])]))
 server.stop()

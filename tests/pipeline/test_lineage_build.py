@@ -18,7 +18,7 @@ from components.versioning.lineage.history import keep_build
 from components.versioning.uses import Training, seal_uses
 from flows import lineage
 from flows.build import TrainingData, set_aside
-from flows.train import _lineage
+from flows.registered import _lineage
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lineage_build")]
 
