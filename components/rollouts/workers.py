@@ -114,7 +114,7 @@ def _end(pool: ProcessPoolExecutor, futures: "dict[Future[PlayedCohort], int]") 
 
 
 def _see_off(workers: list[BaseProcess], seconds: float = 2.0) -> None:
-    """Let idle workers end by themselves: one that is killed leaves semaphores behind, of which Python tells after our last line."""
+    """Let idle workers end by themselves: one that is killed leaves semaphores, of which Python tells after our last line."""
     limit = time.monotonic() + seconds
     running = {worker.sentinel for worker in workers}
     while running and (left := limit - time.monotonic()) > 0:
