@@ -77,7 +77,7 @@ def best_evaluation(evaluations: list[dict[str, Any]], config: JobConfig) -> dic
 def report_fields(
     config: JobConfig, trainer: Any, *, rows: int, tokens: int, seconds: float, train_loss: float
 ) -> dict[str, Any]:
-    """The fields of TrainReport for a trainer that has come to its end after so many input tokens."""
+    """The fields of TrainReport, but for its speed, of a trainer that has come to its end after so many input tokens."""
     state = trainer.state
     patience = config.checkpoints.patience
     figures = {"eval_loss", f"eval_{config.checkpoints.best_by}"} if patience else {"eval_loss"}
@@ -90,7 +90,6 @@ def report_fields(
         "tokens": tokens,
         "rows": rows,
         "seconds": seconds,
-        "tokens_per_second": tokens / max(seconds, 1e-9),
         "parameters": sum(each.numel() for each in parameters),
         "trained_parameters": sum(each.numel() for each in parameters if each.requires_grad),
         "train_loss": train_loss,

@@ -8,9 +8,10 @@ from .fit import fit
 from .format import TrainingRow
 from .models import start
 from .packing import Pack, packed
+from .report import TrainReport
 from .rows import Prepared, mean_tokens, prepare, read_rows
 from .tokenizer import conversation_text
-from .trainer import TrainReport, callbacks, fit_attention, planned_steps, prepare_torch, trainer_arguments
+from .trainer import callbacks, fit_attention, planned_steps, prepare_torch, trainer_arguments
 
 
 class SftReport(TrainReport, frozen=True, kw_only=True):

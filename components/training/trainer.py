@@ -9,24 +9,7 @@ from components.protocol import ConfigurationError, DataError
 from .config import JobConfig
 from .memory import micro_batch
 from .precision import bfloat16
-from .report import TrainReport, converged, final_loss, report_fields
-from .saved import folder_of, forget_saved, last_saved
-
-__all__ = [
-    "TrainReport",
-    "bfloat16",
-    "callbacks",
-    "converged",
-    "final_loss",
-    "fit_attention",
-    "forget_saved",
-    "last_saved",
-    "planned_steps",
-    "prepare_torch",
-    "processes",
-    "report_fields",
-    "trainer_arguments",
-]
+from .saved import folder_of
 
 
 def processes() -> int:

@@ -26,6 +26,18 @@ def returned(content: str, call_id: str = "0-0", name: str = "read_file") -> dic
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
 
 
+OPENAI = [tool.as_openai() for tool in TOOLS]
+CHAT = [
+    TASK,
+    called("read_file", path="main.py"),
+    returned("def add(a, b):\n    return a - b\n"),
+    called("edit_file", "1-0", path="main.py", old="-", new="+"),
+    returned("edited", "1-0", "edit_file"),
+    called("submit", "2-0"),
+]
+"""A repair, as messages, and its tools in OpenAI's form."""
+
+
 def make_checkpoint(folder: Path, seed: int = 0, context: int = 512) -> Path:
     """Saved as a training job saves one.
 

@@ -9,10 +9,10 @@ from components.training.config import DpoConfig
 from components.training.fit import fit, one_line
 from components.training.heartbeat import Heartbeat
 from components.training.models import is_adapted, start
+from components.training.report import TrainReport
 from components.training.rows import mean_tokens
 from components.training.sft_job import figures_of
 from components.training.trainer import (
-    TrainReport,
     callbacks,
     fit_attention,
     planned_steps,

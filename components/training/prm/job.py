@@ -6,14 +6,9 @@ from typing import Any
 from components.protocol import DataError
 from components.training.config import PrmConfig
 from components.training.fit import fit
-from components.training.trainer import (
-    TrainReport,
-    callbacks,
-    fit_attention,
-    forget_saved,
-    prepare_torch,
-    trainer_arguments,
-)
+from components.training.report import TrainReport
+from components.training.saved import forget_saved
+from components.training.trainer import callbacks, fit_attention, prepare_torch, trainer_arguments
 
 from .checkpoint import Card, save
 from .examples import MAX_WINDOWS, Corpus, Example, examples, read_corpus, split

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from chat_templates import FAMILIES, chat_tokenizer
-from small_model import TASK, TOOLS, called, returned
+from small_model import CHAT, OPENAI, TOOLS, called, returned
 
 from components.policies.chat import encode
 from components.policies.continuation import Continuation, check_history, end_of_reply
@@ -15,16 +15,6 @@ from components.policies.sampler import Sampled, Sampling
 from components.policies.token_exact import TokenExact
 from components.protocol import ConfigurationError, PolicyRequest
 from components.training.tokenizer import conversation_text, fit_tokenizer
-
-OPENAI = [tool.as_openai() for tool in TOOLS]
-CHAT = [
-    TASK,
-    called("read_file", path="main.py"),
-    returned("def add(a, b):\n    return a - b\n"),
-    called("edit_file", "1-0", path="main.py", old="-", new="+"),
-    returned("edited", "1-0", "edit_file"),
-    called("submit", "2-0"),
-]
 
 HEADERS = """{%- if tools %}<|start|>system
 

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("trl")
 
 import trl
+from agent_talk import TOOL
 from chat_templates import BEGIN, chat_tokenizer, trained_texts
 
 from components.policies.chat import prepared, render
@@ -31,14 +32,6 @@ def with_template(name):
 
 
 LOOK = {"id": "0", "type": "function", "function": {"name": "look", "arguments": {"at": "a.py"}}}
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look.",
-        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
-    },
-}
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "What is x?"},

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from small_model import TASK, TOOLS, called, returned
+from small_model import CHAT, OPENAI, TASK, TOOLS
 
 from components.policies.sampler import Sampled, Sampling
 from components.policies.token_exact import TokenExact
@@ -17,15 +17,6 @@ from components.training.grpo.order import places
 from components.training.grpo.tasks import choose
 from components.training.tokenizer import conversation_text, fit_tokenizer
 
-OPENAI = [tool.as_openai() for tool in TOOLS]
-CHAT = [
-    TASK,
-    called("read_file", path="main.py"),
-    returned("def add(a, b):\n    return a - b\n"),
-    called("edit_file", "1-0", path="main.py", old="-", new="+"),
-    returned("edited", "1-0", "edit_file"),
-    called("submit", "2-0"),
-]
 TASKS = [PlayableTask(f"t{number}", "f", "k") for number in range(3)]
 
 
