@@ -16,7 +16,7 @@ from components.protocol import ConfigurationError
 from components.versioning import leftovers
 from components.versioning.leftovers import CALLER, settle
 
-DVC = "import time; time.sleep(60)  # dvc"
+DVC = "import time; print(flush=True); time.sleep(60)  # dvc"
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_a_lock_that_was_cut_short_is_removed(file, tmp_path, content):
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_dvc_that_lives_is_left_alone(file, start, tmp_path, ours):
     living = start(sys.executable, "-c", DVC, "repro", **({CALLER: str(os.getpid())} if ours else {}))
+    living.stdout.readline()  # before a program has been loaded its process has no command line
     locks = lock(file, living.pid)
     begin = time.monotonic()
     settle(tmp_path)
