@@ -9,11 +9,17 @@ from tasks.server import PrefectServer
 NAME = "nightly"
 
 
-def serve(cron: str, timezone: str, scale: str, port: int, *, say: Callable[[str], None]) -> None:
-    """Serve the nightly flow until interrupted. Raises ConfigurationError for a time or a zone that cannot be read."""
+def serve(
+    cron: str, timezone: str, scale: str, port: int, *, recipe: str | None = None, say: Callable[[str], None]
+) -> None:
+    """Serve the nightly flow until interrupted. Raises ConfigurationError for a time, a zone, a scale or a recipe that cannot
+    be read.
+    """
+    from .recipe import load_recipe
     from .scale import load_scale
 
-    load_scale(scale)
+    parameters = load_scale(scale)
+    load_recipe(recipe or parameters.recipe, parameters.size)
     check_times(cron, timezone)
     server = PrefectServer(port).start()
     try:
@@ -23,7 +29,7 @@ def serve(cron: str, timezone: str, scale: str, port: int, *, say: Callable[[str
         say(
             f"nights of scale {scale} at '{cron}' ({timezone}); Prefect: {server.url.removesuffix('/api')}; Ctrl-C ends it"
         )
-        serve_flow(nightly, schedule_of(cron, timezone), {"scale": scale})
+        serve_flow(nightly, schedule_of(cron, timezone), {"scale": scale, "recipe": recipe})
     finally:
         server.stop()
 

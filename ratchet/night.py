@@ -58,6 +58,9 @@ def schedule(
     cron: Annotated[str, typer.Option(help="When: minute, hour, day of month, month, day of week.")] = "0 1 * * *",
     timezone: Annotated[str, typer.Option(help="Of the cron times, such as Europe/Berlin.")] = "UTC",
     scale: Annotated[str, typer.Option(help="A scale's name, or a YAML file of one.")] = "smoke",
+    recipe: Annotated[
+        str | None, typer.Option(help="How the challengers are made; default: what the scale says.")
+    ] = None,
     prefect_port: Annotated[int, typer.Option(min=1, max=65535, help="Prefect's port on 127.0.0.1.")] = 4200,
 ) -> None:
     """Serve the nightly flow on a schedule, until Ctrl-C. Nights never overlap, and the schedule outlives a restart.
@@ -68,4 +71,4 @@ def schedule(
     from tasks.home import require_clone
 
     require_clone()
-    serve(cron, timezone, scale, prefect_port, say=note)
+    serve(cron, timezone, scale, prefect_port, recipe=recipe, say=note)

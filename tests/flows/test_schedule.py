@@ -6,7 +6,7 @@ import time
 import pytest
 
 from components.protocol import ConfigurationError
-from flows.schedule import check_times
+from flows.schedule import check_times, serve
 
 FLOW = """
 from pathlib import Path
@@ -59,6 +59,11 @@ def test_a_time_that_cannot_be_read_is_said_before_anything_is_started(cron, tim
 
 def test_cron_times_in_a_zone_are_accepted():
     check_times("30 2 * * 1-5", "Europe/Berlin")
+
+
+def test_a_recipe_that_there_is_none_of_is_said_before_anything_is_started():
+    with pytest.raises(ConfigurationError, match="no-such-recipe"):
+        serve("0 1 * * *", "UTC", "smoke", 1, recipe="no-such-recipe", say=pytest.fail)
 
 
 @pytest.mark.slow
