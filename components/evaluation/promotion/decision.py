@@ -1,0 +1,172 @@
+"""Deciding: from the results of the agents to the decision record."""
+
+from ..comparison import AgentRef, Comparison, compare
+from ..metrics import AgentResult, summary
+from ..report import effect_text
+from ..statistics import permutation_test, rate_estimate
+from .declared import Declared
+from .guardrails import guardrails
+from .planning import spread
+from .record import Audit, Contender, Decision, Effect, Match, TasksetRef, Trained
+from .rule import PromotionRule
+from .tasks import deciding
+from .verdict import Found, answer
+
+CORRECTION = (
+    "intersection-union test (Berger 1982): superiority and every guardrail must be shown, each at its own level; then in fixed "
+    "sequence the control, at the level of superiority"
+)
+FINE = 20
+"""A p-value is drawn so finely that the smallest possible one is at most the level divided by this."""
+
+
+def decide(
+    champion: AgentResult,
+    challenger: AgentResult,
+    control: AgentResult | None,
+    taskset: TasksetRef,
+    rule: PromotionRule | None = None,
+    *,
+    night: str = "",
+    seed: int = 0,
+    trained: Trained | None = None,
+    declared: Declared | None = None,
+    anchor: AgentResult | None = None,
+) -> Decision:
+    """The verdict on the tasks that decide (`promote` and `reserve`); the `audit` tasks are reported where all agents played them.
+
+    Superiority is tested at the declared level (the rule's alpha where nothing was declared), guardrails at theirs. The test
+    against the control comes second and only counts after a significant first one, which keeps the family-wise error
+    without dividing it. With an `anchor`, the champion must first hold its place against it. Raises DataError where the
+    agents cannot be compared.
+    """
+    rule = rule or PromotionRule()
+    level = declared.level if declared else rule.alpha
+    champion, challenger = deciding(champion), deciding(challenger)
+    control = deciding(control) if control else None
+    main = _compare(champion, challenger, "promote", rule, seed)
+    versus_champion = _effect(main, rule, level, seed)
+    second = _compare(control, challenger, "promote", rule, seed) if control else None
+    versus_control = _effect(second, rule, level, seed) if second else None
+    drift = _compare(champion, control, "promote", rule, seed) if control else None
+    guards = guardrails(champion, challenger, _lost(main), rule, seed)
+    match = _match(deciding(anchor), champion, rule, seed) if anchor else None
+    variance = spread(main.pairs, main.k)
+    families = [pair.family for pair in main.pairs]
+    found = answer(Found(versus_champion, families, main.k, variance, guards, level, match), rule)
+    improvement, improvement_why = _self_improvement(versus_champion, versus_control, found.verdict, level)
+    return Decision(
+        night=night,
+        taskset=taskset,
+        rule=rule,
+        n_tasks=main.n_tasks,
+        n_families=main.n_families,
+        k=main.k,
+        lost=main.lost,
+        champion=_contender(champion, "promote", rule, seed),
+        challenger=_contender(challenger, "promote", rule, seed),
+        control=_contender(control, "promote", rule, seed) if control else None,
+        versus_champion=versus_champion,
+        versus_control=versus_control,
+        control_versus_champion=_effect(drift, rule, level, seed) if drift else None,
+        correction=CORRECTION,
+        by_kind=main.by_kind,
+        guardrails=guards,
+        audit=_audit(champion, challenger, control, rule, seed),
+        verdict=found.verdict,
+        why=found.why,
+        self_improvement=improvement,
+        self_improvement_why=improvement_why,
+        trained=trained,
+        level=level,
+        spread=variance,
+        needs=found.needs,
+        declared=declared,
+        match=match,
+    )
+
+
+def _compare(a: AgentResult, b: AgentResult, role: str, rule: PromotionRule, seed: int) -> Comparison:
+    return compare(a, b, role, level=rule.level, n_resamples=rule.n_resamples, seed=seed)
+
+
+def _contender(result: AgentResult, role: str, rule: PromotionRule, seed: int) -> Contender:
+    tasks = [task for task in result.of(role) if task.rate is not None]
+    success = rate_estimate(
+        [task.rate for task in tasks if task.rate is not None],
+        [task.family for task in tasks],
+        level=rule.level,
+        n_resamples=rule.n_resamples,
+        seed=seed,
+    )
+    return Contender(AgentRef.of(result), success, summary(result, role))
+
+
+def _effect(found: Comparison, rule: PromotionRule, level: float, seed: int) -> Effect:
+    """Where the sampled p-value is too coarse for the level, it is drawn again, finely enough."""
+    needed = round(FINE / level)
+    p_value = found.p_value
+    if not found.exact and needed > rule.n_resamples:
+        p_value = permutation_test(
+            [pair.b for pair in found.pairs],
+            [pair.a for pair in found.pairs],
+            clusters=[pair.family for pair in found.pairs],
+            alternative="greater",
+            n_resamples=needed,
+            seed=seed,
+        ).p_value
+    return Effect(found.difference, p_value, found.exact, found.won, found.lost_to, found.tied)
+
+
+def _lost(main: Comparison) -> float:
+    return main.lost / ((main.n_tasks + main.lost_tasks) * main.k)
+
+
+def _match(anchor: AgentResult, champion: AgentResult, rule: PromotionRule, seed: int) -> Match:
+    """The champion against the anchor, one-sided at the rule's alpha: is it worse than what stood there before?"""
+    found = _compare(anchor, champion, "promote", rule, seed)
+    p_value = permutation_test(
+        [pair.b for pair in found.pairs],
+        [pair.a for pair in found.pairs],
+        clusters=[pair.family for pair in found.pairs],
+        alternative="less",
+        n_resamples=rule.n_resamples,
+        seed=seed,
+    ).p_value
+    effect = Effect(found.difference, p_value, found.exact, found.won, found.lost_to, found.tied)
+    worse = p_value <= rule.alpha
+    sentence = f"the champion is {'' if worse else 'not shown to be '}worse than the anchor: {effect_text(effect)}"
+    return Match(_contender(anchor, "promote", rule, seed), effect, rule.alpha, worse, sentence)
+
+
+def _self_improvement(main: Effect, second: Effect | None, verdict: str, level: float) -> tuple[bool, str]:
+    if second is None:
+        return False, "no control was trained, so training longer on old data may explain the difference"
+    figures = effect_text(second)
+    if main.p_value > level:
+        return False, f"not tested, the challenger does not beat the champion (against the control: {figures})"
+    if second.p_value > level:
+        return False, f"the challenger is not shown to beat the control: {figures}"
+    if verdict != "promote":
+        return False, f"the challenger beats the control ({figures}) but was not promoted"
+    return True, f"the challenger also beats the control, which trained equally long on old data: {figures}"
+
+
+def _audit(
+    champion: AgentResult, challenger: AgentResult, control: AgentResult | None, rule: PromotionRule, seed: int
+) -> Audit | None:
+    agents = [champion, challenger, *([control] if control else [])]
+    if not all(agent.of("audit") for agent in agents):
+        return None
+    main = _compare(champion, challenger, "audit", rule, seed)
+    second = _compare(control, challenger, "audit", rule, seed) if control else None
+    return Audit(
+        n_tasks=main.n_tasks,
+        n_families=main.n_families,
+        k=main.k,
+        champion=_contender(champion, "audit", rule, seed),
+        challenger=_contender(challenger, "audit", rule, seed),
+        control=_contender(control, "audit", rule, seed) if control else None,
+        versus_champion=_effect(main, rule, rule.alpha, seed),
+        versus_control=_effect(second, rule, rule.alpha, seed) if second else None,
+    )

@@ -1,0 +1,64 @@
+"""Planning: what a night can find with its tasks, and how many more an undecided one asks for.
+
+Both plan with the least lead that matters and with the variance that was seen, never with the lead that was seen: planned with
+that, a night that has just missed would always need about as much again.
+"""
+
+import math
+from collections.abc import Sequence
+
+from ..comparison import TaskPair
+from ..statistics import Estimate
+from ..statistics.designs import Paired, clustered
+from ..statistics.power import minimum_detectable_effect, tasks_needed
+from ..statistics.variance import Components, paired_components
+
+ASSUMED = Components(family=0.005, task=0.15, attempt=0.055)
+"""What is planned with before a night was decided: a smoke night's paired difference of success, measured."""
+LEAST_MORE = 0.25
+"""An undecided night asks for at least this share of its tasks again: fewer would change nothing."""
+
+
+def spread(pairs: Sequence[TaskPair], attempts: int) -> Components | None:
+    """How much the paired difference of success varies; None where one family cannot show it."""
+    families = [pair.family for pair in pairs]
+    return paired_components([pair.b for pair in pairs], [pair.a for pair in pairs], families, attempts)
+
+
+def detectable(
+    families: Sequence[str], attempts: int, components: Components | None, level: float, power: float
+) -> float | None:
+    """The least lead that tasks of those families (one a task) show with `power`; None where none does."""
+    if not families:
+        return None
+    design = clustered(families, attempts, components or ASSUMED)
+    return minimum_detectable_effect(design, power=power, alpha=level)
+
+
+def more_tasks(
+    families: Sequence[str], attempts: int, components: Components | None, effect: float, level: float, power: float
+) -> int | None:
+    """Tasks beyond those played, in proportionally more families, until a lead of `effect` is shown with `power`."""
+    if components is None or not families:
+        return None
+    needed = tasks_needed(effect, clustered(families, attempts, components), power=power, alpha=level)
+    return _beyond(needed, len(families))
+
+
+def more_for_margin(difference: Estimate, margin: float, level: float, power: float) -> int | None:
+    """Tasks beyond those played until an agent that is worse by half the margin is shown to be within it with `power`.
+
+    The standard deviation is the one that the difference's interval implies. None without an interval.
+    """
+    from scipy import special
+
+    interval = difference.interval
+    if interval is None or difference.tasks < 2 or margin <= 0:
+        return None
+    error = (interval.high - interval.low) / (2 * float(special.ndtri(0.5 + interval.level / 2)))
+    design = Paired(difference.tasks, error * math.sqrt(difference.tasks))
+    return _beyond(tasks_needed(margin / 2, design, power=power, alpha=level), difference.tasks)
+
+
+def _beyond(needed: int | None, played: int) -> int | None:
+    return None if needed is None else max(math.ceil(LEAST_MORE * played), needed - played)
