@@ -104,7 +104,7 @@ def gain(pairs: Sequence[TaskPair]) -> dict[str, Any]:
         "gain": estimate.value,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "p": permutation_test(before, after, clusters=families).p_value,
+        "p": permutation_test(after, before, clusters=families, alternative="greater").p_value,
         "tasks": len(pairs),
         "families": len(set(families)),
     }

@@ -1,0 +1,86 @@
+"""What every statistic asks of its input, and how values fall into families."""
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from components.protocol import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+Values: TypeAlias = "Sequence[float] | Floats"
+ROUNDING = 1e-14
+"""Differences below this share of the values they come from are rounding: .1 + .2 and .3 are tied."""
+
+
+def checked(x: Values, who: str) -> "Floats":
+    """`x` as floats (n,). Raises DataError where it is not one finite number a unit."""
+    import numpy as np
+
+    try:
+        values = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{who}: needs numbers ({error}); leave out what has none and count it") from None
+    if values.ndim != 1:
+        raise DataError(f"{who}: needs one value a task, got an array of shape {values.shape}")
+    # One fast pass: the sum of squares is finite only where every value is one that can be squared.
+    if not np.isfinite(values.dot(values)):
+        bad = int((~np.isfinite(values)).sum())
+        what = f"{bad} values are NaN or infinite" if bad else "values are too large to be squared"
+        raise DataError(f"{who}: {what}; leave them out and count them")
+    return values
+
+
+def checked_pairs(a: Values, b: Values, who: str) -> tuple["Floats", "Floats"]:
+    """Both as floats (n,). Raises DataError where they are not equally many."""
+    first, second = checked(a, who), checked(b, who)
+    if len(first) != len(second):
+        raise DataError(f"{who}: {len(first)} against {len(second)} values; a paired test needs equally many")
+    return first, second
+
+
+def check_level(level: float, who: str) -> None:
+    """Raises DataError where `level` is no confidence."""
+    if not 0 < level < 1:
+        raise DataError(f"{who}: the level is {level}; it lies between 0 and 1, such as 0.95")
+
+
+def differences(a: "Floats", b: "Floats") -> "Floats":
+    """a - b (n,), with 0 where the two differ by rounding alone."""
+    import numpy as np
+
+    difference = a - b
+    slack = ROUNDING * np.maximum(np.abs(a), np.abs(b))
+    return cast("Floats", np.where(np.abs(difference) <= slack, 0.0, difference))
+
+
+def is_constant(values: "Floats") -> bool:
+    """Whether all are equal but for rounding; so is a single one."""
+    if not len(values):
+        return True
+    low, high = float(values.min()), float(values.max())
+    return high - low <= ROUNDING * max(abs(low), abs(high))
+
+
+def family_index(clusters: Sequence[Hashable], values: int) -> "NDArray[np.int64]":
+    """The number of each value's cluster (n,), in order of first appearance. Raises DataError where they are not `values`."""
+    import numpy as np
+
+    if len(clusters) != values:
+        raise DataError(f"{values} values but {len(clusters)} families; give one family a value")
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64)
+
+
+def family_sums(values: "Floats", clusters: Sequence[Hashable] | None) -> tuple["Floats", "Floats"]:
+    """Per family, in order of first appearance: the sum of its values and how many they are."""
+    import numpy as np
+
+    if clusters is None:
+        return values, np.ones(len(values))
+    index = family_index(clusters, len(values))
+    sums = np.bincount(index, weights=values).astype(np.float64)
+    return sums, np.bincount(index).astype(np.float64)

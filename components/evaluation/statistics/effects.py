@@ -1,0 +1,55 @@
+"""Effect sizes: how large a difference is, free of its unit. Positive where `a` is higher."""
+
+from typing import TYPE_CHECKING
+
+from .checks import Values, checked, is_constant
+
+if TYPE_CHECKING:
+    from .checks import Floats
+
+
+def cohens_d(a: Values, b: Values) -> float | None:
+    """(mean(a) - mean(b)) / pooled standard deviation (Cohen 1988).
+
+    None without a value on one side, below three values, or where nothing varies but the means differ; 0 where nothing differs.
+    """
+    first, second = checked(a, "cohens_d"), checked(b, "cohens_d")
+    freedom = len(first) + len(second) - 2
+    if not len(first) or not len(second) or freedom < 1:
+        return None
+    difference = float(first.mean() - second.mean())
+    squares = sum(0.0 if is_constant(each) else float(((each - each.mean()) ** 2).sum()) for each in (first, second))
+    if squares == 0:
+        return 0.0 if first[0] == second[0] else None
+    return difference / float((squares / freedom) ** 0.5)
+
+
+def hedges_g(a: Values, b: Values) -> float | None:
+    """Cohen's d without its bias in small samples, by the exact factor of Hedges (1981). None where d is None."""
+    from math import exp, lgamma, log
+
+    d = cohens_d(a, b)
+    freedom = len(a) + len(b) - 2
+    if d is None or freedom < 2:
+        return None
+    return d * exp(lgamma(freedom / 2) - lgamma((freedom - 1) / 2) - log(freedom / 2) / 2)
+
+
+def cliffs_delta(a: Values, b: Values) -> float | None:
+    """P(a > b) - P(a < b) over all pairs of values (Cliff 1993), in [-1, 1]; None without a value on one side."""
+    import numpy as np
+
+    first, second = checked(a, "cliffs_delta"), checked(b, "cliffs_delta")
+    if not len(first) or not len(second):
+        return None
+    ordered = np.sort(second)
+    above = int(np.searchsorted(ordered, first, side="left").sum())
+    below = len(first) * len(second) - int(np.searchsorted(ordered, first, side="right").sum())
+    return (above - below) / (len(first) * len(second))
+
+
+def standardised_mean(difference: "Floats") -> float | None:
+    """The mean of paired differences in their standard deviations (Cohen's d_z); None below two, or where they do not vary."""
+    if len(difference) < 2 or is_constant(difference):
+        return None
+    return float(difference.mean()) / float(difference.std(ddof=1))
