@@ -5,6 +5,7 @@ from Human Feedback", arXiv:2401.04056). It needs comparisons only, has the same
 where preferences run in circles: of rock, paper and scissors each wins half, and what loses to all of them wins nothing.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
@@ -23,11 +24,22 @@ LINE = "winrate"
 def win_rates(samples: Sequence[Sample], prefers: Callable[[Sample, Sample], float]) -> list[float]:
     """For each of at least two samples the mean of `prefers(it, another)` over the others: a probability, .5 for a tie.
 
-    `prefers(a, b) + prefers(b, a)` must be 1; nothing else is asked of it, transitivity least of all.
+    `prefers(a, b) + prefers(b, a)` must be 1; nothing else is asked of it, transitivity least of all. So every two are compared,
+    and the cost grows with the square of the samples; where a number decides, `rank_win_rates` says it at the cost of sorting.
     """
     return [
         fsum(prefers(one, other) for place, other in enumerate(samples) if place != number) / (len(samples) - 1)
         for number, one in enumerate(samples)
+    ]
+
+
+def rank_win_rates(worths: Sequence[float]) -> list[float]:
+    """`win_rates` where the higher worth wins: the share of the others that are lower, and half of those that are equal."""
+    ordered, others = sorted(worths), len(worths) - 1
+    return [
+        (lower + (bisect_right(ordered, worth) - lower - 1) / 2) / others
+        for worth in worths
+        for lower in (bisect_left(ordered, worth),)
     ]
 
 
@@ -43,12 +55,8 @@ def by_win_rate(episodes: Sequence[Played]) -> list[Played]:
         episode._replace(worth=rate, start=digest(start, policy))
         for (start, policy), samples in groups.items()
         if len(samples) > 1
-        for episode, rate in zip(samples, win_rates(samples, _has_more), strict=True)
+        for episode, rate in zip(samples, rank_win_rates([each.worth for each in samples]), strict=True)
     ]
-
-
-def _has_more(one: Played, other: Played) -> float:
-    return 0.5 if one.worth == other.worth else float(one.worth > other.worth)
 
 
 def labels(episodes: Sequence[Played], known: Mapping[str, tuple[str, str]]) -> list[Label]:

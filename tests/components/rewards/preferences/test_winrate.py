@@ -1,6 +1,7 @@
 """Win rates need comparisons only, and stay meaningful where preferences run in circles."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from components.rewards.preferences.make import PairConfig, make_pairs
 from components.rewards.preferences.moves import Move
 from components.rewards.preferences.played import Played
-from components.rewards.preferences.winrate import by_win_rate, labels, win_rates
+from components.rewards.preferences.winrate import by_win_rate, labels, rank_win_rates, win_rates
 
 BEATS = {("rock", "scissors"), ("scissors", "paper"), ("paper", "rock")}
 BEATS |= {(each, "dominated") for each in ("rock", "paper", "scissors")}
@@ -52,6 +53,19 @@ def test_rates_average_one_half_and_follow_a_total_order(worths):
     for one, its in zip(episodes, rated, strict=True):
         expected = [(one.worth > other.worth) + 0.5 * (one.worth == other.worth) for other in episodes if other != one]
         assert its.worth == pytest.approx(sum(expected) / len(expected))
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.1 + 0.2, 0.3, 1.0]), min_size=2, max_size=30))
+def test_by_rank_they_are_the_very_same_numbers(worths):
+    compared = win_rates(worths, lambda one, other: 0.5 if one == other else float(one > other))
+    assert rank_win_rates(worths) == compared
+
+
+def test_ten_thousand_samples_are_ranked_and_not_compared_two_by_two():
+    worths = [number / 10_000 for number in range(10_000)]
+    began = time.process_time()
+    rates = rank_win_rates(worths)
+    assert time.process_time() - began < 1 and rates[0] == 0 and rates[-1] == 1
 
 
 class TestEpisodes:
