@@ -27,13 +27,16 @@ def night_rows() -> list[NightRow]:
     return [_row(night, running) for night in nights()]
 
 
-def _row(night: Night, running: str | None) -> NightRow:
-    decision = night.results.get("decision")
+def state_of(night: Night, running: str | None) -> str:
+    """How far a night is; `running` is the one that holds the lock now."""
     if night.finished:
-        state = "finished"
-    else:
-        done = len(night.results)
-        state = f"running, {done} steps done" if running == night.id else f"interrupted after {done} steps"
+        return "finished"
+    done = len(night.results)
+    return f"running, {done} steps done" if running == night.id else f"interrupted after {done} steps"
+
+
+def _row(night: Night, running: str | None) -> NightRow:
+    decision, state = night.results.get("decision"), state_of(night, running)
     if decision is None:
         return NightRow(night.id, night.scale, night.seed, state)
     rates = {

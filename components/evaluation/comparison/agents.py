@@ -1,0 +1,137 @@
+"""Two agents, asked by hand: every way to look at their difference, and the tasks and episodes that made it.
+
+`compare` is strict, one-sided and decides; this takes what both played, is two-sided, and says the same by several tests, each
+over whole families: agreement among them is reassuring, and where they differ the permutation test of the mean counts.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from ..metrics import AgentResult
+from ..statistics import Estimate, Interval, TestResult, mcnemar, permutation_test, wilcoxon
+from .compare import AgentRef, KindRow, counts, estimates, kind_rows
+from .flips import Flip, flips
+from .pairing import Measure, PairedBy, TaskPair, paired
+
+
+class TestRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One test, two-sided. `about` says what would be no difference to it; `families` how many bear on it."""
+
+    __test__ = False
+
+    name: str
+    about: str
+    statistic: float | None
+    p_value: float
+    effect_size: float | None
+    interval: Interval | None
+    families: int
+    exact: bool
+
+
+class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `compare_agents` found: `difference` is b less a, a mean over tasks; `p_value` the permutation test's, two-sided.
+
+    Tasks that one agent alone played are left out and counted (`unshared`), as are `lost` pairs of attempts without a known outcome
+    and the `lost_tasks` that have none left. `won`, `lost_to`, `tied` count tasks.
+    """
+
+    a: AgentRef
+    b: AgentRef
+    role: str | None
+    by: Measure
+    paired_by: PairedBy
+    n_tasks: int
+    n_families: int
+    k: int
+    mean_a: Estimate
+    mean_b: Estimate
+    difference: Estimate
+    p_value: float
+    tests: tuple[TestRow, ...]
+    won: int
+    lost_to: int
+    tied: int
+    lost: int
+    lost_tasks: int
+    unshared: int
+    by_kind: tuple[KindRow, ...]
+    flips: tuple[Flip, ...]
+
+
+def compare_agents(
+    a: AgentResult,
+    b: AgentResult,
+    role: str | None = None,
+    *,
+    by: Measure = "success",
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> AgentComparison:
+    """Compare b with a on the tasks of a role, or on all that both played; see `pairing` for what stands against what.
+
+    Raises DataError where they share no task with a known value, or a task id names two tasks.
+    """
+    found = paired(a, b, role, by)
+    pairs = found.pairs
+    mean_a, mean_b, difference = estimates(pairs, level, n_resamples, seed)
+    tests = _tests(pairs, level, n_resamples, seed)
+    won, lost_to, tied = counts(pairs)
+    return AgentComparison(
+        a=AgentRef.of(a),
+        b=AgentRef.of(b),
+        role=role,
+        by=by,
+        paired_by=found.paired_by,
+        n_tasks=len(pairs),
+        n_families=len({pair.family for pair in pairs}),
+        k=found.k,
+        mean_a=mean_a,
+        mean_b=mean_b,
+        difference=difference,
+        p_value=tests[0].p_value,
+        tests=tests,
+        won=won,
+        lost_to=lost_to,
+        tied=tied,
+        lost=found.lost,
+        lost_tasks=found.lost_tasks,
+        unshared=found.unshared,
+        by_kind=kind_rows(pairs, level, n_resamples, seed),
+        flips=flips(a, b, role) if by == "success" else (),
+    )
+
+
+def _tests(pairs: Sequence[TaskPair], level: float, n_resamples: int, seed: int) -> tuple[TestRow, ...]:
+    """The permutation test of the mean over tasks; Wilcoxon's and McNemar's over families, which are what is independent."""
+    families = [pair.family for pair in pairs]
+    after, before = [pair.b for pair in pairs], [pair.a for pair in pairs]
+    mean = permutation_test(after, before, clusters=families, n_resamples=n_resamples, level=level, seed=seed)
+    means_a, means_b = _family_means(pairs)
+    behind, ahead = (
+        sum(x > y for x, y in zip(means_a, means_b, strict=True)),
+        sum(y > x for x, y in zip(means_a, means_b, strict=True)),
+    )
+    return (
+        _row("permutation", "the mean over tasks, families exchanged whole", mean),
+        _row("wilcoxon", "the ranks of the families' differences", wilcoxon(means_b, means_a)),
+        _row("mcnemar", f"families ahead ({ahead}) and behind ({behind})", mcnemar(behind, ahead)),
+    )
+
+
+def _family_means(pairs: Sequence[TaskPair]) -> tuple[list[float], list[float]]:
+    """The mean of a and of b within each family."""
+    groups: dict[str, list[TaskPair]] = defaultdict(list)
+    for pair in pairs:
+        groups[pair.family].append(pair)
+    means = [(sum(p.a for p in own) / len(own), sum(p.b for p in own) / len(own)) for own in groups.values()]
+    return [a for a, _ in means], [b for _, b in means]
+
+
+def _row(name: str, about: str, test: TestResult) -> TestRow:
+    return TestRow(
+        name, about, test.statistic, test.p_value, test.effect_size, test.interval, test.families, test.exact
+    )
