@@ -3,6 +3,7 @@
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
     """The content of `.ratchet/nights/<night>/state.json`. `results` holds what each finished step returned, by its name.
 
     `recipe`: the one that was asked for; None for the scale's own.
+    `seconds`: how long each finished step took, in the order in which they ended; an older night did not record it.
     """
 
     night: str
@@ -31,6 +33,7 @@ class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
     finished: str | None = None
     results: dict[str, Any] = {}
     recipe: str | None = None
+    seconds: list[tuple[str, float]] = []
     schema_version: int = 1
 
 
@@ -77,6 +80,11 @@ class Night:
         return dict(self._record.results)
 
     @property
+    def seconds(self) -> dict[str, float]:
+        """How long each finished step took, in the order in which they ended."""
+        return dict(self._record.seconds)
+
+    @property
     def folder(self) -> Path:
         """Where the night keeps its state, its training data and its reports."""
         return night_folder(self.id)
@@ -92,9 +100,11 @@ class Night:
         with self._lock:
             done = step in self._record.results
         if not done:
+            started = time.monotonic()
             result = msgspec.to_builtins(work())
             with self._lock:
                 self._record.results[step] = result
+                self._record.seconds.append((step, round(time.monotonic() - started, 3)))
                 self._save()
         return msgspec.convert(self._record.results[step], kind)
 

@@ -2,18 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from .statistics import Estimate
+from ..statistics import Estimate
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .promotion import Contender, Decision, Effect
+    from ..promotion import Contender, Decision, Effect, Guardrail
 
 _MEANING = {
     ("instance", "promote"): "new instances of known programs",
     ("family", "promote"): "families never seen in train",
 }
 AUDIT_MEANING = "programs never seen"
+VERDICTS = {"promote": "Promoted", "keep": "Kept the champion", "undecided": "No decision, the champion stays"}
+"""A verdict as a person says it."""
 
 
 def meaning(role: str, split_by: str) -> str:
@@ -54,9 +56,8 @@ def effect_text(effect: "Effect") -> str:
 
 def summary_sentence(decision: "Decision") -> str:
     """The verdict in one sentence with its numbers: the description of a run."""
-    word = "Promoted" if decision.verdict == "promote" else "Kept the champion"
     return (
-        f"{word}: {decision.why} (champion {percent(decision.champion.success.value)}, "
+        f"{VERDICTS[decision.verdict]}: {decision.why} (champion {percent(decision.champion.success.value)}, "
         f"challenger {percent(decision.challenger.success.value)}, {decision.n_tasks} tasks × {decision.k} attempts)."
     )
 
@@ -65,12 +66,12 @@ def explain(decision: "Decision") -> str:
     """The whole decision in plain lines: what was played, what came out, what it rests on."""
     taskset, rule = decision.taskset, decision.rule
     lines = [
-        f"Verdict: {decision.verdict}. {_sentence(decision.why)}",
-        f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {_sentence(decision.self_improvement_why)}",
+        f"Verdict: {decision.verdict}. {sentence(decision.why)}",
+        f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {sentence(decision.self_improvement_why)}",
         f"Played: {decision.n_tasks} promote tasks × {decision.k} attempts ({decision.n_families} families) of {taskset.name} "
         f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {meaning('promote', taskset.split_by)}; "
         f"{decision.lost} attempts lost.",
-        f"Test: sign-flip permutation over families, one-sided, alpha {rule.alpha:g}; {decision.correction}. "
+        f"Test: sign-flip permutation over families, one-sided, alpha {decision.tested_at:.2g}; {decision.correction}. "
         f"Intervals: {100 * rule.level:g} %, resampled by family.",
     ]
     if (made := decision.trained) is not None:
@@ -78,12 +79,7 @@ def explain(decision: "Decision") -> str:
             f"Trained: the challenger by the recipe {made.recipe} ({made.challenger_tokens:,} tokens), the control by "
             f"{made.control} ({made.control_tokens:,} tokens)."
         )
-    for guard in decision.guardrails:
-        state = "holds" if guard.passed else "BROKEN"
-        lines.append(
-            f"Guardrail {guard.name}: {state} (champion {_number(guard.champion)}, challenger {_number(guard.challenger)}, "
-            f"margin {guard.margin:g})."
-        )
+    lines += [_guardrail(guard) for guard in decision.guardrails]
     if decision.audit is None:
         lines.append("Audit: not played.")
     else:
@@ -95,6 +91,16 @@ def explain(decision: "Decision") -> str:
     return "\n".join(lines)
 
 
+def _guardrail(guard: "Guardrail") -> str:
+    """A guardrail with what it was judged by; a record of version 1 holds no test."""
+    state = guard.state or ("holds" if guard.passed else "broken")
+    tested = "" if guard.p_value is None else f", {p_text(guard.p_value)}"
+    return (
+        f"Guardrail {guard.name}: {state if guard.passed else state.upper()} (champion {number(guard.champion)}, "
+        f"challenger {number(guard.challenger)}, margin {guard.margin:.3g}{tested})."
+    )
+
+
 def render(decision: "Decision") -> "Table":
     """The table of a night: success with intervals, the challenger's differences, and the audit under its own name."""
     from rich.table import Table
@@ -102,7 +108,7 @@ def render(decision: "Decision") -> "Table":
     taskset = decision.taskset
     table = Table(
         title=f"{taskset.name} {taskset.version}, split by {taskset.split_by}: {decision.n_tasks} tasks × {decision.k} attempts",
-        caption=f"{decision.verdict}: {_sentence(decision.why)} Self-improvement: {_sentence(decision.self_improvement_why)}",
+        caption=f"{decision.verdict}: {sentence(decision.why)} Self-improvement: {sentence(decision.self_improvement_why)}",
         caption_justify="left",
     )
     for heading in (
@@ -153,9 +159,11 @@ def _lead(effect: "Effect") -> tuple[str, str, str]:
     return points(effect.difference.value), interval_text(effect.difference, signed=True), p_text(effect.p_value)[4:]
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """The text as a sentence."""
     return text[:1].upper() + text[1:] + "."
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three digits, or n/a."""
     return "n/a" if value is None else f"{value:.3g}"

@@ -1,0 +1,103 @@
+"""Blocks: what a report is made of, before it is HTML or Markdown. Both writers show the same blocks, so the twins cannot differ.
+
+Texts stand here as they are; a writer makes them inert and escapes them where it writes them.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+Tone = Literal["plain", "good", "bad", "quiet"]
+"""Colour is never the only sign: the words say the same."""
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """The title of a section; `anchor` is a word of letters and hyphens that the list of contents leads to."""
+
+    text: str
+    anchor: str
+
+
+class Prose(msgspec.Struct, frozen=True):
+    """A paragraph."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Rows under columns; the first column names the row. `tones`: one a row, or none."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    tones: tuple[Tone, ...] = ()
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """A drawing, and in words what it shows. `name` is that of the figure."""
+
+    name: str
+    title: str
+    alt: str
+    svg: bytes
+
+
+class Commands(msgspec.Struct, frozen=True):
+    """Lines for a terminal, each with what it does."""
+
+    rows: tuple[tuple[str, str], ...]
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """Text that somebody else wrote, as it stands; `label` says who or what."""
+
+    label: str
+    text: str
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """What most readers skip: closed until it is opened, open in print."""
+
+    title: str
+    blocks: tuple["Block", ...]
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """Two things beside each other where there is room, else one below the other. Either may be empty."""
+
+    left: tuple[Quoted, ...]
+    right: tuple[Quoted, ...]
+
+
+class Title(msgspec.Struct, frozen=True):
+    """A title within a section."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+class Banner(msgspec.Struct, frozen=True):
+    """The first thing that is read: a word, a sentence, and a few large numbers with what they are."""
+
+    word: str
+    sentence: str
+    tone: Tone
+    numbers: tuple[tuple[str, str], ...] = ()
+
+
+Block = Heading | Title | Prose | Table | Picture | Commands | Quoted | Fold | Sides | Banner
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A report: its title, a line below it, and its blocks."""
+
+    title: str
+    subtitle: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def contents(self) -> Sequence[Heading]:
+        """The headings, for a list of contents."""
+        return [block for block in self.blocks if isinstance(block, Heading)]

@@ -1,0 +1,125 @@
+"""Duel: two episodes of one task, the champion's and the challenger's, side by side from where they part.
+
+Secrets are taken out before anything is cut: half a secret would not be found. What episodes hold stands in the blocks as it is; the
+writers make it inert.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from components.protocol import ToolCall
+from components.trajectories.compare import divergence
+from components.trajectories.record import Trajectory, Turn
+from components.trajectories.sanitise import Sanitiser
+
+from ..comparison import Flip
+from .blocks import Block, Fold, Prose, Quoted, Sides, Title
+from .words import percent
+
+TURNS = 6
+"""Turns that are shown after the parting: the first and the last ones."""
+
+
+class Duel(msgspec.Struct, frozen=True):
+    """A flipped task with one episode of each agent, free of secrets (see `clean`)."""
+
+    flip: Flip
+    champion: Trajectory
+    challenger: Trajectory
+
+
+def clean(trajectory: Trajectory, sanitiser: Sanitiser) -> Trajectory:
+    """The episode without secrets; of one that the sanitiser's policy drops, only the facts."""
+    found, _ = sanitiser.trajectory(trajectory)
+    if found is not None:
+        return found
+    nothing = msgspec.structs.replace(trajectory.task, description="")
+    return msgspec.structs.replace(trajectory, task=nothing, messages=(), turns=(), source_extra={})
+
+
+def blocks_of(duel: Duel) -> Iterator[Block]:
+    """What it is, the task, what both did the same, then each turn side by side, and the ends."""
+    flip, champion, challenger = duel.flip, duel.champion, duel.challenger
+    yield Title(f"{'Won' if flip.won else 'Lost'}: {flip.task_id}", "good" if flip.won else "bad")
+    yield Prose(
+        f"{flip.kind}, attempt {champion.attempt}. Of this task's attempts the champion solves {percent(flip.a)}, "
+        f"the challenger {percent(flip.b)}.",
+        "quiet",
+    )
+    yield Fold("The task", (Quoted("task", champion.task.description), *_before(champion)))
+    parting = _parting(champion, challenger)
+    if parting:
+        same = tuple(block for turn in champion.turns[:parting] for block in _turn("both", turn))
+        yield Fold(f"Both begin with the same {_turns(parting)}", same)
+    yield from _after(champion, challenger, parting)
+    yield Sides((_end("champion", champion),), (_end("challenger", challenger),))
+
+
+def _before(trajectory: Trajectory) -> Iterator[Quoted]:
+    """What stood before the first turn and is not the task's description over again."""
+    for message in trajectory.messages:
+        if message.content != trajectory.task.description:
+            yield Quoted(message.role, message.content)
+
+
+def _parting(one: Trajectory, two: Trajectory) -> int:
+    """How many turns both begin with; 0 where already what was said before them differs."""
+    found = divergence(one, two)
+    if found is None:
+        return len(one.turns)
+    return found.turn or 0
+
+
+def _after(champion: Trajectory, challenger: Trajectory, parting: int) -> Iterator[Block]:
+    last = max(len(champion.turns), len(challenger.turns))
+    left_out = range(parting + TURNS // 2, last - TURNS // 2)
+    for number in range(parting, last):
+        if number not in left_out:
+            yield Sides(_at(number, "champion", champion), _at(number, "challenger", challenger))
+        elif number == left_out.start:
+            yield Prose(f"… {_turns(len(left_out))} left out …", "quiet")
+
+
+def _at(number: int, who: str, trajectory: Trajectory) -> tuple[Quoted, ...]:
+    """One turn; nothing where the episode was over."""
+    return tuple(block for turn in trajectory.turns[number : number + 1] for block in _turn(who, turn))
+
+
+def _turn(who: str, turn: Turn) -> Iterator[Quoted]:
+    """What an agent thought and said, called and was told."""
+    title = f"{who}, turn {turn.index + 1}"
+    said = [text for text in (turn.thought, turn.text) if text]
+    if said or not turn.calls:
+        yield Quoted(title, "\n".join(dict.fromkeys(said)))
+    for call in turn.calls:
+        yield Quoted(f"{title}: {call.tool or 'a call'}", _call(call))
+    for result in turn.results:
+        code = "" if result.exit_code is None else f", exit {result.exit_code}"
+        failed = f", error: {result.error}" if result.error else ""
+        yield Quoted(f"answer{code}{failed}", result.content)
+
+
+def _call(call: ToolCall) -> str:
+    if call.parse_error is not None:
+        return f"{call.raw}\n(unreadable: {call.parse_error})"
+    return "\n".join(f"{name}: {_value(value)}" for name, value in call.arguments.items())
+
+
+def _value(value: object) -> str:
+    if not isinstance(value, str):
+        return msgspec.json.encode(value).decode()
+    return f"\n{value}" if "\n" in value else value
+
+
+def _end(who: str, trajectory: Trajectory) -> Quoted:
+    outcome, failure = trajectory.outcome, trajectory.failure
+    tests = f", {outcome.tests_passed} of {outcome.tests_total} tests passed" if outcome.tests_total else ""
+    words = {True: "solved", False: "not solved", None: "outcome not known"}[outcome.success]
+    why = f"{failure.type}: {failure.message}" if failure else outcome.reason
+    told = f"{words}{tests}{f' ({why})' if why else ''}, {_turns(len(trajectory.turns))}"
+    return Quoted(f"{who}: end", f"{told}\n{trajectory.episode_id}")
+
+
+def _turns(number: int) -> str:
+    return f"{number:,} turn" if number == 1 else f"{number:,} turns"

@@ -1,0 +1,192 @@
+"""House: the sections of a report about the night itself: its data, its time and cost, yesterday, and how to go on."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from ..history import Change, NightPoint
+from .blocks import Banner, Block, Commands, Prose, Table, Tone
+from .morning import Morning, StageVerdict
+from .words import interval_text, p_text, percent, points
+
+LISTED = 20
+"""Failed expectations that are listed; more are counted."""
+_COUNTED = (
+    ("episodes", "episodes played"),
+    ("trained_tokens", "tokens trained on"),
+    ("judge_tokens", "tokens judged"),
+)
+
+
+def standing(morning: Morning) -> Banner:
+    """The banner of a night without a decision."""
+    last = f", the last was '{morning.last}'" if morning.last else ""
+    done = f"{morning.done} steps are done{last}; the same command goes on from there."
+    if morning.state == "failed":
+        return Banner("Failed", f"{morning.error or 'The error was not kept'}: {done}", "bad")
+    return Banner("Not finished", f"Nothing is decided yet: {done}", "plain")
+
+
+def quality(morning: Morning) -> Iterator[Block]:
+    """What the gates said of the night's data; what failed, by name."""
+    if not morning.verdicts:
+        told = (_data(morning.point, "episodes"), _data(morning.point, "quarantined") or "0")
+        yield Prose(f"{told[0]} episodes, {told[1]} in quarantine." if told[0] else "No data were judged.")
+        return
+    yield Table(
+        ("stage", "verdict", "rows", "in quarantine", "expectations", "failed"),
+        tuple(_stage(each) for each in morning.verdicts),
+        tones=tuple("good" if each.passed else "bad" for each in morning.verdicts),
+    )
+    failures = [(each.stage, failure) for each in morning.verdicts for failure in each.failures]
+    if failures:
+        yield Table(
+            ("expectation", "stage", "severity", "why", "rows"),
+            tuple(
+                (f"{failure.suite}: {failure.name}", stage, failure.severity, failure.reason, f"{failure.rows:,}")
+                for stage, failure in failures[:LISTED]
+            ),
+            "What failed" + (f", and {len(failures) - LISTED:,} more" if len(failures) > LISTED else ""),
+            tuple(_severity(failure.severity) for _, failure in failures[:LISTED]),
+        )
+
+
+def cost(point: NightPoint) -> Iterator[Block]:
+    """Where the time went, and what was paid."""
+    found = point.cost
+    if found is None:
+        yield Prose("Neither time nor cost is known.", "quiet")
+        return
+    told = [f"{getattr(found, name):,} {what}" for name, what in _COUNTED if getattr(found, name)]
+    if found.wall_seconds is not None:
+        told.insert(0, f"{duration(found.wall_seconds)} in all")
+    if found.money:
+        told.append(f"{found.money:,.2f} paid to judges")
+    yield Prose(", ".join(told) + "." if told else "What was played and paid is not known.")
+    if found.seconds:
+        total = sum(found.seconds.values())
+        yield Table(
+            ("stage", "time", "share"),
+            tuple(
+                (name, duration(each), percent(each / total if total else None)) for name, each in found.seconds.items()
+            ),
+            "Stages ran beside each other where they could",
+        )
+
+
+def since(morning: Morning) -> Iterator[Block]:
+    """Tonight beside the night before, and whether what changed is more than chance."""
+    before, now = morning.before, morning.point
+    if before is None:
+        yield Prose("There is no earlier night to compare with.", "quiet")
+        return
+    rows = list(_pairs(before, now))
+    yield Table(("", before.night, now.night), tuple((name, one, two) for name, one, two in rows))
+    for change in morning.changes:
+        yield Prose(_told(change), "bad" if change.worse else "plain")
+    yield Prose("Nights play different tasks: small changes between them mean nothing.", "quiet")
+
+
+def commands(morning: Morning) -> Commands:
+    """How to go on from here."""
+    night, scale = morning.point.night, morning.point.scale or "smoke"
+    if morning.decision is None:
+        return Commands(
+            (
+                (f"ratchet night --scale {scale} --night {night}", "go on with this night where it stood"),
+                ("ratchet status", "how far each night is"),
+                (f"ratchet report {night}", "this report again"),
+            )
+        )
+    more = []
+    if morning.state != "finished":
+        more.append((f"ratchet night --scale {scale} --night {night}", "go on with this night where it stood"))
+    if morning.decision.verdict == "promote":
+        more.append(('ratchet rollback --why "REASON"', "give the champion before its place back"))
+        more.append(("ratchet trace @champion", "from the new champion to every rollout it was trained on"))
+    elif morning.version is not None:
+        more.append((f'ratchet promote {morning.version} --why "REASON"', "promote the challenger all the same"))
+    return Commands(
+        (
+            (f"ratchet promote --explain {night}", "the whole decision: every test, margin and level"),
+            *more,
+            ("ratchet ui", "the runs, the figures and the episodes in MLflow"),
+            (f"ratchet data checkout {night}", "the night's data, hash for hash"),
+            (f"ratchet night --scale {scale}", "the next night"),
+        )
+    )
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `16 min 38 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def day(moment: str) -> str:
+    """`21 November 2026, 21:37 UTC`; what is no moment stays as it is."""
+    try:
+        return f"{datetime.fromisoformat(moment):%-d %B %Y, %H:%M} UTC"
+    except ValueError:
+        return moment
+
+
+def _stage(found: StageVerdict) -> tuple[str, ...]:
+    rows = "n/a" if found.rows is None else f"{found.rows:,} {found.unit}"
+    counts = (f"{found.quarantined:,}", str(found.expectations), str(len(found.failures)))
+    return found.stage, "passed" if found.passed else "STOPPED", rows, *counts
+
+
+def _severity(severity: str) -> Tone:
+    return "bad" if severity == "critical" else "plain" if severity == "warning" else "quiet"
+
+
+def _pairs(before: NightPoint, now: NightPoint) -> Iterator[tuple[str, str, str]]:
+    for name, tell in _COMPARED.items():
+        one, two = tell(before), tell(now)
+        if one or two:
+            yield name, one, two
+
+
+def _success(point: NightPoint, role: str) -> str:
+    found = point.agents.get(role)
+    return "" if found is None else percent(found.success.value)
+
+
+def _tokens(point: NightPoint) -> str:
+    found = point.champion
+    return "" if found is None or found.tokens is None else f"{found.tokens:,.0f}"
+
+
+def _data(point: NightPoint, name: str) -> str:
+    found = None if point.quality is None else getattr(point.quality, name)
+    return "" if found is None else f"{found:,}"
+
+
+def _time(point: NightPoint) -> str:
+    known = point.cost is not None and point.cost.wall_seconds is not None
+    return duration(point.cost.wall_seconds) if known else ""  # type: ignore[union-attr, arg-type]
+
+
+_COMPARED: dict[str, Callable[[NightPoint], str]] = {
+    "verdict": lambda point: point.verdict or "",
+    "champion, success": lambda point: _success(point, "champion"),
+    "challenger, success": lambda point: _success(point, "challenger"),
+    "control, success": lambda point: _success(point, "control"),
+    "challenger's lead, points": lambda point: points(point.lead.value) if point.lead else "",
+    "champion, tokens an episode": _tokens,
+    "episodes of the build": lambda point: _data(point, "episodes"),
+    "episodes in quarantine": lambda point: _data(point, "quarantined"),
+    "time": _time,
+}
+
+
+def _told(change: Change) -> str:
+    who = f"The {change.role} is {'the same agent as' if change.same else 'another agent than'} in {change.before}"
+    lead = f"{points(change.difference.value)} points {interval_text(change.difference, signed=True)}"
+    sure = "" if change.p_value is None else f", {p_text(change.p_value)}"
+    worse = ": worse than chance explains" if change.worse else ""
+    return f"{who}: {lead}{sure}{worse}."

@@ -1,0 +1,101 @@
+"""Twin: the same report as Markdown (CommonMark with tables), for places that show no page: Prefect, a terminal, a mail.
+
+Every text is made inert and escaped here. What somebody else wrote stands in fences that are longer than any run of backticks in it;
+everywhere else each character that means something to Markdown or HTML has a backslash or is an entity. Drawings are told in words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from .blocks import Banner, Block, Commands, Document, Fold, Heading, Picture, Prose, Quoted, Sides, Table, Title
+from .inert import short, shown
+
+_MARKUP = re.compile(r"([\\`*_\[\]|~])")
+_ADDRESS = re.compile(r"(?i)://|www\.|\S@\S")
+_LIST = re.compile(r"^(\d+)([.)])|^([-+=#])")
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def twin(document: Document) -> str:
+    """The report as Markdown. The same document gives the same text."""
+    lines = [f"# {_text(document.title)}", "", _text(document.subtitle), ""]
+    for block in document.blocks:
+        lines += [*_block(block), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(text, _):
+            yield f"## {_text(text)}"
+        case Title(text, _):
+            yield f"### {_text(text)}"
+        case Prose(text, _):
+            yield _text(text)
+        case Banner(word, sentence, _, numbers):
+            yield f"**{_text(word)}.** {_text(sentence)}"
+            if numbers:
+                yield ""
+                yield from (f"- {_text(what)}: **{_text(value)}**" for value, what in numbers)
+        case Table():
+            yield from _table(block)
+        case Picture(_, title, alt, _):
+            yield f"*{_text(title)}*: {_text(alt)}"
+        case Commands(rows):
+            yield from _fenced("\n".join(f"{line}  # {what}" for line, what in rows), "sh")
+        case Quoted(label, text):
+            yield f"{_text(label)}:"
+            yield ""
+            yield from _fenced(text)
+        case Fold(title, blocks):
+            yield f"*{_text(title)}*"
+            yield from _inner(blocks)
+        case Sides(left, right):
+            yield from _inner([*left, *right])
+
+
+def _inner(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        yield ""
+        yield from _block(block)
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.caption:
+        yield _text(table.caption)
+        yield ""
+    yield _row(table.columns)
+    yield "|".join(["", "---", *("---:" for _ in table.columns[1:]), ""])
+    yield from (_row(row) for row in table.rows)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(_text(cell) for cell in cells)} |"
+
+
+def _fenced(text: str, language: str = "") -> Iterator[str]:
+    told = shown(text)
+    fence = "`" * max(3, _longest(told) + 1)
+    yield f"{fence}{language}"
+    yield told
+    yield fence
+
+
+def _text(value: str) -> str:
+    """A text on one line, in which nothing is markup and no address is a link."""
+    told = short(value).strip()
+    if _ADDRESS.search(told):
+        return _code(told)
+    escaped = _MARKUP.sub(r"\\\1", told).translate(_ENTITIES)
+    return _LIST.sub(lambda found: f"{found[1]}\\{found[2]}" if found[1] else f"\\{found[3]}", escaped)
+
+
+def _code(text: str) -> str:
+    """A span of code, which no reader makes a link of; a bar would end a cell."""
+    fence = "`" * (_longest(text) + 1)
+    return f"{fence} {text} {fence}".replace("|", "\\|")
+
+
+def _longest(text: str) -> int:
+    """The longest run of backticks."""
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
