@@ -1,69 +1,65 @@
-"""From trajectories to an agent's result: every attempt at every task, and what they come to.
+"""Metrics: an agent's figures, over all its tasks or by kind, family and role. Means, and quantiles, because means deceive.
 
-An infrastructure failure is nobody's success or failure: its attempt has `success` None, is left out of every rate and
-mean, and is counted. So is an episode whose success nobody knows.
+`success_rate` and all that follows from success are means over *tasks*; what an episode costs is a mean over *episodes*.
+Attempts without a known outcome are in none of them (see `attempts`).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from statistics import quantiles
 
 import msgspec
 
 from components.protocol import DataError
-from components.trajectories.record import FailureKind, Trajectory
 
-UNKNOWN = "unknown outcome"
-_N = TypeVar("_N", int, float)
+from .attempts import (
+    UNKNOWN,
+    AgentResult,
+    Attempt,
+    Inspection,
+    TaskResult,
+    agent_result,
+    inspected,
+)
+from .statistics import cons_at_k, pass_at_k, pass_hat_k
 
-
-class Attempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One episode in figures. `cause` is empty for a success and else says why not; `seconds` are the policy's own."""
-
-    attempt: int
-    seed: int
-    success: bool | None
-    cause: str = ""
-    infrastructure: bool = False
-    truncated: bool = False
-    turns: int = 0
-    steps: int = 0
-    invalid_calls: int = 0
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cost: float | None = None
-    seconds: float | None = None
-    episode_id: str = ""
-
-
-class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All attempts at one task, by attempt number."""
-
-    task_id: str
-    task_hash: str
-    family: str
-    kind: str
-    role: str
-    attempts: tuple[Attempt, ...]
-
-    @property
-    def rate(self) -> float | None:
-        """Success rate over the attempts that count; None where none does."""
-        known = [attempt.success for attempt in self.attempts if attempt.success is not None]
-        return sum(known) / len(known) if known else None
+MEASURED: dict[str, Callable[[Attempt], float | None]] = {
+    "reward": lambda each: each.reward,
+    "turns": lambda each: each.turns,
+    "steps": lambda each: each.steps,
+    "tokens": lambda each: each.tokens,
+    "completion_tokens": lambda each: each.completion_tokens,
+    "cost": lambda each: each.cost,
+    "seconds": lambda each: each.seconds,
+    "seconds_per_turn": lambda each: each.seconds / each.turns if each.seconds is not None and each.turns else None,
+}
+"""What quantiles are given of, a number an episode. Latency is `seconds` (the policy's own) and `seconds_per_turn`."""
 
 
-class AgentResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one policy version did, task by task, sorted by role and task id."""
+class Quantiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a figure is spread over `n` episodes: linear interpolation between order statistics (Hyndman & Fan 1996, type 7)."""
 
-    name: str
-    policy: str
-    policy_version: str
-    tasks: tuple[TaskResult, ...]
+    n: int
+    mean: float
+    p5: float
+    p25: float
+    median: float
+    p75: float
+    p95: float
 
-    def of(self, role: str | None) -> tuple[TaskResult, ...]:
-        """The tasks of one role, or all."""
-        return tuple(task for task in self.tasks if role in (None, task.role))
+
+class AtK(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What k attempts are worth, a mean over the `tasks` with at least k attempts that count.
+
+    `pass_at`: at least one of k succeeds (Chen et al. 2021), `pass_hat`: all of them do (Yao et al. 2024), `cons`: most of
+    them do, with the tie rule of `statistics.cons_at_k`. All three are unbiased over the attempts that were made.
+    """
+
+    k: int
+    tasks: int
+    pass_at: float
+    pass_hat: float
+    cons: float
 
 
 class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +67,8 @@ class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `steps` are calls, `invalid_call_rate` is the share of calls that could not be parsed or carried out, `causes` counts
     failed episodes, `infrastructure` and `unknown` count the episodes that were left out, `lost_causes` says why.
+    `unsafe_rate`: the share of the episodes that guards looked at in which they found a hack or an unsafe action. `quantiles`:
+    by the names of MEASURED, those of which anything is known. `by_k`: from k = 1 to the most attempts at a task.
     """
 
     tasks: int
@@ -91,50 +89,17 @@ class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mean_seconds: float | None
     causes: dict[str, int]
     lost_causes: dict[str, int]
+    mean_reward: float | None = None
+    mean_tokens: float | None = None
+    unsafe_rate: float | None = None
+    quantiles: dict[str, Quantiles] = {}
+    by_k: tuple[AtK, ...] = ()
 
     @property
     def lost_rate(self) -> float | None:
         """The share of all episodes that were left out."""
         lost = self.infrastructure + self.unknown
         return lost / (self.episodes + lost) if self.episodes + lost else None
-
-
-def agent_result(trajectories: Iterable[Trajectory], *, name: str | None = None) -> AgentResult:
-    """The result of one policy version from its episodes, read once.
-
-    Raises DataError for no episode, two policy versions, an episode that occurs twice, or one task id with two hashes.
-    """
-    tasks: dict[str, TaskResult] = {}
-    attempts: dict[str, dict[int, Attempt]] = defaultdict(dict)
-    agent = None
-    for trajectory in trajectories:
-        if agent is None:
-            agent = trajectory.agent
-        if trajectory.agent.policy_version != agent.policy_version:
-            raise DataError(
-                f"episodes of two policy versions, {agent.policy_version} and {trajectory.agent.policy_version}; "
-                "evaluate one at a time"
-            )
-        task = _task(trajectory)
-        if tasks.setdefault(task.task_id, task) != task:
-            raise DataError(
-                f"task {task.task_id} occurs with hashes {tasks[task.task_id].task_hash} and {task.task_hash} (or two roles); "
-                "evaluate on one version of the taskset"
-            )
-        if trajectory.attempt in attempts[task.task_id]:
-            raise DataError(
-                f"task {task.task_id} has attempt {trajectory.attempt} twice ({trajectory.episode_id}); "
-                "read each shard once"
-            )
-        attempts[task.task_id][trajectory.attempt] = _attempt(trajectory)
-    if agent is None:
-        raise DataError("no episodes to evaluate; collect some first")
-    rows = [
-        msgspec.structs.replace(task, attempts=tuple(attempts[task_id][number] for number in sorted(attempts[task_id])))
-        for task_id, task in tasks.items()
-    ]
-    rows.sort(key=lambda task: (task.role, task.task_id))
-    return AgentResult(name or agent.name, agent.policy, agent.policy_version, tuple(rows))
 
 
 def summarise(tasks: Sequence[TaskResult]) -> Summary:
@@ -163,6 +128,11 @@ def summarise(tasks: Sequence[TaskResult]) -> Summary:
         mean_seconds=_mean([attempt.seconds for attempt in counted]),
         causes=_count(attempt.cause for attempt in counted if not attempt.success),
         lost_causes=_count(attempt.cause for attempt in lost),
+        mean_reward=_mean([attempt.reward for attempt in counted]),
+        mean_tokens=_mean([attempt.tokens for attempt in counted]),
+        unsafe_rate=_mean([float(attempt.unsafe > 0) for attempt in counted if attempt.unsafe is not None]),
+        quantiles=_spreads(counted),
+        by_k=at_k(tasks),
     )
 
 
@@ -181,57 +151,37 @@ def breakdown(result: AgentResult, by: str, role: str | None = None) -> dict[str
     return {key: summarise(groups[key]) for key in sorted(groups)}
 
 
-def _task(trajectory: Trajectory) -> TaskResult:
-    task = trajectory.task
-    return TaskResult(task.task_id, task.task_hash, task.family, task.kind, task.role, ())
+def at_k(tasks: Sequence[TaskResult]) -> tuple[AtK, ...]:
+    """What k attempts are worth, for k from 1 to the most attempts that count at any task."""
+    counts = Counter((len(known), sum(known)) for task in tasks if (known := task.known))
+    return tuple(_at(k, counts) for k in range(1, max((n for n, _ in counts), default=0) + 1))
 
 
-def _attempt(trajectory: Trajectory) -> Attempt:
-    usages = [turn.usage for turn in trajectory.turns if turn.usage is not None]
-    infrastructure = trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
-    success = _success(trajectory)
-    return Attempt(
-        attempt=trajectory.attempt,
-        seed=trajectory.seed,
-        success=success,
-        cause="" if success else _cause(trajectory),
-        infrastructure=infrastructure,
-        truncated=trajectory.outcome.truncated,
-        turns=len(trajectory.turns),
-        steps=sum(len(turn.calls) for turn in trajectory.turns),
-        invalid_calls=_invalid_calls(trajectory),
-        prompt_tokens=_sum([usage.prompt_tokens for usage in usages]),
-        completion_tokens=_sum([usage.completion_tokens for usage in usages]),
-        cost=_sum([usage.cost for usage in usages]),
-        seconds=_sum([turn.seconds for turn in trajectory.turns]),
-        episode_id=trajectory.episode_id,
-    )
+def _at(k: int, counts: Counter[tuple[int, int]]) -> AtK:
+    """`counts`: how many tasks have c successes in n attempts, by (n, c)."""
+    enough = {(n, c): times for (n, c), times in counts.items() if n >= k}
+    tasks = sum(enough.values())
+
+    def over_tasks(estimate: Callable[[int, int, int], float]) -> float:
+        return sum(times * estimate(n, c, k) for (n, c), times in enough.items()) / tasks
+
+    return AtK(k, tasks, over_tasks(pass_at_k), over_tasks(pass_hat_k), over_tasks(cons_at_k))
 
 
-def _success(trajectory: Trajectory) -> bool | None:
-    """A policy failure without an outcome is a failure; an infrastructure failure is never a success or a failure."""
-    if trajectory.failure is None:
-        return trajectory.outcome.success
-    if trajectory.failure.kind is FailureKind.INFRASTRUCTURE:
+def spread(values: Sequence[float | None]) -> Quantiles | None:
+    """The quantiles of the values that are known; None where none is."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
         return None
-    return bool(trajectory.outcome.success)
+    if len(known) == 1:
+        return Quantiles(1, *[known[0]] * 6)
+    cuts = quantiles(known, n=20, method="inclusive")
+    return Quantiles(len(known), sum(known) / len(known), cuts[0], cuts[4], cuts[9], cuts[14], cuts[18])
 
 
-def _cause(trajectory: Trajectory) -> str:
-    if trajectory.failure is not None:
-        return trajectory.failure.type
-    if trajectory.outcome.success is None:
-        return UNKNOWN
-    return trajectory.outcome.reason or "wrong answer"
-
-
-def _invalid_calls(trajectory: Trajectory) -> int:
-    return sum(
-        call.parse_error is not None
-        or any(result.call_id == call.call_id and result.error is not None for result in turn.results)
-        for turn in trajectory.turns
-        for call in turn.calls
-    )
+def _spreads(attempts: Sequence[Attempt]) -> dict[str, Quantiles]:
+    found = {name: spread([of(attempt) for attempt in attempts]) for name, of in MEASURED.items()}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _mean(values: Sequence[float | int | None]) -> float | None:
@@ -239,10 +189,25 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _sum(values: Sequence[_N | None]) -> _N | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 def _count(causes: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(causes).items()))
+
+
+__all__ = [
+    "MEASURED",
+    "UNKNOWN",
+    "AgentResult",
+    "AtK",
+    "Attempt",
+    "Inspection",
+    "Quantiles",
+    "Summary",
+    "TaskResult",
+    "agent_result",
+    "at_k",
+    "breakdown",
+    "inspected",
+    "spread",
+    "summarise",
+    "summary",
+]
