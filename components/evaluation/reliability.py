@@ -1,0 +1,64 @@
+"""Reliability: does a score in [0, 1] mean what it says? How often what was scored so has succeeded, bin by bin.
+
+The expected calibration error is that of Naeini et al. 2015 over bins of equal count; the other is Brier's score (Brier 1950).
+"""
+
+from collections.abc import Sequence
+from math import fsum
+
+import msgspec
+
+from components.protocol import DataError
+
+from .statistics import Interval, wilson
+
+
+class Bin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Episodes of like score: their mean score, the share of them that succeeded with Wilson's interval, how many they are."""
+
+    score: float
+    rate: float
+    interval: Interval | None
+    n: int
+
+
+class Reliability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bins, by score; `error` (expected calibration error) and `brier` are None without data."""
+
+    bins: tuple[Bin, ...]
+    error: float | None
+    brier: float | None
+    n: int
+
+
+def reliability(scores: Sequence[float], successes: Sequence[bool], bins: int = 10) -> Reliability:
+    """Reliability of `scores` (n,) in [0, 1] as forecasts of `successes` (n,). Equal scores are never parted, so there may be
+    fewer bins. Raises DataError where the lengths differ or a score lies outside [0, 1].
+    """
+    if len(scores) != len(successes):
+        raise DataError(f"reliability: {len(scores)} scores for {len(successes)} outcomes; give one each")
+    if strange := [score for score in scores if not 0 <= score <= 1]:
+        raise DataError(f"reliability: {len(strange)} scores lie outside [0, 1] (first: {strange[0]}); leave them out")
+    pairs = sorted(zip(scores, map(bool, successes), strict=True))
+    if not pairs:
+        return Reliability((), None, None, 0)
+    n = len(pairs)
+    found = tuple(_bin(group) for group in _groups(pairs, bins))
+    error = fsum(each.n * abs(each.score - each.rate) for each in found) / n
+    return Reliability(found, error, fsum((score - won) ** 2 for score, won in pairs) / n, n)
+
+
+def _groups(pairs: list[tuple[float, bool]], bins: int) -> list[list[tuple[float, bool]]]:
+    """Of about equal count, by score."""
+    groups: list[list[tuple[float, bool]]] = [[]]
+    for place, pair in enumerate(pairs):
+        full = place * bins >= len(groups) * len(pairs)
+        if full and groups[-1] and groups[-1][-1][0] != pair[0]:
+            groups.append([])
+        groups[-1].append(pair)
+    return groups
+
+
+def _bin(pairs: list[tuple[float, bool]]) -> Bin:
+    won, n = sum(success for _, success in pairs), len(pairs)
+    return Bin(fsum(score for score, _ in pairs) / n, won / n, wilson(won, n), n)
