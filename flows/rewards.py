@@ -29,8 +29,9 @@ from components.trajectories.lineage import is_whole, with_ancestors
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
 from tasks.display import Display, Step
+from tasks.home import parameters
 
-from .score import check_place, evidence, parameters
+from .score import check_place, evidence
 
 EVERY = 100
 """Episodes between two moves of the bar."""

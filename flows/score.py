@@ -14,8 +14,8 @@ from components.rewards.params import load_section
 from components.rewards.references import reference_steps
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
+from tasks.home import parameters
 
-PARAMS = Path("params.yaml")
 CALIBRATION = Path("data/calibration.json")
 
 
@@ -36,11 +36,6 @@ def score_path(
         raise DataError(f"{path} holds no trajectories; give a shard, or a folder that `ratchet collect` has filled")
     yield first
     yield from scores
-
-
-def parameters() -> Path | None:
-    """`params.yaml` where it stands: what is done by hand is done as the build does it."""
-    return PARAMS if PARAMS.is_file() else None
 
 
 def evidence(

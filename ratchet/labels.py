@@ -208,9 +208,9 @@ def _name() -> str:
 def _config() -> "CalibrationConfig":  # type: ignore[name-defined]  # noqa: F821
     from components.rewards.calibration.config import CalibrationConfig
     from components.rewards.params import load_section
+    from tasks.home import parameters
 
-    parameters = Path("params.yaml")
-    return load_section(CalibrationConfig, parameters if parameters.is_file() else None, "calibration")
+    return load_section(CalibrationConfig, parameters(), "calibration")
 
 
 def _file() -> Path:

@@ -8,17 +8,13 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from components.environments.tasksets import load
-from components.evaluation.metrics import AgentResult, agent_result
 from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, Trained, decide
 from components.trajectories.files import write_atomically
-from components.trajectories.shards import read_folder
 
 from .display import display
+from .results import result_of, results_of
 
-
-def result_of(name: str, folder: Path) -> AgentResult:
-    """One agent's result over its folder of shards. Raises DataError."""
-    return agent_result(read_folder(folder), name=name)
+__all__ = ["compare", "result_of", "results_of", "taskset_ref", "write_decision"]
 
 
 def taskset_ref(name: str) -> TasksetRef:
@@ -40,7 +36,7 @@ def compare(
 ) -> dict[str, Any]:
     """The decision over champion, challenger and (where it was played) control; it is written to `record`."""
     with display().step("compare") as step:
-        results = {name: result_of(name, found) for name, found in folders.items()}
+        results = results_of(folders)
         decision = decide(
             results["champion"],
             results["challenger"],

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from components.protocol import ConfigurationError
 
+PARAMS = Path("params.yaml")
+
 
 def home() -> Path:
     """The folder of local state, absolute. It need not exist yet."""
@@ -16,6 +18,11 @@ def folder(*parts: str) -> Path:
     path = home().joinpath(*parts)
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def parameters() -> Path | None:
+    """`params.yaml` where it stands: what is done by hand is done as the build does it."""
+    return PARAMS if PARAMS.is_file() else None
 
 
 def require_clone() -> None:
