@@ -7,45 +7,78 @@ Degenerate inputs have answers: no value gives no estimate and p = 1; one family
 of how families differ; NaN is refused with a DataError.
 """
 
+from .bayes import Posterior, bayes_correlated, bayes_groups, bayes_paired
+from .betting import Anytime, always_valid, confidence_sequence
 from .bootstrap import bootstrap_ci, bootstrap_difference
 from .clustered import clustered_mean, clustered_standard_error
 from .corrections import benjamini_hochberg, bonferroni, holm
+from .designs import Clustered, Design, Paired, TwoSample, clustered_design
 from .effects import cliffs_delta, cohens_d, hedges_g
 from .estimates import difference_estimate, rate_estimate
 from .mcnemar import mcnemar
 from .means import confidence_interval, paired_t_test, welch_t_test
 from .permutation import EXACT_FAMILIES, permutation_test
+from .power import least_families, minimum_detectable_effect, power, tasks_needed
 from .proportions import clopper_pearson, cons_at_k, pass_at_k, pass_hat_k, wilson
 from .ranks import mann_whitney_u, wilcoxon
 from .results import Alternative, Estimate, Interval, TestResult
+from .sequential import Bounds, alpha_spent, sequential_bounds
+from .spending import Allowance, Look, Spending, allowance, season_levels
+from .variance import Components, paired_components
 
 __all__ = [
     "EXACT_FAMILIES",
+    "Allowance",
     "Alternative",
+    "Anytime",
+    "Bounds",
+    "Clustered",
+    "Components",
+    "Design",
     "Estimate",
     "Interval",
+    "Look",
+    "Paired",
+    "Posterior",
+    "Spending",
     "TestResult",
+    "TwoSample",
+    "allowance",
+    "alpha_spent",
+    "always_valid",
+    "bayes_correlated",
+    "bayes_groups",
+    "bayes_paired",
     "benjamini_hochberg",
     "bonferroni",
     "bootstrap_ci",
     "bootstrap_difference",
     "cliffs_delta",
     "clopper_pearson",
+    "clustered_design",
     "clustered_mean",
     "clustered_standard_error",
     "cohens_d",
     "confidence_interval",
+    "confidence_sequence",
     "cons_at_k",
     "difference_estimate",
     "hedges_g",
     "holm",
+    "least_families",
     "mann_whitney_u",
     "mcnemar",
+    "minimum_detectable_effect",
+    "paired_components",
     "paired_t_test",
     "pass_at_k",
     "pass_hat_k",
     "permutation_test",
+    "power",
     "rate_estimate",
+    "season_levels",
+    "sequential_bounds",
+    "tasks_needed",
     "welch_t_test",
     "wilcoxon",
     "wilson",

@@ -98,7 +98,7 @@ def test_a_fixed_level_is_the_same_every_night() -> None:
 def test_what_cannot_be_is_refused_in_one_line() -> None:
     for wrong in ({"alpha": 0.0}, {"alpha": 0.5}, {"nights": 0}, {"w0": 0.0}, {"w0": 0.06}, {"alpha": math.nan}):
         with pytest.raises(ConfigurationError, match=r"^spending: [^\n]+$"):
-            Spending(**wrong)  # type: ignore[arg-type]
+            Spending(**wrong)
     with pytest.raises(DataError, match="has tested"):
         Look(False, True)
     with pytest.raises(DataError, match="season of 2"):
