@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.environments.tasksets import load
-from components.evaluation.metrics import summary
-from components.evaluation.promotion import Decision, decide
 from components.protocol import ConfigurationError, Role
 from components.rollouts.collect import collect
 from components.rollouts.plan import CollectPlan
-from components.rollouts.progress import Progress
-from components.trajectories.shards import read_manifest
-from tasks.display import Display, Step
-from tasks.home import folder as local
+from components.rollouts.progress import CollectReport
+from tasks.display import Display
 from tasks.player import remark_of
 
 from .choice import draw
@@ -58,65 +54,16 @@ def collect_into(
     how = parameters.collection.model_copy(update={"tasks": len(chosen), "attempts": attempts})
     plan = parameters.plan(how, policy_named(policy), Role(role), chosen, seed)
     asked = {name: value for name, value in changes.items() if value is not None}
-    return _play(folder, CollectPlan.load({**plan.model_dump(), **asked}), f"collect {policy}")
+    report: dict[str, Any] = msgspec.to_builtins(
+        played(CollectPlan.load({**plan.model_dump(), **asked}), folder, f"collect {policy}")
+    )
+    return report
 
 
-def _play(folder: Path, plan: Any, title: str) -> dict[str, Any]:
+def played(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
+    """Play a plan into a folder in this process, with a line of progress. Raises RatchetError."""
     with Display() as display, display.step(title) as step:
-        report = collect(plan, folder, on_progress=lambda progress: _show(step, progress))
-    result: dict[str, Any] = msgspec.to_builtins(report)
-    return result
-
-
-def _show(step: Step, progress: Progress) -> None:
-    step.update(progress.done, progress.total, remark_of(progress))
-
-
-def evaluate_policy(policy: str, scale: str, seed: int, out: Path | None) -> tuple[dict[str, dict[str, Any]], Path]:
-    """A policy on a scale's held-out tasks: its figures by role, and the folder of its episodes."""
-    from tasks.evaluate import result_of
-
-    parameters = load_scale(scale)
-    held_out = parameters.evaluation
-    name = policy.replace("/", "-").replace(":", "-")
-    place = out or local("evaluations", "by-hand", f"{name}-s{seed}")
-    taskset = load(parameters.taskset)
-    roles = {Role.PROMOTE: held_out.promote, Role.AUDIT: held_out.audit}
-    tasks = tuple(
-        task_id for role, count in roles.items() for task_id in draw(taskset.tasks(role), count, seed, role.value)
-    )
-    _play(place, parameters.plan(held_out, policy_named(policy), Role.PROMOTE, tasks, seed), f"evaluate {policy}")
-    result = result_of(policy, place)
-    played = sorted({task.role for task in result.tasks}, reverse=True)
-    return {role: msgspec.to_builtins(summary(result, role)) for role in played}, place
-
-
-def compare_folders(
-    champion: Path, challenger: Path, control: Path | None, scale: str, seed: int = 0
-) -> dict[str, Any]:
-    """The decision record over episodes that were played already."""
-    from tasks.evaluate import result_of, taskset_ref
-
-    parameters = load_scale(scale)
-    folders = {"champion": champion, "challenger": challenger, **({"control": control} if control else {})}
-    for place in folders.values():
-        if not read_manifest(place):
-            raise ConfigurationError(
-                f"{place} holds no finished episodes; give a folder that `ratchet evaluate` has filled"
-            )
-    results = {name: result_of(name, place) for name, place in folders.items()}
-    decision = decide(
-        results["champion"],
-        results["challenger"],
-        results.get("control"),
-        taskset_ref(parameters.taskset),
-        parameters.promotion,
-        night="by hand",
-        seed=seed,
-    )
-    encoded: dict[str, Any] = msgspec.to_builtins(decision)
-    msgspec.convert(encoded, Decision)
-    return encoded
+        return collect(plan, folder, on_progress=lambda seen: step.update(seen.done, seen.total, remark_of(seen)))
 
 
 def promote_version(version: int, why: str) -> str:

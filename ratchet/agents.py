@@ -6,11 +6,8 @@ from typing import Annotated
 import typer
 
 from .compare import compare
+from .evaluating import POLICIES, evaluate
 from .terminal import emit, facts, say
-
-POLICIES = (
-    "champion, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, or openai:MODEL@BASE_URL."
-)
 
 
 def add(app: typer.Typer) -> None:
@@ -69,29 +66,6 @@ def collect(
         min_completed=min_completed,
     )
     _report(report, as_json)
-
-
-def evaluate(
-    policy: Annotated[str, typer.Option(help=POLICIES)] = "champion",
-    scale: Annotated[str, typer.Option(help="Which tasks, how many, how often.")] = "smoke",
-    seed: Annotated[int, typer.Option(help="Two agents are compared over the same seed.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the episodes; by default under .ratchet/evaluations/by-hand."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON line.")] = False,
-) -> None:
-    """Play a scale's held-out tasks and show how often they are solved. Example: `ratchet evaluate --policy teacher --seed 9`"""
-    from flows.parts import evaluate_policy
-
-    summaries, folder = evaluate_policy(policy, scale, seed, out)
-    if as_json:
-        emit(summaries)
-        return
-    for role, summary in summaries.items():
-        say(f"{role}:")
-        facts({f"  {name}": value for name, value in summary.items()})
-    say(f"episodes: {folder}")
 
 
 def promote(

@@ -53,6 +53,7 @@ from components.trajectories.record import Agent, Trajectory
 from components.trajectories.sanitise import Sanitiser, sanitise
 from components.trajectories.shards import read_folder, read_jsonl
 from components.trajectories.store import Query, Store, Writer
+from flows.evaluation import Evaluated, evaluate_agent
 
 __all__ = [
     "FINISH",
@@ -67,6 +68,7 @@ __all__ = [
     "DomainProfile",
     "Environment",
     "EpisodeStatistics",
+    "Evaluated",
     "Judgement",
     "Label",
     "MaxSteps",
@@ -98,6 +100,7 @@ __all__ = [
     "Writer",
     "as_gymnasium",
     "collect",
+    "evaluate_agent",
     "find_hacks",
     "list_domains",
     "list_envs",

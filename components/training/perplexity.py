@@ -1,0 +1,164 @@
+"""Perplexity: how well a checkpoint predicts rows that it never learned from: `python -m components.training.perplexity JOB.json`.
+
+What counts is what supervised training would train by default: every token that the agent wrote, its end token too. Nothing is
+sampled. Into the job's `output` go `report.json`, the last thing written, or `error.json`, one line.
+"""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from components.protocol import DataError, InfrastructureError, RatchetError
+from components.trajectories.files import write_atomically
+
+from . import gpu
+from .config import Data, Format, Model, SftConfig
+from .format import IGNORE, TrainingRow
+
+LONGEST = 8192
+"""Tokens of a row where the job does not say, and the model reads at least as many."""
+AT_ONCE = 4096
+"""Tokens, padding included, that are read at once."""
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`model`: a checkpoint's folder or a hub's id; `data`: exported SFT rows; `max_length`: tokens of a row."""
+
+    model: str
+    data: str
+    output: str
+    max_length: int | None = None
+
+
+class HeldOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`loss` is the mean negative log-likelihood of all `tokens` in nats, `perplexity` its exponential, `token_accuracy` the share
+    of them that the model would choose first. `row_losses`: the mean of each row, in the order of the file. `left_out`: rows
+    that are not there, or not whole, within `max_length` tokens, by cause.
+    """
+
+    rows: int
+    tokens: int
+    loss: float
+    perplexity: float
+    token_accuracy: float
+    row_losses: list[float]
+    left_out: dict[str, int]
+    max_length: int
+    seconds: float
+
+
+def measure(job: Job) -> HeldOut:
+    """The figures of a checkpoint on the rows of a file. Raises RatchetError with one clear line."""
+    from .fit import one_line
+    from .models import check_length, load
+    from .rows import prepare, read_rows
+
+    begin = time.perf_counter()
+    found = read_rows(Path(job.data), None)
+    with one_line(Path(job.output)):
+        model, tokenizer = load(Model(base=job.model))
+        length = job.max_length or min(getattr(model.config, "max_position_embeddings", None) or LONGEST, LONGEST)
+        check_length(model, length)
+        config = SftConfig(output=Path(job.output), data=Data(train=Path(job.data)), format=Format(max_length=length))
+        made = prepare(found, tokenizer, config, weigh=False)
+        sums = list(likelihoods(model, made.rows, tokenizer.pad_token_id))
+    tokens = sum(count for _, _, count in sums)
+    if not tokens:
+        raise DataError(f"{job.data}: no token of its rows is the agent's own; export it again")
+    loss = math.fsum(nll for nll, _, _ in sums) / tokens
+    if not math.isfinite(loss):
+        raise DataError(f"the loss of {job.model} on {job.data} is {loss}; use another checkpoint")
+    return HeldOut(
+        rows=len(made.rows),
+        tokens=tokens,
+        loss=loss,
+        perplexity=math.exp(min(loss, 700.0)),
+        token_accuracy=sum(hits for _, hits, _ in sums) / tokens,
+        row_losses=[nll / count for nll, _, count in sums if count],
+        left_out=made.left_out,
+        max_length=length,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def likelihoods(model: Any, rows: Sequence[TrainingRow], pad: int) -> Iterator[tuple[float, int, int]]:
+    """Of each row, in order: the negative log-likelihood of its trained tokens, how many the model would choose first, and how
+    many there are. A row's first token is predicted from nothing, and not counted.
+    """
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device).eval()
+    found: dict[int, tuple[float, int, int]] = {}
+    for places in _batches([len(row.input_ids) for row in rows]):
+        figures = _read(model, [rows[place] for place in places], pad, device)
+        found.update(zip(places, figures, strict=True))
+    yield from (found[place] for place in range(len(rows)))
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """The places of rows of like lengths, as many as fit into AT_ONCE tokens with their padding; at least one."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda each: (-lengths[each], each)):
+        if batch and lengths[batch[0]] * (len(batch) + 1) > AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _read(model: Any, rows: Sequence[TrainingRow], pad: int, device: str) -> list[tuple[float, int, int]]:
+    import torch
+
+    from .batches import RowCollator
+
+    batch = RowCollator(pad)([{"input_ids": row.input_ids, "labels": row.labels} for row in rows])
+    inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
+    targets = batch["labels"].to(device)[:, 1:]
+    counted = targets != IGNORE
+    with torch.inference_mode():
+        logits = model(**inputs).logits[:, :-1][counted]  # (N, V), of the tokens that count alone
+        chosen = targets[counted]
+        loss = torch.nn.functional.cross_entropy(logits, chosen, reduction="none").double()
+        hits = (logits.argmax(dim=-1) == chosen).double()
+    places = counted.nonzero()[:, 0]
+    sums = [
+        torch.bincount(places, weights=weights, minlength=len(rows)).tolist()
+        for weights in (loss, hits, torch.ones_like(loss))
+    ]
+    return [(nll, int(right), int(count)) for nll, right, count in zip(*sums, strict=True)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do the job of a file; 0, or the error's exit code with its one line in `error.json`."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Job)
+    output = Path(job.output)
+    try:
+        with gpu.claimed(gpu.devices(), 1) as names:
+            if names:  # before anything of CUDA starts
+                os.environ["CUDA_VISIBLE_DEVICES"] = names[0]
+            report = measure(job)
+        write_atomically(output / "report.json", msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    except OSError as error:
+        wrong: RatchetError = InfrastructureError(f"measuring {job.model} stopped: {error}; free space and repeat")
+    except RatchetError as error:
+        wrong = error
+    else:
+        return 0
+    print(f"error: {wrong}", file=sys.stderr)
+    said = {"message": str(wrong), "exit_code": wrong.exit_code}
+    write_atomically(output / "error.json", msgspec.json.encode(said))
+    return wrong.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""A checkpoint's perplexity on held-out rows, measured in a process of its own, so that torch and its memory end with it."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from components.policies import checkpoints
+from components.protocol import ConfigurationError, DataError
+from components.training.perplexity import HeldOut, Job
+from components.trajectories.files import sha256_of
+from components.trajectories.record import digest
+
+from .display import Step
+from .home import folder
+from .process import run_to_end
+
+
+def held_out(model: str, data: Path, step: Step, *, max_length: int | None = None) -> HeldOut:
+    """The figures of a checkpoint's folder (or a hub's id) on a file of exported SFT rows. Raises RatchetError.
+
+    What was measured once of the same weights and the same rows is not measured again.
+    """
+    if not data.is_file():
+        raise ConfigurationError(f"{data} is no file; give exported rows, such as data/datasets/sft/validation.jsonl")
+    version = checkpoints.version(Path(model)) if Path(model).is_dir() else model
+    place = folder("evaluations", "held-out", digest(version, sha256_of(data), max_length))
+    report = place / "report.json"
+    if not report.is_file() or version == model:  # a hub's id may mean other weights tomorrow
+        job = place / "job.json"
+        job.write_bytes(msgspec.json.encode(Job(model, str(data.absolute()), str(place), max_length)))
+        step.update(remark=f"reading {data.name}")
+        run_to_end(
+            [sys.executable, "-m", "components.training.perplexity", str(job)],
+            log=folder("logs") / f"perplexity-{place.name}.log",
+            error=place / "error.json",
+            look=lambda: None,
+        )
+    try:
+        return msgspec.json.decode(report.read_bytes(), type=HeldOut)
+    except msgspec.DecodeError as error:
+        raise DataError(f"{report}: {error}; remove it and repeat") from error

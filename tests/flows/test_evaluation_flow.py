@@ -1,0 +1,138 @@
+"""Evaluating by hand, on the tiny environment: any policy, the same worlds for all of them, and the same call goes on."""
+
+import os
+import signal
+import time
+
+import pytest
+import tiny
+
+from components.evaluation.comparison import compare
+from components.protocol import ConfigurationError, Role
+from components.rollouts.interruption import Interrupted
+from components.trajectories.shards import read_folder
+from flows import evaluation
+from flows.evaluation import evaluate_agent
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    tiny.Tiny.forget()
+    yield
+    tiny.Tiny.forget()
+
+
+@pytest.fixture
+def taskset(tmp_path):
+    return tiny.write_taskset(tmp_path / "tiny", 6, role=Role.PROMOTE)
+
+
+def played(result):
+    return {(task.task_id, each.attempt, each.seed) for task in result.tasks for each in task.attempts}
+
+
+def test_each_task_is_played_k_times_and_everything_is_known_of_it(taskset):
+    found = evaluate_agent("teacher", taskset, k=3, seed=5)
+    assert found.result.name == "teacher" and len(found.result.tasks) == 6
+    assert {len(task.attempts) for task in found.result.tasks} == {3}
+    assert all(
+        each.success and each.reward == 1.0 and each.unsafe == 0
+        for task in found.result.tasks
+        for each in task.attempts
+    )
+    assert (found.plan.attempts, found.taskset.name, found.report.episodes) == (3, "tiny", 18)
+
+
+def test_two_agents_with_one_seed_are_compared_attempt_by_attempt(taskset):
+    teacher, clumsy = evaluate_agent("teacher", taskset, k=2), evaluate_agent("clumsy", taskset, k=2)
+    assert played(teacher.result) == played(clumsy.result) and teacher.folder != clumsy.folder
+    assert compare(clumsy.result, teacher.result, n_resamples=200).lost == 0
+    other = evaluate_agent("teacher", taskset, k=2, seed=1)
+    assert not played(other.result) & played(teacher.result)
+
+
+def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(taskset):
+    def interrupt(task_id, steps):
+        if len(tiny.Tiny.resets) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        elif len(tiny.Tiny.resets) > 3:  # it looks now and then
+            time.sleep(0.3)
+
+    tiny.Tiny.on_reset = interrupt
+    with pytest.raises(Interrupted):
+        evaluate_agent("teacher", taskset, k=1, concurrency=1)
+    before = len(tiny.Tiny.resets)
+    tiny.Tiny.forget()
+    found = evaluate_agent("teacher", taskset, k=1, concurrency=1)
+    assert found.report.episodes == 6 and before + len(tiny.Tiny.resets) < 12 and before < 6
+    tiny.Tiny.forget()
+    again = evaluate_agent("teacher", taskset, k=1, concurrency=4)
+    assert again.result == found.result and tiny.Tiny.resets == [] and again.folder == found.folder
+
+
+def test_another_question_has_a_folder_of_its_own(taskset):
+    folders = {
+        evaluate_agent("teacher", taskset, **asked).folder
+        for asked in ({}, {"k": 1}, {"tasks": 2}, {"seed": 1}, {"temperature": 0.5}, {"max_turns": 2})
+    }
+    assert len(folders) == 6
+    assert all(folder.name.startswith("teacher-s") for folder in folders)
+
+
+def test_a_folder_of_ones_own_is_used_and_refuses_another_question(taskset, tmp_path):
+    found = evaluate_agent("teacher", taskset, k=1, out=tmp_path / "mine")
+    assert found.folder == tmp_path / "mine" and len(list(read_folder(found.folder))) == 6
+    with pytest.raises(ConfigurationError):
+        evaluate_agent("teacher", taskset, k=2, out=tmp_path / "mine")
+
+
+def test_as_many_tasks_are_drawn_as_were_asked_for_and_more_seeds_draw_others(taskset):
+    two, again = (evaluate_agent("teacher", taskset, k=1, tasks=2, seed=seed) for seed in (0, 0))
+    assert len(two.result.tasks) == 2 and two.result == again.result
+    drawn = {
+        tuple(task.task_id for task in evaluate_agent("teacher", taskset, k=1, tasks=2, seed=seed).result.tasks)
+        for seed in range(5)
+    }
+    assert len(drawn) > 1
+
+
+def test_of_its_own_taskset_a_scale_says_how_many_of_which_role(monkeypatch):
+    plans = []
+
+    def planned(plan, folder, title):
+        plans.append(plan)
+        raise ConfigurationError("planned")
+
+    monkeypatch.setattr(evaluation, "played", planned)
+    for asked in ({}, {"role": "promote", "tasks": 3}, {"role": "reserve", "tasks": 2}):
+        with pytest.raises(ConfigurationError, match="planned"):
+            evaluate_agent("teacher", **asked)
+    scale = evaluation.load_scale("smoke")
+    roles = [name.split("/")[1].split("-")[0] for name in plans[0].task_ids]
+    assert (roles.count("promote"), roles.count("audit")) == (scale.evaluation.promote, scale.evaluation.audit)
+    assert plans[0].attempts == scale.evaluation.attempts and plans[0].max_turns == scale.max_turns
+    assert [len(plan.task_ids) for plan in plans[1:]] == [3, 2] and plans[2].role == "reserve"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"tasks": 7}, "7 tasks were asked for"),
+        ({"tasks": 0}, "at least 1"),
+        ({"k": 0}, "attempts"),
+        ({"role": "promot"}, "unknown role"),
+        ({"role": "audit"}, "no tasks of role audit"),
+        ({"colour": "red"}, "has no 'colour'"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_a_wrong_question_is_one_line_and_plays_nothing(taskset, asked, said):
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        evaluate_agent("teacher", taskset, **asked)
+    assert "\n" not in str(caught.value) and tiny.Tiny.resets == []
+
+
+def test_an_unknown_policy_is_one_line(taskset):
+    with pytest.raises(ConfigurationError, match="unknown policy 'techer'"):
+        evaluate_agent("techer", taskset)

@@ -1,0 +1,99 @@
+"""`ratchet evaluate`: what it prints, and what it refuses."""
+
+import json
+
+import pytest
+import tiny
+
+from components.protocol import Role
+from components.training.perplexity import HeldOut
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    tiny.Tiny.forget()
+    yield
+    tiny.Tiny.forget()
+
+
+@pytest.fixture
+def taskset(tmp_path):
+    return tiny.write_taskset(tmp_path / "tiny", 4, role=Role.PROMOTE)
+
+
+def test_it_shows_success_what_k_attempts_are_worth_costs_kinds_and_where_the_episodes_lie(run, taskset):
+    code, out, err = run("evaluate", "--policy", "teacher", "--taskset", taskset, "--attempts", 2, "--tasks", 3)
+    assert code == 0, err
+    assert "promote: new instances of known programs; 3 tasks of 1 families x 2, seed 0" in out
+    for said in (
+        "success",
+        "100.0 %",
+        "k=1: 100.0 %, 100.0 %",
+        "k=2: 100.0 %",
+        "unsafe or hacked",
+        "failed by",
+        "none",
+    ):
+        assert said in out
+    assert "median" in out and "p95" in out and "steps (median)" in out
+    assert "evaluations/by-hand/teacher-s0-" in out and "evaluate teacher" in err
+
+
+def test_as_json_it_is_one_line_with_every_figure(run, taskset):
+    code, out, _ = run("evaluate", "--policy", "teacher", "--taskset", taskset, "--attempts", 2, "--seed", 3, "--json")
+    (line,) = out.splitlines()
+    found = json.loads(line)
+    assert code == 0 and (found["policy"], found["taskset"], found["seed"], found["attempts"]) == (
+        "teacher",
+        "tiny",
+        3,
+        2,
+    )
+    promote = found["roles"]["promote"]
+    assert promote["success"]["value"] == 1.0 and promote["summary"]["by_k"][1]["pass_hat"] == 1.0
+    assert promote["summary"]["quantiles"]["steps"]["median"] == 3.0 and promote["summary"]["unsafe_rate"] == 0.0
+    assert set(promote["by_kind"]) == {"k"} and set(promote["by_family"]) == {"f"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--role", "promot"], "unknown role"),
+        (["--tasks", "99"], "99 tasks were asked for"),
+        (["--policy", "techer"], "unknown policy 'techer'"),
+        (["--max-length", "64"], "--max-length is of --data"),
+        (["--data", "rows.jsonl"], "remove --taskset"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(run, taskset, words, said):
+    code, out, err = run(
+        "evaluate", *([] if "--policy" in words else ["--policy", "teacher"]), "--taskset", taskset, *words
+    )
+    assert code == 2 and out == "" and said in err.strip().splitlines()[-1]
+
+
+def test_a_policy_without_weights_predicts_nothing(run, tmp_path):
+    code, _, err = run("evaluate", "--policy", "teacher", "--data", tmp_path / "rows.jsonl")
+    assert code == 2 and "has no weights" in err
+
+
+def test_held_out_rows_that_are_absent_are_one_line(run, tmp_path):
+    (tmp_path / "model").mkdir()
+    code, _, err = run(
+        "evaluate", "--policy", f"transformers:{tmp_path / 'model'}", "--data", tmp_path / "absent.jsonl"
+    )
+    assert code == 2 and "absent.jsonl is no file" in err
+
+
+def test_perplexity_is_shown_with_its_spread_over_rows_and_plays_nothing(run, tmp_path, monkeypatch):
+    figures = HeldOut(3, 40, 0.5, 1.6487, 0.875, [0.1, 0.5, 0.9], {"truncated": 1}, 512, 1.0)
+    monkeypatch.setattr("tasks.perplexity.held_out", lambda *args, **kwargs: figures)
+    words = ("evaluate", "--policy", f"transformers:{tmp_path}", "--data", "rows.jsonl")
+    code, out, _ = run(*words)
+    assert code == 0 and "perplexity" in out and "1.649" in out and "truncated 1" in out
+    assert "median 1.649" in out and "0.875" in out
+    code, out, _ = run(*words, "--json")
+    found = json.loads(out)
+    assert found["row_perplexity"]["n"] == 3 and "row_losses" not in found and found["tokens"] == 40
+    assert tiny.Tiny.resets == []
