@@ -115,7 +115,8 @@ def jackknifed(values: "Floats", clusters: Sequence[Hashable] | None, statistic:
 
     if statistic == "mean":
         sums, sizes = family_sums(values, clusters)
-        return (sums.sum() - sums) / (sizes.sum() - sizes)
+        means: Floats = (sums.sum() - sums) / (sizes.sum() - sizes)
+        return means
     index = np.arange(len(values)) if clusters is None else family_index(clusters, len(values))
     return np.array([statistic(values[index != unit]) for unit in range(int(index.max()) + 1)], dtype=np.float64)
 

@@ -27,7 +27,9 @@ def checked(x: Values, who: str) -> "Floats":
     if values.ndim != 1:
         raise DataError(f"{who}: needs one value a task, got an array of shape {values.shape}")
     # One fast pass: the sum of squares is finite only where every value is one that can be squared.
-    if not np.isfinite(values.dot(values)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = values.dot(values)
+    if not np.isfinite(squares):
         bad = int((~np.isfinite(values)).sum())
         what = f"{bad} values are NaN or infinite" if bad else "values are too large to be squared"
         raise DataError(f"{who}: {what}; leave them out and count them")
@@ -59,10 +61,12 @@ def differences(a: "Floats", b: "Floats") -> "Floats":
 
 def is_constant(values: "Floats") -> bool:
     """Whether all are equal but for rounding; so is a single one."""
-    if not len(values):
-        return True
-    low, high = float(values.min()), float(values.max())
-    return high - low <= ROUNDING * max(abs(low), abs(high))
+    return not len(values) or are_tied(float(values.min()), float(values.max()))
+
+
+def are_tied(one: float, other: float) -> bool:
+    """Whether two values are equal but for rounding."""
+    return abs(one - other) <= ROUNDING * max(abs(one), abs(other))
 
 
 def family_index(clusters: Sequence[Hashable], values: int) -> "NDArray[np.int64]":

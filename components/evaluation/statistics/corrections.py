@@ -11,6 +11,9 @@ from components.protocol import DataError
 from .checks import Values, checked
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .checks import Floats
 
 
@@ -47,7 +50,7 @@ def _checked(p: Values, who: str) -> "Floats":
     return values
 
 
-def _placed(adjusted: "Floats", order: "Floats") -> tuple[float, ...]:
+def _placed(adjusted: "Floats", order: "NDArray[np.intp]") -> tuple[float, ...]:
     import numpy as np
 
     found = np.empty(len(order))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .checks import Values, checked, is_constant
+from .checks import Values, are_tied, checked, is_constant
 
 if TYPE_CHECKING:
     from .checks import Floats
@@ -20,7 +20,7 @@ def cohens_d(a: Values, b: Values) -> float | None:
     difference = float(first.mean() - second.mean())
     squares = sum(0.0 if is_constant(each) else float(((each - each.mean()) ** 2).sum()) for each in (first, second))
     if squares == 0:
-        return 0.0 if first[0] == second[0] else None
+        return 0.0 if are_tied(float(first[0]), float(second[0])) else None
     return difference / float((squares / freedom) ** 0.5)
 
 

@@ -6,7 +6,7 @@ side). That is what these tests come to in the limit; a few successes against a 
 
 from typing import TYPE_CHECKING
 
-from .checks import Values, check_level, checked, checked_pairs, differences, is_constant
+from .checks import Values, are_tied, check_level, checked, checked_pairs, differences, is_constant
 from .effects import cohens_d, standardised_mean
 from .results import Alternative, Interval, TestResult
 
@@ -35,7 +35,7 @@ def welch_t_test(a: Values, b: Values, *, alternative: Alternative = "two-sided"
     if not len(first) or not len(second):
         return TestResult(None, 1.0, None, None, alternative, units, False)
     (mean_a, variance_a), (mean_b, variance_b) = _moments(first), _moments(second)
-    difference, effect = mean_a - mean_b, cohens_d(first, second)
+    difference, effect = 0.0 if are_tied(mean_a, mean_b) else mean_a - mean_b, cohens_d(first, second)
     if min(len(first), len(second)) < 2:
         return TestResult(None, 1.0, effect, None, alternative, units, False, estimate=difference)
     share_a, share_b = variance_a / len(first), variance_b / len(second)

@@ -160,7 +160,8 @@ def _side_differences(sums: "Floats", sizes: "Floats", left: int, draw: tuple[in
         rows = [min(step, draw[0] - start) for start in range(0, draw[0], step)]
         chosen = np.concatenate([rng.permuted(np.tile(np.arange(units), (n, 1)), axis=1)[:, :left] for n in rows])
     mine, count = sums[chosen].sum(axis=1), sizes[chosen].sum(axis=1)
-    return mine / count - (sums.sum() - mine) / (sizes.sum() - count)
+    found: Floats = mine / count - (sums.sum() - mine) / (sizes.sum() - count)
+    return found
 
 
 def _p_value(found: "Floats", observed: float, scale: float, alternative: Alternative, exact: bool) -> float:

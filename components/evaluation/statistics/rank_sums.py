@@ -47,7 +47,8 @@ def subset_sums(ranks: "Ranks", size: int) -> "Floats":
     for rank in ranks.tolist():
         if rank <= largest:
             ways[1:, rank:] += ways[:-1, : largest + 1 - rank]
-    return ways[size] / ways[size].sum()
+    chances: Floats = ways[size] / ways[size].sum()
+    return chances
 
 
 def sign_sums(ranks: "Ranks") -> "Floats":

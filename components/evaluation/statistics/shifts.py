@@ -25,10 +25,10 @@ def mann_whitney_shift(a: "Floats", b: "Floats", level: float, exact: bool) -> t
     if n * m <= _LISTED:
         listed = np.subtract.outer(a, b).ravel()
         return _shift(_listed(listed), n * m, _critical_u(n, m, level, exact), level)
-    ordered = np.sort(b)
+    ordered, mine = np.sort(b), np.sort(a)
 
     def below(value: float) -> int:
-        return n * m - int(np.searchsorted(ordered, a - value, side="left").sum())
+        return n * m - int(np.searchsorted(ordered, mine - value, side="left").sum())
 
     found = _bisected(below, float(a.min() - b.max()), float(a.max() - b.min()))
     return _shift(found, n * m, _critical_u(n, m, level, exact), level)
