@@ -20,9 +20,11 @@ from . import (
     branching,
     data,
     exporting,
+    history,
     house,
     judging,
     labels,
+    leaderboard,
     lineage,
     models,
     night,
@@ -47,8 +49,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, training, models, data, exporting, lineage, scoring, judging, labels, preferences, branching),
-    *(trajectories, store, sanitise, tasksets, sandbox, serve, house),
+    *(night, agents, leaderboard, history, training, models, data, exporting, lineage, scoring, judging, labels),
+    *(preferences, branching, trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)
 

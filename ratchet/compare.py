@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .night import show_decision
 from .terminal import emit, note, say, table
 
 if TYPE_CHECKING:
@@ -16,67 +15,81 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Tasks in the table; --json gives all."""
 PARTS = ("total", "outcome", "process", "efficiency")
+SETS = (
+    "A folder of episodes, as `ratchet evaluate` leaves it; NIGHT or NIGHT/AGENT; a registered version's number or alias; or a "
+    "file of trajectories."
+)
 
 
 def compare(
-    sets: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Folders of a champion's and a challenger's episodes, as `ratchet evaluate` leaves them; or files of "
-            "trajectories, two or more.",
-            show_default=False,
-        ),
-    ],
-    control: Annotated[Path | None, typer.Option(help="Of folders: the folder of the control's episodes.")] = None,
-    scale: Annotated[str, typer.Option(help="Of folders: whose taskset and promotion rule hold.")] = "smoke",
+    sets: Annotated[list[str], typer.Argument(help=f"Two or more. {SETS}", show_default=False)],
+    control: Annotated[str | None, typer.Option(help="Of two sets: the control's, for the verdict.")] = None,
+    scale: Annotated[str, typer.Option(help="Of two sets: whose taskset and promotion rule hold.")] = "smoke",
+    by: Annotated[str | None, typer.Option(help="success or reward; default: success, of files reward.")] = None,
+    role: Annotated[
+        str | None, typer.Option(help="By success: which tasks; default those that decide, where all were played.")
+    ] = None,
     domain: Annotated[
-        str | None, typer.Option(help="Of files: the profile to score by; default: what each record says.")
+        str | None, typer.Option(help="By reward: the profile to score by; default: what each record says.")
     ] = None,
     judgements: Annotated[
-        list[Path] | None, typer.Option(help="Of files: what judges said, as for `ratchet score`; a file or a folder.")
+        list[Path] | None,
+        typer.Option(help="By reward: what judges said, as for `ratchet score`; a file or a folder."),
     ] = None,
-    calibration: Annotated[Path | None, typer.Option(help="Of files: how judgements are corrected.")] = None,
+    calibration: Annotated[Path | None, typer.Option(help="By reward: how judgements are corrected.")] = None,
     seed: Annotated[int, typer.Option(help="Of the resampling; a night resamples with its own seed.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="The decision record, or the comparison, as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="JSON: a line a comparison, and the decision record last; by reward one line."),
+    ] = False,
 ) -> None:
-    """Two agents on the same tasks: the difference, how sure it is, and for folders the verdict. Nothing is promoted.
+    """Agents on the same tasks, each with the first: the difference, how sure it is, and which tasks were won and lost.
 
-    Files are compared by reward, each with the first, task by task: total, outcome, process, efficiency, with 95 % intervals
-    that resample families of tasks. Examples:
+    By success, of two sets, with the verdict that the promotion rule gives; nothing is promoted. By reward: total, outcome,
+    process, efficiency, task by task. Intervals resample families of tasks. Examples:
 
-    `ratchet compare .ratchet/evaluations/2026-11-21-a1b2/champion .ratchet/evaluations/2026-11-21-a1b2/challenger`
+    `ratchet compare 2026-11-21-a1b2/champion 2026-11-21-a1b2/challenger`
+
+    `ratchet compare 3 4 champion` (registered versions)
 
     `ratchet compare before.jsonl after.jsonl`
     """
     from components.protocol import ConfigurationError
 
-    if not any(path.is_file() for path in sets):
+    files = any(Path(each).is_file() for each in sets)
+    measure = by or ("reward" if files else "success")
+    if measure not in ("success", "reward"):
+        raise ConfigurationError(f"agents are compared by success or reward, not by '{by}'")
+    if measure == "success":
         if domain or judgements or calibration:
-            raise ConfigurationError(
-                "--domain, --judgements and --calibration are for files; folders are compared by success"
-            )
-        _by_success(sets, control, scale, seed, as_json)
+            raise ConfigurationError("--domain, --judgements and --calibration are for files, or --by reward")
+        _by_success(sets, control, scale, role, seed, as_json)
         return
-    if control is not None:
-        raise ConfigurationError("--control is for folders of `ratchet evaluate`; give its file as one more set")
+    if control is not None or role is not None:
+        raise ConfigurationError("--control is for folders, by success (so is --role); give its file as one more set")
     from flows.rewards import Scoring, compare_files
+    from flows.sets import sets_of
 
-    found = compare_files(sets, Scoring(domain, judgements or (), calibration), seed)
+    places = [Path(each) for each in sets] if files else [each.place for each in sets_of(sets)]
+    found = compare_files(places, Scoring(domain, judgements or (), calibration), seed)
     emit(found) if as_json else _show(found)
 
 
-def _by_success(sets: Sequence[Path], control: Path | None, scale: str, seed: int, as_json: bool) -> None:
-    from components.protocol import ConfigurationError
+def _by_success(
+    sets: Sequence[str], control: str | None, scale: str, role: str | None, seed: int, as_json: bool
+) -> None:
+    from flows.compare import compare_sets
 
-    if len(sets) != 2:
-        raise ConfigurationError("give two folders: the champion's and the challenger's; a third one is --control")
-    from flows.parts import compare_folders
+    from .compared_pages import show_compared
 
-    decision = compare_folders(sets[0], sets[1], control, scale, seed)
-    if as_json:
-        emit(decision)
-    else:
-        show_decision(decision)
+    found = compare_sets(sets, control=control, scale=scale, role=role, seed=seed)
+    if not as_json:
+        show_compared(found)
+        return
+    for each in found.comparisons:
+        emit(each)
+    if found.decision is not None:
+        emit(found.decision)
 
 
 def _show(found: "RewardComparison") -> None:

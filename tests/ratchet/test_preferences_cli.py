@@ -205,7 +205,7 @@ class TestCompare:
             (["before.jsonl", "after.jsonl", "--control", "x"], 2, "--control is for folders"),
             (["before.jsonl", "after.jsonl", "--domain", "codin"], 2, "did you mean 'coding'?"),
             (["before.jsonl", "elsewhere.jsonl"], 3, "share no task"),
-            (["night", "night", "night"], 2, "a third one is --control"),
+            (["night", "night", "night"], 2, "holds no finished episodes"),
             (["night", "night", "--domain", "coding"], 2, "are for files"),
         ],
     )

@@ -11,9 +11,13 @@ import msgspec
 
 from ..metrics import AgentResult
 from ..statistics import Estimate, Interval, TestResult, mcnemar, permutation_test, wilcoxon
+from ..statistics.bayes import Posterior, bayes_paired
 from .compare import AgentRef, KindRow, counts, estimates, kind_rows
 from .flips import Flip, flips
 from .pairing import Measure, PairedBy, TaskPair, paired
+
+ROPE = 0.01
+"""A difference of means that nobody would mind: one point."""
 
 
 class TestRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +38,7 @@ class TestRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `compare_agents` found: `difference` is b less a, a mean over tasks; `p_value` the permutation test's, two-sided.
 
+    `posterior`: how probable it is that b is better, practically equal (within `rope`), worse; None below two families.
     Tasks that one agent alone played are left out and counted (`unshared`), as are `lost` pairs of attempts without a known outcome
     and the `lost_tasks` that have none left. `won`, `lost_to`, `tied` count tasks.
     """
@@ -51,6 +56,7 @@ class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     difference: Estimate
     p_value: float
     tests: tuple[TestRow, ...]
+    posterior: Posterior | None
     won: int
     lost_to: int
     tied: int
@@ -67,6 +73,7 @@ def compare_agents(
     role: str | None = None,
     *,
     by: Measure = "success",
+    rope: float = ROPE,
     level: float = 0.95,
     n_resamples: int = 10_000,
     seed: int = 0,
@@ -94,6 +101,7 @@ def compare_agents(
         difference=difference,
         p_value=tests[0].p_value,
         tests=tests,
+        posterior=_posterior(pairs, rope, level),
         won=won,
         lost_to=lost_to,
         tied=tied,
@@ -120,6 +128,11 @@ def _tests(pairs: Sequence[TaskPair], level: float, n_resamples: int, seed: int)
         _row("wilcoxon", "the ranks of the families' differences", wilcoxon(means_b, means_a)),
         _row("mcnemar", f"families ahead ({ahead}) and behind ({behind})", mcnemar(behind, ahead)),
     )
+
+
+def _posterior(pairs: Sequence[TaskPair], rope: float, level: float) -> Posterior | None:
+    families = [pair.family for pair in pairs]
+    return bayes_paired([p.b for p in pairs], [p.a for p in pairs], clusters=families, rope=rope, level=level)
 
 
 def _family_means(pairs: Sequence[TaskPair]) -> tuple[list[float], list[float]]:

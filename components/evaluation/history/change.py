@@ -60,9 +60,11 @@ def regressions(points: Sequence[NightPoint], *, role: str = "champion", alpha: 
     """
     decided = [point for point in points if point.verdict is not None]
     changes = [each for before, now in pairwise(decided) if (each := compared(before, now, role))]
-    tested = [each for each in changes if each.p_value is not None and not each.same]
-    corrected = iter(holm([each.p_value for each in tested if each.p_value is not None]))
-    return tuple(_judged(each, next(corrected), alpha) if each in tested else each for each in changes)
+    known = {place: each.p_value for place, each in enumerate(changes) if each.p_value is not None and not each.same}
+    corrected = dict(zip(known, holm(list(known.values())), strict=True))
+    return tuple(
+        _judged(each, corrected[place], alpha) if place in corrected else each for place, each in enumerate(changes)
+    )
 
 
 def _judged(change: Change, corrected: float, alpha: float) -> Change:

@@ -1,0 +1,120 @@
+"""Comparing agents that have played: by success, the promotion rule's verdict for two of them, and the board of many."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from components.environments.tasksets import load
+from components.evaluation.comparison import AgentComparison, Measure, compare_agents
+from components.evaluation.leaderboard import Leaderboard
+from components.evaluation.leaderboard import leaderboard as board_of
+from components.evaluation.metrics import AgentResult
+from components.evaluation.promotion import Decision, decide, deciding
+from components.evaluation.statistics import holm
+from components.protocol import ConfigurationError, DataError, Role
+
+from .scale import load_scale
+from .sets import agents_of, latest_night, results_of_sets, sets_of
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Each set against the first. `corrected` are Holm's p-values over these comparisons. `decision`: what the rule says of two
+    sets (and a control); None where it does not apply, and `why_not` says why; neither of more than two.
+    """
+
+    comparisons: tuple[AgentComparison, ...]
+    corrected: tuple[float, ...]
+    decision: Decision | None = None
+    why_not: str = ""
+
+
+def compare_sets(
+    words: Sequence[str],
+    *,
+    control: str | None = None,
+    scale: str = "smoke",
+    role: str | None = None,
+    by: Measure = "success",
+    seed: int = 0,
+) -> Compared:
+    """Compare sets of episodes (see `sets`) with the first, and ask the scale's promotion rule about two of them.
+
+    `role`: default promote (with reserve) where all played it, else every task. Raises ConfigurationError, DataError.
+    """
+    sets = sets_of([*words, *([control] if control else [])])
+    count = len(sets_of(words)) if control else len(sets)
+    if count < 2:
+        raise ConfigurationError("one set alone has nothing to be compared with; give two or more")
+    if control and (count > 2 or len(sets) != 3):
+        raise ConfigurationError("--control is one set beside two; give it as one more set")
+    results, role = _of_role(results_of_sets(sets), role)
+    agents = results[:count]
+    found = tuple(compare_agents(agents[0], other, role, by=by, seed=seed) for other in results[1:])
+    corrected = tuple(holm([each.p_value for each in found]))
+    if len(agents) > 2:
+        return Compared(found, corrected)
+    if role != "promote" or by != "success":
+        return Compared(found, corrected, why_not="the promotion rule is about success on promote tasks")
+    return _with_decision(Compared(found, corrected), agents, results[2] if control else None, scale, seed)
+
+
+def _of_role(results: Sequence[AgentResult], role: str | None) -> tuple[list[AgentResult], str | None]:
+    """The results with the role that is meant: tasks that decide, of whichever role, stand under promote.
+
+    Raises ConfigurationError for a role that there is none of.
+    """
+    if role is not None and role not in list(Role):
+        raise ConfigurationError(f"unknown role '{role}'; choose one of {', '.join(each.value for each in Role)}")
+    if role not in (None, Role.PROMOTE):
+        return list(results), role
+    found = [deciding(each) for each in results]
+    return found, role or (Role.PROMOTE.value if all(each.of(Role.PROMOTE.value) for each in found) else None)
+
+
+def _with_decision(
+    found: Compared, agents: Sequence[AgentResult], control: AgentResult | None, scale: str, seed: int
+) -> Compared:
+    from tasks.evaluate import taskset_ref
+
+    parameters = load_scale(scale)
+    champion, challenger = (
+        msgspec.structs.replace(each, name=name) for each, name in zip(agents, ("champion", "challenger"), strict=True)
+    )
+    try:
+        _check_taskset(champion, parameters.taskset)
+        decision = decide(
+            champion,
+            challenger,
+            control,
+            taskset_ref(parameters.taskset),
+            parameters.promotion,
+            night="by hand",
+            seed=seed,
+        )
+    except DataError as error:
+        return msgspec.structs.replace(found, why_not=str(error))
+    return msgspec.structs.replace(found, decision=decision)
+
+
+def _check_taskset(agent: AgentResult, name: str) -> None:
+    """Raises DataError where the agent played other tasks than those of the taskset that the decision would name."""
+    known = load(name).by_id
+    for task in agent.of("promote"):
+        if task.task_id not in known or known[task.task_id].task_hash != task.task_hash:
+            raise DataError(
+                f"task {task.task_id} was played, and is none of the taskset {name} as it is; give another --scale"
+            )
+
+
+def leaderboard(
+    words: Sequence[str] = (),
+    *,
+    role: str | None = None,
+    by: Measure = "success",
+    alpha: float = 0.05,
+    seed: int = 0,
+) -> Leaderboard:
+    """The board of some sets of episodes, or of the agents of the night that evaluated last. Raises RatchetError."""
+    sets = sets_of(words) if words else agents_of(latest_night())
+    results, role = _of_role(results_of_sets(sets), role)
+    return board_of(results, role, by=by, alpha=alpha, seed=seed)

@@ -1,0 +1,141 @@
+"""Sets: what a person calls the episodes of an agent. A folder, a file, an agent of a night, or a registered version.
+
+A registered version stands for the episodes that it played last: of several versions, those of one night in which all of them
+played, where there is one, so that they can be compared attempt by attempt.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from components.evaluation.metrics import AgentResult
+from components.protocol import ConfigurationError, RatchetError
+from components.trajectories.shards import finished_shards, read_folder, read_jsonl, read_manifest
+from tasks.home import home
+from tasks.results import results_in
+
+FIRST = ("champion", "challenger", "control", "anchor")
+"""The agents of a night in this order; others follow by name."""
+
+
+class EpisodeSet(NamedTuple):
+    """A name for a table, and the folder or file of the episodes."""
+
+    name: str
+    place: Path
+
+
+def evaluations() -> Path:
+    """Where nights leave the episodes of their agents, a folder a night."""
+    return home() / "evaluations"
+
+
+def agents_of(night: str) -> list[EpisodeSet]:
+    """The agents whose evaluation of that night holds finished episodes: champion, challenger, control, then others."""
+    found = {place.name: place for place in (evaluations() / night).glob("*") if read_manifest(place)}
+    names = [name for name in FIRST if name in found] + sorted(found.keys() - set(FIRST))
+    return [EpisodeSet(name, found[name]) for name in names]
+
+
+def latest_night() -> str:
+    """The night whose agents played last. Raises ConfigurationError where none did."""
+    from .state import nights
+
+    for night in reversed(nights()):
+        if agents_of(night.id):
+            return night.id
+    raise ConfigurationError("no night has evaluated its agents yet; run `ratchet night`, or give sets of episodes")
+
+
+def sets_of(words: Sequence[str]) -> list[EpisodeSet]:
+    """The sets that are meant, in order. A night alone means all of its agents.
+
+    Raises ConfigurationError for a word that means nothing here, for a place without episodes, and for one given twice.
+    """
+    asked: list[list[Path] | int] = [_meant(word) for word in words]
+    versions = [each for each in asked if isinstance(each, int)]
+    beside = {place.parent for each in asked if isinstance(each, list) for place in each}
+    played = _played(versions, beside) if versions else {}
+    places = [place for each in asked for place in ([played[each]] if isinstance(each, int) else each)]
+    twice = [place for place, times in Counter(place.absolute() for place in places).items() if times > 1]
+    if twice:
+        raise ConfigurationError(f"{twice[0]} is given twice; compare different sets")
+    return [EpisodeSet(name, place) for name, place in zip(named(places), places, strict=True)]
+
+
+def results_of_sets(sets: Sequence[EpisodeSet]) -> list[AgentResult]:
+    """The agents' results, in order, their rewards measured alike. Raises DataError."""
+    episodes = {each.name: read_folder(each.place) if each.place.is_dir() else read_jsonl(each.place) for each in sets}
+    return list(results_in(episodes).values())
+
+
+def named(places: Sequence[Path]) -> list[str]:
+    """The names of files or folders where they differ, else with their folders, else the whole paths."""
+    shortest = (
+        [place.name.removesuffix(".jsonl") for place in places],
+        [f"{place.parent.name}/{place.name}" for place in places],
+    )
+    return next((names for names in shortest if len(set(names)) == len(places)), [str(place) for place in places])
+
+
+def _meant(word: str) -> list[Path] | int:
+    """Places, or the number of a registered version. Raises ConfigurationError."""
+    path = Path(word)
+    if path.is_file() or read_manifest(path):
+        return [path]
+    if not path.is_absolute() and ".." not in path.parts:
+        night, _, agent = word.partition("/")
+        found = [each.place for each in agents_of(night) if agent in ("", each.name)] if night else []
+        if found:
+            return found
+    number = _version(word) if not path.exists() and "/" not in word else None
+    if number is None:
+        raise ConfigurationError(
+            f"{word} holds no finished episodes; give a folder that `ratchet evaluate` has filled, NIGHT or NIGHT/AGENT, a "
+            "file of trajectories, or a registered version's number or alias"
+        )
+    return number
+
+
+def _version(word: str) -> int | None:
+    """The registered version of that number or alias; None where the word can be neither."""
+    if word.isdecimal():
+        return int(word)
+    from components.tracking.aliases import aliases
+
+    return aliases().get(word.removeprefix("@"))
+
+
+def _played(numbers: Sequence[int], beside: Iterable[Path]) -> dict[int, Path]:
+    """The folder in which each registered version played. Raises ConfigurationError for one that played nowhere here."""
+    from components.tracking.models import get
+
+    folders = _by_version()
+    asked = {number: get(number).policy_version for number in numbers}
+    for number, version in asked.items():
+        if version not in folders:
+            raise ConfigurationError(
+                f"version {number} ({version}) has played no evaluation here; `ratchet models fetch {number}`, then "
+                "`ratchet evaluate --policy transformers:FOLDER`"
+            )
+    together = set.intersection(*({place.parent for place in folders[version]} for version in asked.values()))
+    nights = [place for place in together if place.name != "by-hand"]
+    chosen = max((set(beside) & together) or nights or together, key=lambda each: each.stat().st_mtime, default=None)
+    return {number: _newest(folders[version], chosen) for number, version in asked.items()}
+
+
+def _by_version() -> dict[str, list[Path]]:
+    """Every folder of an evaluation in this home, by the policy version that played in it; a damaged one is none."""
+    found: dict[str, list[Path]] = {}
+    for place in sorted(evaluations().glob("*/*")):
+        with contextlib.suppress(RatchetError):
+            first = next(read_jsonl(place / finished_shards(place)[0].shard))
+            found.setdefault(first.agent.policy_version, []).append(place)
+    return found
+
+
+def _newest(places: Sequence[Path], within: Path | None) -> Path:
+    near = [place for place in places if place.parent == within]
+    return max(near or places, key=lambda each: each.stat().st_mtime)

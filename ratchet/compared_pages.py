@@ -1,0 +1,121 @@
+"""What `ratchet compare` shows of agents that are compared by success."""
+
+from typing import TYPE_CHECKING
+
+from .night import show_decision
+from .terminal import note, say, table
+
+if TYPE_CHECKING:
+    from components.evaluation.comparison import AgentComparison
+    from flows.compare import Compared
+
+SHOWN = 20
+"""Flipped tasks in the table; --json gives all."""
+
+
+def show_compared(found: "Compared") -> None:
+    """The verdict where there is one; else the sets side by side. Of two sets the tests and the flipped tasks too."""
+    import msgspec
+
+    if found.decision is not None:
+        show_decision(msgspec.to_builtins(found.decision))
+    else:
+        _sides(found)
+    if found.why_not:
+        note(f"no verdict: {found.why_not}")
+    if len(found.comparisons) == 1 or found.decision is not None:
+        say()
+        _tests(found.comparisons[0])
+        say()
+        _flips(found.comparisons[0])
+
+
+def _sides(found: "Compared") -> None:
+    """A row for the first set, and one for each other with its difference to it."""
+    from components.evaluation.report import interval_text, p_text, percent, points
+
+    first = found.comparisons[0]
+    rows: list[tuple[object, ...]] = [
+        (first.a.name, percent(first.mean_a.value), interval_text(first.mean_a), *(None,) * 6)
+    ]
+    for each, corrected in zip(found.comparisons, found.corrected, strict=True):
+        rows.append(
+            (
+                each.b.name,
+                percent(each.mean_b.value),
+                interval_text(each.mean_b),
+                points(each.difference.value),
+                interval_text(each.difference, signed=True),
+                p_text(each.p_value)[4:],
+                p_text(corrected)[4:],
+                f"{each.won} / {each.lost_to} / {each.tied}",
+                _played(each),
+            )
+        )
+    columns = ("", first.by, "interval", f"less {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "over")
+    table(columns, _plain(rows))
+
+
+def _played(each: "AgentComparison") -> str:
+    unpaired = f", {each.unshared} not shared" if each.unshared else ""
+    lost = f", {each.lost} attempts lost" if each.lost else ""
+    by_task = ", other seeds: task by task" if each.paired_by == "task" else ""
+    return f"{each.n_tasks} tasks × {each.k}{unpaired}{lost}{by_task}"
+
+
+def _tests(each: "AgentComparison") -> None:
+    from components.evaluation.report import p_text
+
+    rows: list[tuple[object, ...]] = [
+        (test.name, test.about, p_text(test.p_value)[4:] + ("" if test.exact else " (sampled)"), test.families)
+        for test in each.tests
+    ]
+    if (known := each.posterior) is not None:
+        told = f"better {_share(known.p_better)}, equal {_share(known.p_equivalent)}, worse {_share(known.p_worse)}"
+        rows.append(("bayes", f"equal: within {100 * known.rope:g} points; {told}", None, each.n_families))
+    table(
+        ("test", "about", "p (two-sided)", "families"),
+        _plain(rows),
+        title=f"{_text(each.b.name)} less {_text(each.a.name)}",
+    )
+
+
+def _flips(each: "AgentComparison") -> None:
+    from components.evaluation.report import percent
+
+    if not each.flips:
+        say("no task flipped")
+        return
+    rows: list[tuple[object, ...]] = [
+        (
+            "won" if flip.won else "lost",
+            flip.task_id,
+            flip.kind,
+            percent(flip.a),
+            percent(flip.b),
+            flip.attempts[0].a_episode if flip.attempts else None,
+            flip.attempts[0].b_episode if flip.attempts else None,
+        )
+        for flip in each.flips[:SHOWN]
+    ]
+    names = each.a.name, each.b.name
+    table(("", "task", "kind", *names, *(f"episode of {name}" for name in names)), _plain(rows), title="flipped tasks")
+    if len(each.flips) > SHOWN:
+        note(f"{len(each.flips) - SHOWN} more flipped tasks; --json gives all")
+
+
+def _share(probability: float) -> str:
+    return f"{100 * probability:.1f} %"
+
+
+def _plain(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Names come from records: nothing in them is a style of the terminal's."""
+    return [tuple(_text(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+
+
+def _text(cell: str) -> str:
+    from rich.markup import escape
+
+    from components.evaluation.report.inert import short
+
+    return escape(short(cell))
