@@ -32,3 +32,18 @@ def fresh(
             f"collection: {count} tasks were asked for and {len(allowed)} were never demonstrated; lower the number"
         )
     return tuple(task.task_id for task in sorted(allowed, key=lambda task: times[task.task_id])[:count])
+
+
+def least_used(
+    pools: Mapping[str, Sequence[TaskSpec]], count: int, seed: int, uses: Mapping[str, int]
+) -> tuple[str, ...]:
+    """`count` tasks of the pools, by name in the order in which they are used up: those that were used least come first.
+
+    At equal use an earlier pool comes first. Raises ConfigurationError where there are fewer tasks.
+    """
+    found = [task for name, tasks in pools.items() for task in shuffled(tasks, seed, name)]
+    if len(found) < count:
+        raise ConfigurationError(
+            f"evaluation: {count} tasks were asked for, {' and '.join(pools)} have {len(found)}; lower the number"
+        )
+    return tuple(task.task_id for task in sorted(found, key=lambda task: uses.get(task.task_id, 0))[:count])

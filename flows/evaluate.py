@@ -1,5 +1,6 @@
 """Evaluating: the agents meet on the same held-out tasks with the same seeds, and the promotion rule decides."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,55 +8,71 @@ import msgspec
 from components.environments.tasksets import load
 from components.evaluation.promotion import Decision, Trained
 from components.protocol import Role
-from components.tracking.results import log_agent, log_decision
 from tasks.collect import play
-from tasks.evaluate import compare, result_of
+from tasks.evaluate import compare
 from tasks.home import folder
-from tasks.registry import Model, promote
+from tasks.registry import Model, find_anchor, keep_decision, move_anchor, promote, roll_back
 
 from .choice import draw
+from .logged import log_evaluation
+from .season import deciding_tasks, declared
 from .tonight import Tonight
 
 
 def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
-    """Champion, challenger and control play promote and audit tasks; the decision record."""
-    scale, held_out = tonight.scale, tonight.scale.evaluation
-    taskset = load(scale.taskset)
-    roles = {Role.PROMOTE: held_out.promote, Role.AUDIT: held_out.audit}
-    tasks = tuple(
-        task_id
-        for role, count in roles.items()
-        for task_id in draw(taskset.tasks(role), count, tonight.seed, role.value)
-    )
+    """Champion, challenger and control (and the anchor, on the nights of a match) play tonight's tasks; the decision record."""
+    anchor = _anchor(tonight, agents["champion"])
+    agents = agents | ({"anchor": anchor} if anchor is not None else {})
     folders = {name: folder("evaluations", tonight.id) / name for name in agents}
-
-    def work() -> Any:
-        runs = {
-            name: play.submit(
-                f"evaluate {name}",
-                scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed),
-                folders[name],
-            )
-            for name, model in agents.items()
-        }
-        return {name: run.result() for name, run in runs.items()}
-
-    tonight.night.once("evaluate", work)
+    tonight.night.once("evaluate", lambda: _play(tonight, agents, folders))
     record = tonight.night.folder / "decision.json"
     made = msgspec.convert(tonight.night.results.get("trained"), Trained | None)
-    how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made}
+    how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
+    scale = tonight.scale
     decision: Decision = tonight.night.once(
         "decision", lambda: compare(folders, scale.taskset, scale.promotion, record, **how), Decision
     )
-    for name, place in folders.items():
-        log_agent(tonight.run, name, result_of(name, place))
-    log_decision(tonight.run, decision)
+    log_evaluation(tonight, decision, folders, agents)
     return decision
 
 
-def promote_or_keep(tonight: Tonight, decision: Decision, challenger: Model) -> None:
-    """Turn the ratchet one tooth, or leave it where it stands."""
-    if decision.verdict == "promote":
-        version = challenger.version
-        assert version is not None
-        tonight.night.once("promote", lambda: promote(version, decision.why))
+def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Model]) -> None:
+    """Turn the ratchet one tooth, or leave it where it stands; on the nights of a match, back to the anchor where that is better.
+
+    The record is kept with the challenger before any alias moves, and each alias moves as a whole.
+    """
+    night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
+    assert challenger is not None
+    night.once("keep decision", lambda: keep_decision(challenger, night.folder / "decision.json"))
+    if decision.match is not None and decision.match.rollback:
+        why, anchor = decision.match.why, msgspec.convert(night.results["anchor"], Model).version
+        assert anchor is not None
+        night.once("roll back", lambda: roll_back(anchor, why))
+    elif decision.verdict == "promote":
+        night.once("promote", lambda: promote(challenger, decision.why))
+    made = declared(tonight)
+    if made is not None and made.match and not (decision.match and decision.match.rollback) and champion is not None:
+        night.once("move anchor", lambda: move_anchor(champion))
+
+
+def _anchor(tonight: Tonight, champion: Model) -> Model | None:
+    """The old champion that plays tonight too; None on most nights, and where the champion is the anchor itself."""
+    made = declared(tonight)
+    if made is None or not made.match:
+        return None
+    anchor = tonight.night.once("anchor", find_anchor, Model | None)
+    return None if anchor is None or anchor.policy_version == champion.policy_version else anchor
+
+
+def _play(tonight: Tonight, agents: dict[str, Model], folders: dict[str, Path]) -> dict[str, Any]:
+    """All agents beside each other, on the tasks that decide and on the sealed ones that are only looked at."""
+    scale, held_out = tonight.scale, tonight.scale.evaluation
+    sealed = draw(load(scale.taskset).tasks(Role.AUDIT), held_out.audit, tonight.seed, Role.AUDIT.value)
+    tasks = (*deciding_tasks(tonight), *sealed)
+    runs = {
+        name: play.submit(
+            f"evaluate {name}", scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed), folders[name]
+        )
+        for name, model in agents.items()
+    }
+    return {name: run.result() for name, run in runs.items()}

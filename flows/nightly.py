@@ -21,6 +21,7 @@ from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
 from flows.recipe import load_recipe
 from flows.scale import load_scale
+from flows.season import declare_tonight
 from flows.state import begin
 from flows.tonight import Tonight, announce
 from flows.train import train_first, train_pair
@@ -52,7 +53,8 @@ def nightly(
 
 
 def play(tonight: Tonight) -> dict[str, Any]:
-    """The picture above, a line each."""
+    """The picture above, a line each; first of all, what tonight will be judged by."""
+    declare_tonight(tonight)
     champion = tonight.night.once("champion", find_champion, Model | None) or first_champion(tonight)
     collect_attempts(tonight, champion)
     gather_evidence(tonight)
@@ -60,8 +62,9 @@ def play(tonight: Tonight) -> dict[str, Any]:
     show_episodes(tonight)
     challenger, control = train_pair(tonight, champion, data, old)
     record_uses(tonight)
-    decision = evaluate(tonight, {"champion": champion, "challenger": challenger, "control": control})
-    promote_or_keep(tonight, decision, challenger)
+    agents = {"champion": champion, "challenger": challenger, "control": control}
+    decision = evaluate(tonight, agents)
+    promote_or_keep(tonight, decision, agents)
     publish(tonight, decision)
     record: dict[str, Any] = tonight.night.results["decision"]
     return record
@@ -75,5 +78,7 @@ def first_champion(tonight: Tonight) -> Model:
     champion = train_first(tonight, data)
     version = champion.version
     assert version is not None
-    tonight.night.once("first champion", lambda: promote(version, "the first champion: there was none to beat"))
+    tonight.night.once(
+        "first champion", lambda: promote(version, "the first champion: there was none to beat", first=True)
+    )
     return champion

@@ -66,16 +66,6 @@ def played(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
         return collect(plan, folder, on_progress=lambda seen: step.update(seen.done, seen.total, remark_of(seen)))
 
 
-def promote_version(version: int, why: str) -> str:
-    """Move the alias by hand; what has happened, in one line."""
-    from components.tracking import models
-
-    before = models.champion()
-    now = models.promote(version, why=why)
-    was = f"version {before.version}" if before else "none"
-    return f"champion: version {now.version} ({now.policy_version}); before: {was}"
-
-
 def build_nights(request: "Request", *, force: bool) -> dict[str, Any]:
     """Run the data build that is asked for; the BuildReport. Raises ConfigurationError for a scale that there is none of."""
     from components import versioning

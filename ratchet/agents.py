@@ -1,4 +1,4 @@
-"""Commands about agents: collect, evaluate, promote; and `compare`, which stands apart."""
+"""Commands about agents: collect, evaluate; and `compare`, which stands apart."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,12 +7,12 @@ import typer
 
 from .compare import compare
 from .evaluating import POLICIES, evaluate
-from .terminal import emit, facts, say
+from .terminal import emit, facts
 
 
 def add(app: typer.Typer) -> None:
     """Register the commands."""
-    for command in (collect, evaluate, compare, promote):
+    for command in (collect, evaluate, compare):
         app.command()(command)
 
 
@@ -66,16 +66,6 @@ def collect(
         min_completed=min_completed,
     )
     _report(report, as_json)
-
-
-def promote(
-    version: Annotated[int, typer.Argument(help="The version of the registered model `agent`.")],
-    why: Annotated[str, typer.Option(help="The reason; it stands in the registry.")],
-) -> None:
-    """Make a registered version the champion by hand. Example: `ratchet promote 3 --why "rolled back: 4 loops"`"""
-    from flows.parts import promote_version
-
-    say(promote_version(version, why))
 
 
 def _report(report: dict[str, object], as_json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .agents import POLICIES
+from .evaluating import POLICIES
 from .terminal import emit, facts, note, table
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from . import (
     models,
     night,
     preferences,
+    promotion,
     sandbox,
     sanitise,
     scoring,
@@ -49,8 +50,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, leaderboard, history, training, models, data, exporting, lineage, scoring, judging, labels),
-    *(preferences, branching, trajectories, store, sanitise, tasksets, sandbox, serve, house),
+    *(night, agents, leaderboard, history, promotion, training, models, data, exporting, lineage, scoring, judging),
+    *(labels, preferences, branching, trajectories, store, sanitise, tasksets, sandbox, serve, house),
 ):
     group.add(app)
 

@@ -8,7 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from components.environments.tasksets import load
-from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, Trained, decide
+from components.evaluation.promotion import Decision, Declared, PromotionRule, TasksetRef, Trained, decide
 from components.trajectories.files import write_atomically
 
 from .display import display
@@ -33,8 +33,9 @@ def compare(
     night: str,
     seed: int,
     trained: Trained | None = None,
+    declared: Declared | None = None,
 ) -> dict[str, Any]:
-    """The decision over champion, challenger and (where it was played) control; it is written to `record`."""
+    """The decision over champion, challenger and (where they played) control and anchor; it is written to `record`."""
     with display().step("compare") as step:
         results = results_of(folders)
         decision = decide(
@@ -46,6 +47,8 @@ def compare(
             night=night,
             seed=seed,
             trained=trained,
+            declared=declared,
+            anchor=results.get("anchor"),
         )
         write_decision(record, decision)
         step.update(remark=decision.verdict)

@@ -7,6 +7,7 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from components.evaluation.promotion import Decision, read_decision
 from components.policies import checkpoints
 
 from .retries import AGAIN
@@ -36,8 +37,9 @@ def trained(checkpoint: Path, nights: tuple[str, ...], build: str) -> Model:
 @task(name="champion", cache_policy=NO_CACHE, **AGAIN)
 def find_champion() -> Model | None:
     """The promoted model, its checkpoint on this machine and checked; None before the first."""
-    from components.tracking import models
+    from components.tracking import models, moves
 
+    moves.settle()
     found = models.champion()
     return None if found is None else local(found)
 
@@ -82,8 +84,58 @@ def register(
 
 
 @task(name="promote", task_run_name="promote version {version}", cache_policy=NO_CACHE, **AGAIN)
-def promote(version: int, why: str) -> int:
-    """Point the alias `champion` at a version; once it points there, nothing changes."""
-    from components.tracking import models
+def promote(version: int, why: str, *, first: bool = False) -> int:
+    """Point the alias `champion` at a version; once it points there, nothing changes. The first one is the anchor too."""
+    from components.tracking import promotion
 
-    return models.promote(version, why=why).version
+    return promotion.promote(version, why=why, anchor=first).version
+
+
+@task(name="roll back", task_run_name="roll back to version {version}", cache_policy=NO_CACHE, **AGAIN)
+def roll_back(version: int, why: str) -> int:
+    """Give the place back to an earlier champion; once it holds it, nothing changes."""
+    from components.tracking import promotion
+
+    return promotion.roll_back(to=version, why=why).version
+
+
+@task(name="move anchor", task_run_name="anchor: version {version}", cache_policy=NO_CACHE, **AGAIN)
+def move_anchor(version: int) -> int:
+    """Point the alias `anchor` at a version; once it points there, nothing changes."""
+    from components.tracking import promotion
+
+    return promotion.move_anchor(version).version
+
+
+@task(name="anchor", cache_policy=NO_CACHE, **AGAIN)
+def find_anchor() -> Model | None:
+    """The old champion that the champion is measured against, as `find_champion` gives that; None where it is gone."""
+    from components.tracking import models, promotion
+
+    found = models.by_alias(promotion.ANCHOR)
+    return None if found is None or found.pruned else local(found)
+
+
+@task(name="keep decision", task_run_name="keep decision on version {version}", cache_policy=NO_CACHE, **AGAIN)
+def keep_decision(version: int, record: Path) -> int:
+    """Store a night's decision record with the challenger's version; the same again changes nothing."""
+    from components.tracking import decisions
+
+    content = record.read_bytes()
+    decisions.keep_decision(version, content.decode(), headlines(read_decision(content)))
+    return version
+
+
+def headlines(decision: Decision) -> dict[str, object]:
+    """What the registry says of a decision beside the record itself."""
+    effect = decision.versus_champion
+    return {
+        "night": decision.night,
+        "verdict": decision.verdict,
+        "why": decision.why,
+        "lead": effect.difference.value,
+        "p_value": effect.p_value,
+        "alpha": decision.tested_at,
+        "champion": decision.champion.agent.policy_version,
+        "self_improvement": str(decision.self_improvement).lower(),
+    }

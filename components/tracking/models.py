@@ -1,4 +1,4 @@
-"""Models: checkpoints in MLflow's registry under the name `agent`, with the aliases `champion` and `previous`.
+"""Models: checkpoints in MLflow's registry under the name `agent`. Who of them holds the place is `promotion`.
 
 Nothing here is spooled: each call stands in the registry when it returns, or raises InfrastructureError.
 """
@@ -120,31 +120,13 @@ def versions(name: str = AGENT) -> list[ModelRef]:
     return sorted((_ref(version) for version in found), key=lambda ref: ref.version)
 
 
-def promote(version: int, name: str = AGENT, *, why: str = "") -> ModelRef:
-    """Point `champion` at a version, and `previous` at the one before; promoting the champion again changes nothing.
-
-    `previous` moves first: whoever reads meanwhile, and whatever ends this process, `champion` is the old or the new version.
-    """
-    target = _whole(get(version, name))
-    holder = champion(name)
-    if holder is not None and holder.version == target.version:
-        return target
-    if holder is not None:
-        before = str(holder.version)
-        call(lambda: client().set_registered_model_alias(name, PREVIOUS, before))
-    if why:
-        call(lambda: client().update_model_version(name, str(version), description=why))
-    call(lambda: client().set_registered_model_alias(name, CHAMPION, str(version)))
-    return target
-
-
 def download(version: int, name: str = AGENT, *, target: Path | None = None) -> Path:
     """The folder of a version's checkpoint on this machine, each file checked against its hash. One that lies
     here is not copied, unless to `target`; one from elsewhere is kept in `home()`, and only what is missing is fetched.
 
     Raises DataError where the checkpoint was damaged since it was registered.
     """
-    ref = _whole(get(version, name))
+    ref = whole(get(version, name))
     path = ref.path
     if path is None or target is not None:
         return _fetched(ref, target or home() / CACHE / ref.checkpoint_hash)
@@ -169,7 +151,8 @@ def _checked(path: Path, ref: ModelRef) -> Path:
     return path
 
 
-def _whole(ref: ModelRef) -> ModelRef:
+def whole(ref: ModelRef) -> ModelRef:
+    """The version, unless its files were pruned. Raises ConfigurationError."""
     if ref.pruned:
         raise ConfigurationError(
             f"the files of {ref.name} version {ref.version} were pruned; take another version, or train it again"

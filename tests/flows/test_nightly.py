@@ -36,6 +36,7 @@ def test_the_first_night_makes_its_champion_from_demonstrations_and_promotes_wha
         "register control",
         f"uses {night.id}",
         *(f"evaluate {who}" for who in ("champion", "challenger", "control")),
+        "decision 2",
         "promote 2",
         f"publish {night.id}",
     ]
@@ -139,7 +140,7 @@ def test_a_night_that_promoted_goes_on_with_the_champion_that_it_began_with(worl
     first = world.champion
     world.effects.clear()
     world.jobs.clear()
-    world.better, world.die_at = True, 15
+    world.better, world.die_at = True, 16
     with pytest.raises(Killed, match="publish"):
         run(seed=None)
     assert world.champion != first

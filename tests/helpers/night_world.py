@@ -10,7 +10,7 @@ from components.evaluation.promotion import PromotionRule
 from components.rollouts.plan import plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
 from components.trajectories.shards import write_shard
-from flows import build, collect, evaluate, judge, nightly, registered, stages, train, uses
+from flows import build, collect, evaluate, judge, nightly, registered, season, stages, train, uses
 from flows.recipe import load_recipe
 from flows.scale import load_scale
 from flows.state import begin
@@ -53,6 +53,7 @@ class World:
     def __init__(self, better=True):
         self.effects, self.plans, self.jobs, self.registry = [], {}, {}, []
         self.champion, self.die_at, self.better, self.uses, self.lineage = None, None, better, [], {}
+        self.anchor = None
         self.built, self.rewards = "", (0.2, 0.5)
 
     def happens(self, effect):
@@ -170,9 +171,25 @@ class World:
             self.registry.append(model)
         return msgspec.structs.replace(model, version=self.registry.index(model) + 1)
 
-    def promote(self, version, why):
+    def promote(self, version, why, *, first=False):
         self.happens(f"promote {version}")
         self.champion = msgspec.structs.replace(self.registry[version - 1], version=version)
+        self.anchor = self.champion if first else self.anchor
+        return version
+
+    def roll_back(self, version, why):
+        self.happens(f"roll back {version}")
+        self.champion = msgspec.structs.replace(self.registry[version - 1], version=version)
+        return version
+
+    def move_anchor(self, version):
+        self.happens(f"anchor {version}")
+        self.anchor = msgspec.structs.replace(self.registry[version - 1], version=version)
+        return version
+
+    def keep_decision(self, version, record):
+        assert record.is_file()
+        self.happens(f"decision {version}")
         return version
 
     def publish(self, night, decision):
@@ -182,7 +199,7 @@ class World:
 
 def put_in_place(made, monkeypatch):
     """Let the flow act on that world."""
-    for module in (collect, evaluate, comparing):
+    for module in (collect, evaluate, season, comparing):
         monkeypatch.setattr(module, "load", load)
     monkeypatch.setattr(nightly, "find_champion", lambda: made.champion)
     monkeypatch.setattr(nightly, "promote", made.promote)
@@ -205,9 +222,10 @@ def put_in_place(made, monkeypatch):
     monkeypatch.setattr(stages, "reasons", lambda ranked, night: {})
     monkeypatch.setattr(evaluate, "play", _task(made.submit_play, lambda *args: made.submit_play(*args)))
     monkeypatch.setattr(evaluate, "compare", evaluate.compare.fn)
-    monkeypatch.setattr(evaluate, "promote", made.promote)
-    for name in ("log_agent", "log_decision"):
-        monkeypatch.setattr(evaluate, name, lambda *args: None)
+    for name in ("promote", "roll_back", "move_anchor", "keep_decision"):
+        monkeypatch.setattr(evaluate, name, getattr(made, name))
+    monkeypatch.setattr(evaluate, "find_anchor", lambda: made.anchor)
+    monkeypatch.setattr(evaluate, "log_evaluation", lambda *args: None)
 
 
 def _task(call, submit=None):

@@ -10,6 +10,7 @@ from episodes import make_episode, night_of, write_night
 from projects import git, new_project
 
 from components.tracking import models as registry
+from components.tracking import promotion
 from components.trajectories.files import sha256_of
 from components.trajectories.shards import read_folder
 from components.versioning import Inputs, build, checkout_night, commit_night, push
@@ -63,13 +64,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def play() -> None:
     cold = trained((SHOWN,), "ckpt-cold", FIRST, "cold-start")
     keep_build()
-    registry.promote(1)
+    promotion.promote(1)
     for night, nights, name in ((FIRST, (SHOWN, FIRST), "ckpt-one"), (SECOND, (SHOWN, FIRST, SECOND), "ckpt-two")):
         base = registry.champion()
         assert base is not None
         own = trained(nights, name, night, "challenger", base.policy_version)
         seal_uses(night, [own, cold] if night == FIRST else [own])
-        registry.promote(len(registry.versions()))
+        promotion.promote(len(registry.versions()))
         push()
         commit_night(night, {"verdict": "promote"}, f"Night {night}")
 

@@ -7,6 +7,7 @@ import typer
 
 from components.protocol import ConfigurationError
 from components.tracking import models as registry
+from components.tracking import promotion
 from components.tracking.logged import model_of
 from ratchet import models
 
@@ -40,7 +41,7 @@ def three(tmp_path_factory):
             folder.mkdir()
             (folder / "model.safetensors").write_bytes(version.encode() * 100)
             registry.register(folder, policy_version=f"p{version}", tags={"base": "" if version == "1" else "p1"})
-        registry.promote(2)
+        promotion.promote(2)
         yield home
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..comparison import TaskPair
 from ..statistics import Estimate
-from ..statistics.designs import Paired, clustered
+from ..statistics.designs import Paired, clustered_design
 from ..statistics.power import minimum_detectable_effect, tasks_needed
 from ..statistics.variance import Components, paired_components
 
@@ -31,7 +31,7 @@ def detectable(
     """The least lead that tasks of those families (one a task) show with `power`; None where none does."""
     if not families:
         return None
-    design = clustered(families, attempts, components or ASSUMED)
+    design = clustered_design(families, attempts, components or ASSUMED)
     return minimum_detectable_effect(design, power=power, alpha=level)
 
 
@@ -41,7 +41,7 @@ def more_tasks(
     """Tasks beyond those played, in proportionally more families, until a lead of `effect` is shown with `power`."""
     if components is None or not families:
         return None
-    needed = tasks_needed(effect, clustered(families, attempts, components), power=power, alpha=level)
+    needed = tasks_needed(effect, clustered_design(families, attempts, components), power=power, alpha=level)
     return _beyond(needed, len(families))
 
 

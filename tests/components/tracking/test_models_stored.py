@@ -15,7 +15,7 @@ from faulty_s3 import BUCKET, Proxy, faulty_s3, s3_client
 
 from components.processes import free_port
 from components.protocol import ConfigurationError, DataError, InfrastructureError
-from components.tracking import logged, models, place, retention
+from components.tracking import logged, models, place, promotion, retention
 from components.tracking.checkpoints import FolderStore, Listing, s3
 from components.tracking.checkpoints.proxied import MlflowStore
 from components.tracking.runs import night_run
@@ -177,7 +177,7 @@ def test_pruning_frees_what_no_alias_and_no_lineage_reaches(mlflow, request, tmp
     for policy, base in bases.items():
         folder = checkpoint(tmp_path, f"{name}-{policy}")
         refs[policy] = models.register(folder, policy_version=policy, name=name, tags={"base": base})
-    models.promote(2, name)
+    promotion.promote(2, name)
     models.download(3, name)
     planned = retention.prune(1, name, dry_run=True)
     assert (planned.versions, planned.bytes > 3000) == ([3], True)
@@ -187,7 +187,7 @@ def test_pruning_frees_what_no_alias_and_no_lineage_reaches(mlflow, request, tmp
     with pytest.raises(ConfigurationError, match=r"the files of .* version 3 were pruned; take another version"):
         models.download(3, name)
     with pytest.raises(ConfigurationError, match="were pruned"):
-        models.promote(3, name)
+        promotion.promote(3, name)
     assert models.get(3, name).tags["base"] == "p1"  # what it was stays known
     assert retention.prune(1, name).versions == []
     again = models.register(tmp_path / f"{name}-p3", policy_version="p3", name=name, tags={"base": "p1"})

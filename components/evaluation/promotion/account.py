@@ -1,0 +1,85 @@
+"""The account of a decision in plain lines: what was declared, each test with its numbers, and what is missing."""
+
+from collections.abc import Iterator
+
+from ..report import effect_text, interval_text, p_text
+from ..statistics import Estimate
+from .declared import Declared
+from .guardrails import KIND
+from .record import Decision, Guardrail
+
+_STATES = {"holds": "holds", "broken": "BROKEN", "unclear": "NOT SHOWN", "untested": "too few families to test"}
+
+
+def account(decision: Decision) -> str:
+    """Everything that the verdict rests on, a line each."""
+    return "\n".join(_lines(decision))
+
+
+def _lines(decision: Decision) -> Iterator[str]:
+    if decision.declared is not None:
+        yield from _declared(decision.declared)
+    elif decision.schema_version < 2:
+        yield "Declared: nothing is known; a decision of an older version, by the rule in its record."
+    else:
+        yield "Declared: nothing beforehand; compared by hand, at the rule's own alpha."
+    level = decision.tested_at
+    effect = decision.versus_champion
+    shown = "shown" if effect.p_value <= level else "not shown"
+    tasks = f"{effect.won} tasks won, {effect.lost_to} lost, {effect.tied} tied"
+    yield f"Superiority: {shown}; {effect_text(effect)} against alpha {level:.2g}; {tasks}."
+    for guard in decision.guardrails:
+        yield guardrail_line(guard, decision.rule.guardrail_alpha)
+    if decision.match is not None:
+        yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_moved(decision.match.rollback)}."
+    if decision.needs is not None:
+        yield f"Needs: {decision.needs} more tasks for a decision with power {decision.rule.power:g}."
+    yield f"Correction: {decision.correction}."
+
+
+def _declared(made: Declared) -> Iterator[str]:
+    yield (
+        f"Declared at {made.at}, before anything was played: {made.tasks} tasks of {made.families} families × {made.attempts} "
+        f"attempts, superiority at alpha {made.level:.2g}, guardrails at {made.guardrail_alpha:g}."
+    )
+    if (left := made.allowance) is not None:
+        how = "LORD++" if left.method == "lord" else "every night alike"
+        yield (
+            f"Season {left.season}, test {left.test} of {left.nights} ({how}, alpha {left.alpha:g} in all): "
+            f"{left.promotions} promotions so far, {left.spent:.2g} spent; tonight may spend {left.level:.2g}."
+        )
+    found = "unknown" if made.detectable is None else f"{100 * made.detectable:.1f} points"
+    yield (
+        f"Power {made.power:g} was asked for a lead of {100 * made.minimum_effect:g} points; these tasks find with it: {found}."
+    )
+
+
+def guardrail_line(guard: Guardrail, alpha: float) -> str:
+    """`Guardrail mean_steps: holds; 3.05 against 3.04, +0.01 [-0.02, +0.05], margin 0.5, p = 0.0001 against alpha 0.05.`"""
+    state = _STATES[guard.state] if guard.state else ("holds" if guard.passed else "BROKEN")
+    figures = f"{_number(guard.challenger)} against {_number(guard.champion)}"
+    if guard.champion is None:
+        return f"Guardrail {guard.name}: {state}; {_number(guard.challenger)}, limit {guard.margin:.3g}."
+    if guard.difference is None or guard.p_value is None:
+        return f"Guardrail {guard.name}: {state}; {figures}, margin {guard.margin:.3g}."
+    difference = _difference(guard.difference, points=guard.name.startswith(KIND))
+    return (
+        f"Guardrail {guard.name}: {state}; {figures}, {difference}, margin {guard.margin:.3g}, "
+        f"{p_text(guard.p_value)} against alpha {alpha:g}."
+    )
+
+
+def _difference(estimate: Estimate, *, points: bool) -> str:
+    if points and estimate.value is not None:
+        return f"{100 * estimate.value:+.1f} points {interval_text(estimate, signed=True)}"
+    around = estimate.interval
+    bounds = "[no interval]" if around is None else f"[{around.low:+.3g}, {around.high:+.3g}]"
+    return f"{0.0 if estimate.value is None else estimate.value:+.3g} {bounds}"
+
+
+def _moved(rollback: bool) -> str:
+    return "the place goes back to the anchor" if rollback else "the champion becomes the anchor"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

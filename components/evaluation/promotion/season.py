@@ -1,0 +1,62 @@
+"""The season: what earlier nights leave for tonight. Pure functions of what is kept of them: the same past, the same night.
+
+What a night has declared is spent, whether or not it came to a decision: nobody may look, stop, and try again at full strength.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..statistics.spending import Look, allowance
+from ..statistics.variance import Components
+from .declared import Declared
+from .planning import detectable
+from .rule import PromotionRule
+
+
+class Past(NamedTuple):
+    """One earlier night: did it test, did that promote, did the champion meet the anchor; the tasks that decided, and the variance
+    of their differences where it is known.
+    """
+
+    tested: bool
+    promoted: bool = False
+    matched: bool = False
+    tasks: tuple[str, ...] = ()
+    spread: Components | None = None
+
+
+def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], attempts: int, *, at: str) -> Declared:
+    """What tonight is judged by after `past`, every earlier night in order, on tasks of those families (one a task)."""
+    left = allowance(rule.spending, [Look(night.tested, night.promoted) for night in past])
+    level = min(left.level, rule.alpha)
+    known = [night.spread for night in past if night.spread is not None]
+    return Declared(
+        at=at,
+        level=level,
+        allowance=left,
+        guardrail_alpha=rule.guardrail_alpha,
+        margins=rule.margins,
+        power=rule.power,
+        minimum_effect=rule.minimum_effect,
+        tasks=len(families),
+        families=len(set(families)),
+        attempts=attempts,
+        detectable=detectable(families, attempts, known[-1] if known else None, level, rule.power),
+        match=match_due(past, rule.anchor_every),
+    )
+
+
+def match_due(past: Sequence[Past], every: int | None) -> bool:
+    """Whether tonight is the `every`-th night since the last match, or since the first night."""
+    if every is None:
+        return False
+    since = 0
+    for night in past:
+        since = 0 if night.matched else since + night.tested
+    return since + 1 >= every
+
+
+def uses(past: Sequence[Past]) -> dict[str, int]:
+    """How often each task was among those that decided."""
+    return dict(Counter(task for night in past for task in night.tasks))

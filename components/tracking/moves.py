@@ -1,0 +1,109 @@
+"""Moves: aliases, tags and descriptions of a registered model that change together, or not at all.
+
+What is intended is written down first, as one tag of the registered model: the journal. Then each change is made, then the
+journal is cleared. Whatever ends the process, a reader sees the alias `champion` at the old version or at the new one, and
+the next call (`settle`) completes what was begun, from any machine. Two processes of one home wait for each other; between homes
+that share a server nobody can, and the later move wins as a whole.
+"""
+
+import fcntl
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from components.protocol import DataError
+
+from .models import AGENT, CHAMPION
+from .place import client, home
+from .spool import Refused, reach
+
+JOURNAL = "ratchet.move"
+LINE = "ratchet.champions"
+"""On the registered model: the versions that held the place, oldest first, without those that were rolled back."""
+LONGEST_LINE = 1000
+
+
+class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What will stand: `aliases` by name, `tags` and `descriptions` by version, the `line` of champions (None: as it is)."""
+
+    aliases: dict[str, int]
+    tags: dict[str, dict[str, str]] = {}
+    descriptions: dict[str, str] = {}
+    line: tuple[int, ...] | None = None
+    id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
+    schema_version: int = 1
+
+
+@contextmanager
+def alone(name: str = AGENT) -> Iterator[None]:
+    """Hold the lock of a home's moves, with what an earlier one left undone completed."""
+    folder = home() / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"registry-{name}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        settle(name)
+        yield
+
+
+def carry_out(move: Move, name: str = AGENT) -> None:
+    """Write the journal, make the changes, clear the journal. Raises InfrastructureError: then the next call completes it."""
+    line = None if move.line is None else move.line[-LONGEST_LINE:]
+    encoded = msgspec.json.encode(msgspec.structs.replace(move, line=line)).decode()
+    _told(partial(client().set_registered_model_tag, name, JOURNAL, encoded))
+    settle(name)
+
+
+def settle(name: str = AGENT) -> bool:
+    """Complete the move that was begun, if there is one; whether there was.
+
+    Raises DataError for one that the registry refuses for good, as of a version that was deleted meanwhile: it is given up.
+    """
+    written = tags_of(name).get(JOURNAL)
+    if not written:
+        return False
+    try:
+        move = msgspec.json.decode(written, type=Move)
+        for change in _changes(move, name):
+            reach(change)
+    except (msgspec.DecodeError, Refused) as error:
+        _clear(name)
+        raise DataError(
+            f"a move of '{name}' cannot be completed ({error}) and is given up; see `ratchet models list`"
+        ) from error
+    _clear(name)
+    return True
+
+
+def tags_of(name: str = AGENT) -> dict[str, str]:
+    """The tags of a registered model; none where it is not registered."""
+    try:
+        return dict(reach(lambda: client().get_registered_model(name)).tags)
+    except Refused:
+        return {}
+
+
+def _changes(move: Move, name: str) -> Iterator["partial[object]"]:
+    """Every change as a call that may be repeated; `champion` moves last, when all that explains it stands."""
+    for version, tags in move.tags.items():
+        for key, value in tags.items():
+            yield partial(client().set_model_version_tag, name, version, key, value)
+    for version, text in move.descriptions.items():
+        yield partial(client().update_model_version, name, version, description=text)
+    if move.line is not None:
+        yield partial(client().set_registered_model_tag, name, LINE, ",".join(map(str, move.line)))
+    for alias, number in sorted(move.aliases.items(), key=lambda item: item[0] == CHAMPION):
+        yield partial(client().set_registered_model_alias, name, alias, str(number))
+
+
+def _clear(name: str) -> None:
+    _told(partial(client().delete_registered_model_tag, name, JOURNAL))
+
+
+def _told(call: "partial[object]") -> None:
+    try:
+        reach(call)
+    except Refused as error:
+        raise DataError(f"MLflow's registry refused: {error}") from error

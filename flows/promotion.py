@@ -1,0 +1,62 @@
+"""Promotion by hand: move the place, take it back, and read why a night decided as it did."""
+
+from components.evaluation.promotion import Decision, read_decision
+from components.protocol import ConfigurationError
+
+from .state import NAME, night_folder, nights
+
+
+def promote_version(version: int, why: str) -> str:
+    """Make a registered version the champion; what has happened, in one line."""
+    from components.tracking import models, promotion
+
+    before = models.champion()
+    now = promotion.promote(version, why=why)
+    was = f"version {before.version}" if before else "none"
+    remark = now.tags.get("decision.verdict")
+    said = f"; its night had decided: {remark}" if remark not in (None, "promote") else ""
+    return f"champion: version {now.version} ({now.policy_version}); before: {was}{said}"
+
+
+def roll_back(to: int | None, steps: int, why: str) -> str:
+    """Give the place back to an earlier champion; what has happened, in one line."""
+    from components.tracking import models, promotion
+
+    before = models.champion()
+    now = promotion.roll_back(to=to, steps=steps, why=why)
+    line = ", ".join(map(str, promotion.champions()))
+    was = f"version {before.version}" if before else "none"
+    return f"champion: version {now.version} ({now.policy_version}); before: {was}; the champions are now {line}"
+
+
+def explained(which: str | None) -> Decision:
+    """The decision of a night, of a registered version, or (None) of the latest night that decided.
+
+    A number is a night only where one is called so. Raises ConfigurationError where there is none, DataError for a bad record.
+    """
+    if which is None:
+        decided = [night.id for night in nights() if "decision" in night.results]
+        if not decided:
+            raise ConfigurationError(
+                "no night of this home has decided yet; name a registered version, or run `ratchet night`"
+            )
+        return _of_night(decided[-1])
+    if NAME.fullmatch(which) and (night_folder(which) / "state.json").is_file():
+        return _of_night(which)
+    version = which.removeprefix("v")
+    if not version.isdecimal():
+        known = ", ".join(night.id for night in nights()[-3:]) or "none"
+        raise ConfigurationError(
+            f"there is no night '{which}' here; the latest: {known}; a registered version is a number"
+        )
+    from components.tracking.decisions import decision_of
+
+    return read_decision(decision_of(int(version)))
+
+
+def _of_night(night: str) -> Decision:
+    path = night_folder(night) / "decision.json"
+    try:
+        return read_decision(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"night {night} has not decided yet; `ratchet status` says how far it is") from error

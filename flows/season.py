@@ -1,0 +1,86 @@
+"""The season as this home's nights keep it: what tonight declares before anything is played, and which tasks decide."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from components.environments.tasksets import load
+from components.evaluation.promotion import DECIDING, Declared
+from components.evaluation.promotion.season import Past, declare, uses
+from components.evaluation.statistics.variance import Components
+from tasks.display import display
+
+from .choice import draw, least_used
+from .state import Night, nights
+from .tonight import Tonight
+
+DECLARED, TASKS = "declared", "deciding tasks"
+"""Steps of the night's state."""
+
+
+def declare_tonight(tonight: Tonight) -> Declared | None:
+    """Choose the tasks that decide and declare tonight's levels, margins and power; both stand in the night's state from here on.
+
+    None for a night that an older version began: nothing is declared after the fact.
+    """
+    night, scale = tonight.night, tonight.scale
+    if night.results and DECLARED not in night.results and TASKS not in night.results:
+        return None
+    tasks = night.once(TASKS, lambda: _choose(tonight), tuple[str, ...])
+    known = load(scale.taskset).by_id
+    families = [known[task_id].family for task_id in tasks]
+    how = (scale.promotion, _past(tonight), families, scale.evaluation.attempts)
+    made = night.once(DECLARED, lambda: declare(*how, at=datetime.now(UTC).isoformat(timespec="seconds")), Declared)
+    display().say(_said(made))
+    return made
+
+
+def deciding_tasks(tonight: Tonight) -> tuple[str, ...]:
+    """The ids of the tasks that decide tonight."""
+    if (chosen := tonight.night.results.get(TASKS)) is not None:
+        return msgspec.convert(chosen, tuple[str, ...])
+    pool = load(tonight.scale.taskset).tasks(DECIDING[0])
+    return draw(pool, tonight.scale.evaluation.promote, tonight.seed, DECIDING[0])
+
+
+def declared(tonight: Tonight) -> Declared | None:
+    """What was declared; None for a night that an older version began."""
+    return msgspec.convert(tonight.night.results.get(DECLARED), Declared | None)
+
+
+def _choose(tonight: Tonight) -> tuple[str, ...]:
+    """Fresh tasks first: those that decided least often, of promote before reserve."""
+    taskset = load(tonight.scale.taskset)
+    pools = {role: taskset.tasks(role) for role in DECIDING}
+    return least_used(pools, tonight.scale.evaluation.promote, tonight.seed, uses(_past(tonight)))
+
+
+def _past(tonight: Tonight) -> list[Past]:
+    """Every other night of this home that was begun before; the champion's place is one for all of their scales."""
+    mine = tonight.night.begun, tonight.id
+    return [past_of(night) for night in nights() if (night.begun, night.id) < mine]
+
+
+def past_of(night: Night) -> Past:
+    """What one night's state says of it; a record of an older version does not name its tasks."""
+    results = night.results
+    decision = results.get("decision") or {}
+    promise = results.get(DECLARED) or {}
+    return Past(
+        tested=bool(decision or promise),
+        promoted=decision.get("verdict") == "promote",
+        matched=bool(promise.get("match")),
+        tasks=tuple(results.get(TASKS) or ()),
+        spread=msgspec.convert(decision.get("spread"), Components | None),
+    )
+
+
+def _said(made: Declared) -> str:
+    found = (
+        ""
+        if made.detectable is None
+        else f", finds a lead of {100 * made.detectable:.1f} points with power {made.power:g}"
+    )
+    season = "" if made.allowance is None else f" (test {made.allowance.test} of season {made.allowance.season})"
+    match = "; tonight the champion meets the anchor" if made.match else ""
+    return f"declared: {made.tasks} tasks × {made.attempts} attempts at alpha {made.level:.2g}{season}{found}{match}"
