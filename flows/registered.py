@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from components.tracking.agents import agent_run
 from components.tracking.retention import BASE_TAG
 from components.tracking.runs import MAX_METRICS, Run
 from components.versioning.lineage.models import data_tags
@@ -25,13 +26,21 @@ def registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str
     """The job's checkpoint in the registry, linked to its run. `base`: the policy version that it began from."""
 
     def work() -> Model:
-        with tonight.run.child(f"train {name}", {"ratchet.kind": "training"}) as run:
-            _log(run, tonight.training(name), report)
+        with (
+            agent_run(tonight.run, agent_of(name), tonight.seed) as agent,
+            agent.child(f"train {name}", {"ratchet.kind": "training"}) as run,
+        ):
+            log_training(run, tonight.training(name), report)
             _log_data(run, data)
             model = trained(Path(report["checkpoint"]), data.nights, data.build)
             return register(name, model, night=tonight.id, run_id=run.run_id, lineage={BASE_TAG: base} | _lineage(data))
 
     return tonight.night.once(f"register {name}", work, Model)
+
+
+def agent_of(name: str) -> str:
+    """Whose training it is: what is neither the first champion's nor the control's is a stage of the challenger's."""
+    return name if name in ("cold-start", "control") else "challenger"
 
 
 def _lineage(data: TrainingData) -> dict[str, str]:
@@ -53,7 +62,8 @@ def dated(points: list[Point], output: Path) -> Iterator[tuple[str, float, int, 
     return ((name, value, step, at) for name, value, step in points)
 
 
-def _log(run: Run, output: Path, report: dict[str, Any]) -> None:
+def log_training(run: Run, output: Path, report: dict[str, Any]) -> None:
+    """A job's figures, its curves as far as a run is readable with them, and its files."""
     run.params({key: report[key] for key in ("rows", "parameters", "steps", "offline") if key in report})
     known = {**{name: report.get(name) for name in FIGURES}, "best_validation_loss": report["validation_loss"]}
     figures = {f"train/{name}": float(value) for name, value in known.items() if value is not None}

@@ -15,6 +15,7 @@ from components.rewards.episode_score import EpisodeScore
 from components.rewards.judgement import Judgement
 from components.rewards.label import FILE, Label
 from components.rewards.people.labels import read_labels, unsealed
+from components.tracking.flipped import Shown
 from components.tracking.runs import Run
 from components.tracking.traces import TraceSample, pick, read_feedback
 from components.tracking.traces import log_traces as write_traces
@@ -58,6 +59,15 @@ def log_traces(
         report = write_traces(run, episodes, scores, judgements)
         step.update(remark=f"{report.found} of {report.chosen} episodes in MLflow")
     encoded: dict[str, Any] = msgspec.to_builtins(report)
+    return encoded
+
+
+def log_shown(run: Run, folder: Path, scores: Mapping[str, EpisodeScore], shown: Sequence[Shown]) -> dict[str, Any]:
+    """Write chosen episodes of an evaluation as traces, in the order given; the TraceReport as JSON values."""
+    wanted = {each.episode_id for each in shown}
+    found = {each.episode_id: each for each in read_folder(folder, verify=False) if each.episode_id in wanted}
+    episodes = (found[each.episode_id] for each in shown if each.episode_id in found)
+    encoded: dict[str, Any] = msgspec.to_builtins(write_traces(run, episodes, scores, shown=shown))
     return encoded
 
 

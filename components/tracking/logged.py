@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from components.protocol import DataError
 
+from .applied import experiment_id
 from .checkpoints import Listing, erase, send
 from .place import chosen_root, client
-from .records import experiment_id
 from .spool import Refused, reach
 
 if TYPE_CHECKING:

@@ -1,102 +1,55 @@
-"""Evaluations and decisions as runs: what a person compares in MLflow in the morning."""
+"""The decision on the run of its night: headline metrics, the record, its tables, and the verdict as the run's description."""
 
 import msgspec
 
-from components.evaluation.metrics import AgentResult, Summary, breakdown, summary
+from components.evaluation.metrics import AgentResult
 from components.evaluation.promotion import Contender, Decision, Effect
 from components.evaluation.report import explain, summary_sentence
 
-from .figures import difference_forest, success_bars
+from .agents import Columns
 from .runs import Run
 
 
-def log_agent(night: Run, label: str, result: AgentResult) -> str | None:
-    """A nested run of one agent (`label`: champion, control, challenger) with its figures on promote and audit tasks.
-
-    Returns MLflow's id of the nested run, or None where it was spooled. Success by kind and failures by cause are tables.
-    """
-    tags = {"ratchet.kind": "agent", "policy": result.policy, "policy_version": result.policy_version}
-    with night.child(label, tags) as run:
-        run.params({"agent": label, "policy": result.policy, "policy_version": result.policy_version})
-        run.metrics({**_metrics(summary(result, "promote"), "eval/"), **_audit_metrics(result)})
-        run.table("eval/by_kind.json", _by_kind(result))
-        run.table("eval/causes.json", _causes(result))
-        run.artifact("eval/result.json", msgspec.json.encode(result))
-        return run.run_id
+def dataset_of(decision: Decision) -> tuple[str, str]:
+    """Name and hash of the tasks that decide."""
+    return f"{decision.taskset.name}-promote", decision.taskset.hash
 
 
 def log_decision(night: Run, decision: Decision) -> None:
-    """The decision on the night's run: headline metrics, the record, figures, and the verdict as the run's description."""
-    night.metrics(_decision_metrics(decision))
+    """The decision as a person reads it, and as a program does."""
+    night.metrics(_metrics(decision))
     night.tags({"verdict": decision.verdict, "self_improvement": str(decision.self_improvement).lower()})
-    night.table("decision/by_kind.json", _difference_table(decision))
+    night.table("decision/by_kind.json", _by_kind(decision))
+    night.table("decision/guardrails.json", _guardrails(decision))
     night.artifact("decision/decision.json", msgspec.json.format(msgspec.json.encode(decision), indent=2))
     night.artifact("decision/explained.txt", explain(decision) + "\n")
-    night.artifact("decision/difference_by_kind.png", difference_forest(decision))
-    night.artifact("decision/success.png", success_bars(decision))
-    taskset = decision.taskset
-    night.dataset(f"{taskset.name}-promote", taskset.hash, f"data/tasksets/{taskset.name}", "evaluation")
+    night.dataset(*dataset_of(decision), f"data/tasksets/{decision.taskset.name}", "evaluation")
     night.describe(summary_sentence(decision))
 
 
-def _metrics(figures: Summary, prefix: str) -> dict[str, float | None]:
-    return {
-        f"{prefix}success": figures.success_rate,
-        f"{prefix}pass_any": figures.pass_any,
-        f"{prefix}pass_all": figures.pass_all,
-        f"{prefix}mean_steps": figures.mean_steps,
-        f"{prefix}invalid_call_rate": figures.invalid_call_rate,
-        f"{prefix}truncation_rate": figures.truncation_rate,
-        f"{prefix}completion_tokens": figures.mean_completion_tokens,
-        f"{prefix}lost_rate": figures.lost_rate,
-        "cost/tokens_per_episode": _total_tokens(figures),
-        "cost/per_episode": figures.mean_cost,
-    }
+def log_tasks(night: Run, results: dict[str, AgentResult]) -> None:
+    """Every task with its success rate by agent, side by side: what MLflow's table shows of a night as a whole."""
+    rates = {name: {task.task_id: task.rate for task in result.tasks} for name, result in results.items()}
+    tasks = sorted({task.task_id: task for result in results.values() for task in result.tasks}.items())
+    night.table(
+        "decision/tasks.json",
+        {
+            "role": [task.role for _, task in tasks],
+            "kind": [task.kind for _, task in tasks],
+            "family": [task.family for _, task in tasks],
+            "task": [task_id for task_id, _ in tasks],
+            **{name: [known.get(task_id) for task_id, _ in tasks] for name, known in rates.items()},
+        },
+    )
 
 
-def _audit_metrics(result: AgentResult) -> dict[str, float | None]:
-    figures = summary(result, "audit")
-    return {"eval/audit_success": figures.success_rate, "eval/audit_mean_steps": figures.mean_steps}
-
-
-def _total_tokens(figures: Summary) -> float | None:
-    if figures.mean_prompt_tokens is None or figures.mean_completion_tokens is None:
-        return None
-    return figures.mean_prompt_tokens + figures.mean_completion_tokens
-
-
-def _by_kind(result: AgentResult) -> dict[str, list[object]]:
-    rows = [
-        (role, kind, figures)
-        for role in sorted({task.role for task in result.tasks})
-        for kind, figures in breakdown(result, "kind", role).items()
-    ]
-    return {
-        "role": [role for role, _, _ in rows],
-        "kind": [kind for _, kind, _ in rows],
-        "tasks": [figures.tasks for _, _, figures in rows],
-        "success": [figures.success_rate for _, _, figures in rows],
-        "mean_steps": [figures.mean_steps for _, _, figures in rows],
-        "lost": [figures.infrastructure + figures.unknown for _, _, figures in rows],
-    }
-
-
-def _causes(result: AgentResult) -> dict[str, list[object]]:
-    figures = summary(result, "promote")
-    failed = [("failed", cause, count) for cause, count in figures.causes.items()]
-    rows = failed + [("lost", cause, count) for cause, count in figures.lost_causes.items()]
-    return {
-        "episodes": [what for what, _, _ in rows],
-        "cause": [cause for _, cause, _ in rows],
-        "count": [count for _, _, count in rows],
-    }
-
-
-def _decision_metrics(decision: Decision) -> dict[str, float | None]:
+def _metrics(decision: Decision) -> dict[str, float | None]:
     metrics: dict[str, float | None] = {
         "eval/promoted": float(decision.verdict == "promote"),
         "eval/tasks": float(decision.n_tasks),
         "eval/lost_attempts": float(decision.lost),
+        "eval/alpha": decision.tested_at,
+        "eval/guardrails_broken": float(sum(not guard.passed for guard in decision.guardrails)),
         **_effect("eval/lead_over_champion", decision.versus_champion),
     }
     if decision.versus_control is not None:
@@ -108,6 +61,8 @@ def _decision_metrics(decision: Decision) -> dict[str, float | None]:
     }
     if decision.audit is not None:
         contenders |= {"audit_champion": decision.audit.champion, "audit_challenger": decision.audit.challenger}
+    if decision.match is not None:
+        contenders["anchor"] = decision.match.anchor
     for label, contender in contenders.items():
         metrics[f"eval/{label}_success"] = contender.success.value if contender else None
     return metrics
@@ -117,7 +72,7 @@ def _effect(name: str, effect: Effect) -> dict[str, float | None]:
     return {name: effect.difference.value, f"{name}_p": effect.p_value}
 
 
-def _difference_table(decision: Decision) -> dict[str, list[object]]:
+def _by_kind(decision: Decision) -> Columns:
     rows = decision.by_kind
     return {
         "kind": [row.kind for row in rows],
@@ -127,4 +82,20 @@ def _difference_table(decision: Decision) -> dict[str, list[object]]:
         "lead": [row.difference.value for row in rows],
         "low": [row.difference.interval.low if row.difference.interval else None for row in rows],
         "high": [row.difference.interval.high if row.difference.interval else None for row in rows],
+    }
+
+
+def _guardrails(decision: Decision) -> Columns:
+    rows = decision.guardrails
+    intervals = [guard.difference.interval if guard.difference else None for guard in rows]
+    return {
+        "guardrail": [guard.name for guard in rows],
+        "state": [guard.state or ("holds" if guard.passed else "broken") for guard in rows],
+        "champion": [guard.champion for guard in rows],
+        "challenger": [guard.challenger for guard in rows],
+        "margin": [guard.margin for guard in rows],
+        "difference": [guard.difference.value if guard.difference else None for guard in rows],
+        "low": [each.low if each else None for each in intervals],
+        "high": [each.high if each else None for each in intervals],
+        "p": [guard.p_value for guard in rows],
     }

@@ -1,23 +1,32 @@
-"""Runs: one experiment per taskset, one run per night, nested runs for its agents and stages.
+"""Runs: one experiment per taskset, one run per night, below it its agents by seed, below those their stages.
 
 A run is found by its key again: a night that was killed and started again goes on in the same run.
 """
 
+import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from components.protocol import ConfigurationError
+import msgspec
 
-from .records import Artifact, End, Episode, Input, Point, Start, Values, table_content
-from .spool import Journal
+from components.protocol import ConfigurationError, InfrastructureError
+
+from .readback import ReadBack, read_back
+from .records import Artifact, End, Episodes, Input, Played, Point, Start, Values, table_content
+from .spool import Journal, Refused, spool_folder
 from .trace import EpisodeTrace
 
 PREFIXES = ("eval/", "train/", "data/", "sandbox/", "cost/")
 MAX_METRICS = 25
+DIGEST = 36
+"""Characters of a dataset's hash that MLflow keeps."""
+WRITTEN = "written.json"
+"""What was written, counted and read back: on the outermost run."""
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
+_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -26,6 +35,8 @@ class Run:
     def __init__(self, journal: Journal, experiment: str, key: str, name: str) -> None:
         self.experiment, self.key, self.name = experiment, key, name
         self.run_id: str | None = None
+        self.written: ReadBack | None = None
+        """After the end of an outermost run: what MLflow holds of it and of all below it; None where it could not be asked."""
         self._journal = journal
         self._metrics: set[str] = set()
 
@@ -41,8 +52,7 @@ class Run:
 
     def tags(self, values: Mapping[str, object]) -> None:
         """Tags, replaced where they exist."""
-        texts = {key: str(value)[:_TAG_LENGTH] for key, value in values.items()}
-        self._journal.write(Values(self.experiment, self.key, tags=texts))
+        self._journal.write(Values(self.experiment, self.key, tags=_texts(values)))
 
     def describe(self, sentence: str) -> None:
         """The run's description, shown on its page: for a night, the verdict in one sentence."""
@@ -53,17 +63,11 @@ class Run:
 
         Raises ConfigurationError for a name without one of PREFIXES, or for more than MAX_METRICS names in a run: use a table.
         """
-        now = _now()
-        self.history((key, float(value), step, now) for key, value in values.items() if value is not None)
+        self.history((key, float(value), step) for key, value in values.items() if value is not None)
 
     def history(self, points: Iterable[tuple[str, float, int] | tuple[str, float, int, int]]) -> None:
         """Many values at once: (metric, value, step) or (metric, value, step, milliseconds since 1970)."""
-        now = _now()
-        rows = tuple(
-            Point(str(row[0]), float(row[1]), int(row[2]), int(row[3]) if len(row) > 3 else now) for row in points
-        )
-        self._check({row.key for row in rows})
-        if rows:
+        if rows := self._points(points):
             self._journal.write(Values(self.experiment, self.key, points=rows))
 
     def table(self, path: str, columns: dict[str, list[Any]]) -> None:
@@ -75,23 +79,52 @@ class Run:
         data = content.encode() if isinstance(content, str) else content
         self._journal.write(Artifact(self.experiment, self.key, path, data))
 
-    def trace(self, trace: EpisodeTrace) -> bool:
-        """An episode as a trace of this run; False where it waits in the spool, or was refused."""
-        return self._journal.write(Episode(self.experiment, self.key, trace)) is not None
+    def traces(self, traces: Sequence[EpisodeTrace]) -> bool:
+        """Episodes as traces of this run; False where they wait in the spool, or were all refused."""
+        return self._journal.write(Episodes(self.experiment, self.key, tuple(traces))) is not None
 
     def file(self, source: Path, path: str | None = None) -> None:
         """A file from disk, read now."""
         self.artifact(path or source.name, source.read_bytes())
 
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
-        """A dataset that the run read, by name, content hash (at most 36 characters are kept) and place."""
-        self._journal.write(Input(self.experiment, self.key, name, digest[:36], source, context))
+        """A dataset that the run read, by name, content hash (DIGEST characters are kept) and place."""
+        self._journal.write(Input(self.experiment, self.key, name, digest[:DIGEST], source, context))
+
+    def played(
+        self,
+        version: int,
+        reached: Mapping[str, float | int | None],
+        dataset: tuple[str, str] | None = None,
+        model: str = "agent",
+    ) -> None:
+        """The registered model that this run was about, and what it reached on a dataset (name, hash): its page shows both.
+
+        The figures become metrics of the run as well, by the same rules.
+        """
+        rows = self._points((key, float(value), 0) for key, value in reached.items() if value is not None)
+        data = (dataset[0], dataset[1][:DIGEST]) if dataset else None
+        self._journal.write(Played(self.experiment, self.key, model, version, data, rows))
 
     @contextmanager
     def child(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator["Run"]:
-        """A nested run: an agent or a stage of the night."""
+        """A nested run: an agent of the night, or a stage."""
         with _running(self._journal, self.experiment, f"{self.key}/{name}", name, self.key, tags) as run:
             yield run
+
+    @contextmanager
+    def beside(self, name: str, tags: Mapping[str, object] | None = None) -> Iterator["Run"]:
+        """A run of the experiment itself, which every night goes on with: its key is its name."""
+        with _running(self._journal, self.experiment, name, name, None, tags) as run:
+            yield run
+
+    def _points(self, points: Iterable[tuple[str, float, int] | tuple[str, float, int, int]]) -> tuple[Point, ...]:
+        now = _now()
+        rows = tuple(
+            Point(str(row[0]), float(row[1]), int(row[2]), int(row[3]) if len(row) > 3 else now) for row in points
+        )
+        self._check({row.key for row in rows})
+        return rows
 
     def _check(self, names: set[str]) -> None:
         for name in sorted(names):
@@ -111,13 +144,26 @@ class Run:
 def night_run(
     night: str, taskset: str, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None
 ) -> Iterator[Run]:
-    """The run of a night in the experiment of its taskset. An exception ends it as FAILED (KILLED for an interrupt) and goes on."""
+    """The run of a night in the experiment of its taskset."""
+    with outer_run(night, taskset, params=params, tags={"ratchet.kind": "night", **(tags or {})}) as run:
+        yield run
+
+
+@contextmanager
+def outer_run(
+    key: str, experiment: str, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None
+) -> Iterator[Run]:
+    """An outermost run. An exception ends it as FAILED (KILLED for an interrupt) and goes on.
+
+    Whatever was told within is read back at its end; what MLflow lacks is warned of, and counted in the run's WRITTEN.
+    """
     journal = Journal()
     try:
-        with _running(journal, taskset, night, night, None, {"ratchet.kind": "night", **(tags or {})}) as run:
+        with _running(journal, experiment, key, key, None, tags) as run:
             if params:
                 run.params(params)
             yield run
+        _read_back(run, journal)
     finally:
         journal.close()
 
@@ -127,8 +173,7 @@ def _running(
     journal: Journal, experiment: str, key: str, name: str, parent: str | None, tags: Mapping[str, object] | None
 ) -> Iterator[Run]:
     run = Run(journal, experiment, key, name)
-    texts = {tag: str(value)[:_TAG_LENGTH] for tag, value in (tags or {}).items()}
-    run.run_id = journal.write(Start(experiment, key, name, parent, texts, _now()))
+    run.run_id = journal.write(Start(experiment, key, name, parent, _texts(tags or {}), _now()))
     status = "FAILED"
     try:
         yield run
@@ -138,6 +183,27 @@ def _running(
         raise
     finally:
         journal.write(End(experiment, key, status, _now()))
+
+
+def _read_back(run: Run, journal: Journal) -> None:
+    if journal.spooling:
+        _log.warning(
+            "%d records of run '%s' wait in %s and are told later", journal.tally.waiting, run.name, spool_folder()
+        )
+        return
+    try:
+        run.written = read_back(journal.tally)
+    except (InfrastructureError, Refused) as error:
+        _log.warning("what MLflow holds of run '%s' is not known: %s", run.name, error)
+        return
+    if not run.written.whole:
+        named = "; ".join(run.written.absent)
+        _log.warning("run '%s': %s%s", run.name, run.written.sentence, f"; absent: {named}" if named else "")
+    run.artifact(WRITTEN, msgspec.json.format(msgspec.json.encode(run.written)))
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(value)[:_TAG_LENGTH] for key, value in values.items()}
 
 
 def _now() -> int:

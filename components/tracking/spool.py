@@ -17,8 +17,10 @@ import msgspec
 
 from components.protocol import InfrastructureError
 
+from .applied import apply
 from .place import client, home, tracking_uri
-from .records import AnyRecord, NeverBegun, apply
+from .records import AnyRecord, Episodes, NeverBegun
+from .tally import Tally
 
 T = TypeVar("T")
 WAITS = (0.2, 1.0)
@@ -46,11 +48,14 @@ class SyncReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Journal:
-    """Tells MLflow records one by one; from the first that it cannot take, all go to the spool, so that order is kept."""
+    """Tells MLflow records one by one; from the first that it cannot take, all go to the spool, so that order is kept.
+
+    `tally` counts what it was told.
+    """
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
-        self.rejected = 0
+        self.tally = Tally()
         if sync().waiting:
             self._open()
 
@@ -63,11 +68,7 @@ class Journal:
         """Tell one record; returns MLflow's run id, or None where it was spooled or refused."""
         if self._file is None:
             try:
-                return _tell(record)
-            except Refused as refusal:
-                self.rejected += 1
-                _reject(record, refusal)
-                return None
+                return self._tell(record)
             except InfrastructureError as error:
                 _log.warning("%s; records go to %s and are told later", error, spool_folder())
                 self._open()
@@ -75,7 +76,15 @@ class Journal:
         self._file.write(msgspec.json.encode(record) + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
+        self.tally.waiting += 1
         return None
+
+    def _tell(self, record: AnyRecord) -> str | None:
+        told, run_id, rejected = _told(record)
+        for each in told:
+            self.tally.add(each)
+        self.tally.rejected += rejected
+        return run_id
 
     def close(self) -> SyncReport:
         """End the journal and try once to tell what was spooled."""
@@ -145,8 +154,17 @@ def _troubles() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, OSError
 
 
-def _tell(record: AnyRecord) -> str:
-    return reach(lambda: apply(client(), record))
+def _told(record: AnyRecord) -> tuple[list[AnyRecord], str | None, int]:
+    """Tell a record: what MLflow took of it, its run's id, how many were refused. Of many traces one that is refused goes alone."""
+    try:
+        return [record], reach(lambda: apply(client(), record)), 0
+    except Refused as refusal:
+        if not isinstance(record, Episodes) or len(record.traces) < 2:
+            _reject(record, refusal)
+            return [], None, 1
+    parts = [_told(msgspec.structs.replace(record, traces=(trace,))) for trace in record.traces]
+    ids = [run_id for _, run_id, _ in parts if run_id is not None]
+    return [each for told, _, _ in parts for each in told], ids[0] if ids else None, sum(count for *_, count in parts)
 
 
 def _replay(file: IO[bytes]) -> tuple[int, int, int]:
@@ -155,12 +173,8 @@ def _replay(file: IO[bytes]) -> tuple[int, int, int]:
         if record is None:
             cut += 1
             continue
-        try:
-            _tell(record)
-            told += 1
-        except Refused as refusal:
-            rejected += 1
-            _reject(record, refusal)
+        taken, _, refused = _told(record)
+        told, rejected = told + len(taken), rejected + refused
     return told, rejected, cut
 
 

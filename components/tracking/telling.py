@@ -1,7 +1,7 @@
 """Telling MLflow a trace, and what people have said of traces since. Ids are ours: telling twice leaves one."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 KIND_TAG, RUN_TAG = "ratchet.kind", "ratchet.run"
 EPISODE, CONTENT, DOMAIN = "ratchet.episode_id", "ratchet.content_hash", "ratchet.domain"
+SESSION = "mlflow.trace.session"
 PAGE = 200
 _RATIONALE = 4000
 
 
-def tell_trace(experiment_id: str, experiment: str, run: str, run_id: str, trace: EpisodeTrace) -> None:
-    """Write a trace of a run, spans and assessments. Raises whatever MLflow raises."""
-    name = trace_id(experiment, run, trace)
-    tracing = _tracing(_ready())
-    tracing.start_trace(_info(name, experiment_id, run, run_id, trace))
-    tracing.log_spans(experiment_id, [_span(name, experiment_id, span) for span in trace.spans])
+def tell_traces(experiment_id: str, experiment: str, run: str, run_id: str, traces: Sequence[EpisodeTrace]) -> None:
+    """Write traces of a run, spans and assessments: all spans at once, in one transaction. Raises whatever MLflow raises."""
+    tracing, spans = _tracing(_ready()), []
+    for trace in traces:
+        name = trace_id(experiment, run, trace)
+        tracing.start_trace(_info(name, experiment_id, run, run_id, trace))
+        spans += [_span(name, experiment_id, span) for span in trace.spans]
+    tracing.log_spans(experiment_id, spans)
 
 
 def traces_of(experiment_ids: list[str], run: str | None = None, since: int = 0) -> "Iterator[TraceInfo]":
@@ -80,6 +83,7 @@ def _info(name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTr
             EPISODE: trace.episode_id,
             CONTENT: trace.content_hash,
             DOMAIN: trace.domain,
+            **({SESSION: trace.session} if trace.session else {}),
         },
         tags={
             **{f"ratchet.{key}": value for key, value in trace.tags.items()},

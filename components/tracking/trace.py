@@ -46,7 +46,9 @@ class TraceSpan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EpisodeTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`failed`: something outside the policy ended it. Without a score an assessment is left out: null is not zero."""
+    """`failed`: something outside the policy ended it. Without a score an assessment is left out: null is not zero. Traces of one
+    `session` are shown beside each other.
+    """
 
     episode_id: str
     content_hash: str
@@ -58,6 +60,7 @@ class EpisodeTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tags: dict[str, str]
     spans: tuple[TraceSpan, ...]
     assessments: tuple[Assessment, ...] = ()
+    session: str = ""
 
 
 def trace_id(experiment: str, run: str, trace: EpisodeTrace) -> str:

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from components.trajectories.record import Trajectory, digest
 from components.trajectories.sanitise import Sanitiser
 
 from .assessments import EPISODE_SCORES
+from .flipped import Shown
 from .place import client
 from .runs import Run
 from .span_ids import place_of
@@ -27,6 +29,8 @@ from .trace import EpisodeTrace, episode_trace
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, TraceInfo
 
+BATCH = 20
+"""Traces that are told at once: their spans are one transaction of MLflow's database."""
 LOOKBACK_DAYS = 90
 """How old an episode may be whose feedback is still read: what MLflow has to search grows every night."""
 OURS = {*EPISODE_SCORES, "judge", "learned", "feedback"}
@@ -66,29 +70,50 @@ def log_traces(
     scores: Mapping[str, EpisodeScore],
     judgements: Iterable[Judgement] = (),
     *,
+    shown: Iterable[Shown] = (),
     sanitiser: Sanitiser | None = None,
 ) -> TraceReport:
     """Write those episodes as traces of a run, secrets taken out, and count what arrived. Never raises because MLflow is down:
     what it cannot take waits in the spool. Telling an episode again leaves one trace.
+
+    `shown`: what else stands on the traces of episodes that have a counterpart; a pair shares a session, side by side.
     """
+    labels = {each.episode_id: each for each in shown}
     sanitiser = sanitiser or Sanitiser()
     said: dict[str, list[Judgement]] = {}
     for each in judgements:
         said.setdefault(each.episode_id, []).append(each)
     chosen = waiting = 0
-    for trajectory in trajectories:
-        clean, _ = sanitiser.trajectory(trajectory)
-        if clean is None:
-            continue
-        shown = msgspec.structs.replace(clean, content_hash=trajectory.content_hash)
-        own = said.get(trajectory.episode_id, ())
-        trace = _clean(episode_trace(shown, scores.get(trajectory.episode_id), own, begin=time.time_ns()), sanitiser)
-        chosen += 1
-        waiting += not run.trace(trace)
+    for batch in _batches(trajectories):
+        traces = []
+        for trajectory in batch:
+            clean, _ = sanitiser.trajectory(trajectory)
+            if clean is None:
+                continue
+            told = msgspec.structs.replace(clean, content_hash=trajectory.content_hash)
+            own = said.get(trajectory.episode_id, ())
+            trace = _clean(episode_trace(told, scores.get(trajectory.episode_id), own, begin=time.time_ns()), sanitiser)
+            traces.append(_labelled(trace, labels.get(trajectory.episode_id)))
+        chosen += len(traces)
+        if traces and not run.traces(traces):
+            waiting += len(traces)
     report = TraceReport(chosen, _count(run) if waiting < chosen else 0, waiting)
     if report.found < chosen - waiting:
         _log.warning("MLflow keeps %d of %d traces of run '%s'", report.found, chosen - waiting, run.name)
     return report
+
+
+def _batches(trajectories: Iterable[Trajectory]) -> Iterator[list[Trajectory]]:
+    rest = iter(trajectories)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def _labelled(trace: EpisodeTrace, label: Shown | None) -> EpisodeTrace:
+    if label is None:
+        return trace
+    name = f"{label.flip}: {trace.name}"[:200]
+    return msgspec.structs.replace(trace, name=name, tags={**trace.tags, **label.tags}, session=label.pair)
 
 
 def _clean(trace: EpisodeTrace, sanitiser: Sanitiser) -> EpisodeTrace:

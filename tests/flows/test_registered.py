@@ -21,7 +21,7 @@ REPORT = {
 class Here:
     """What `registered` needs of a night; it remembers nothing, as one that was killed before it could."""
 
-    id = "n"
+    id, seed = "n", 0
 
     def once(self, step: str, work: Any, kind: Any = Any) -> Any:
         return work()

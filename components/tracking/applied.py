@@ -1,0 +1,163 @@
+"""Applied: one record told to MLflow. Told again, nothing changes, so that a spool may be replayed from its start."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from .place import artifact_root
+from .records import AnyRecord, Artifact, End, Episode, Episodes, Input, NeverBegun, Played, Point, Start, Values
+from .telling import tell_traces
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+KEY_TAG = "ratchet.run"
+_TABLES_TAG = "mlflow.loggedArtifacts"
+_METRICS_A_CALL, _PARAMS_A_CALL = 1000, 100
+
+
+def apply(client: "MlflowClient", record: AnyRecord) -> str:
+    """Tell MLflow one record; returns the id of its run. Raises whatever MLflow raises."""
+    if isinstance(record, Start):
+        return _start(client, record)
+    run_id = find_run(client, record.experiment, record.run)
+    if run_id is None:
+        raise NeverBegun(f"run '{record.run}' was never begun in experiment '{record.experiment}'")
+    if isinstance(record, Values):
+        _values(client, run_id, record)
+    elif isinstance(record, Input):
+        _input(client, run_id, record)
+    elif isinstance(record, Played):
+        _played(client, run_id, record)
+    elif isinstance(record, Artifact):
+        _artifact(client, run_id, record)
+    elif isinstance(record, Episode | Episodes):
+        traces = record.traces if isinstance(record, Episodes) else (record.trace,)
+        tell_traces(experiment_id(client, record.experiment), record.experiment, record.run, run_id, traces)
+    else:
+        _end(client, run_id, record)
+    return run_id
+
+
+_known: dict[tuple[str, str, str], str] = {}
+
+
+def find_run(client: "MlflowClient", experiment: str, key: str) -> str | None:
+    """MLflow's id of a run of ours, or None."""
+    cached = _known.get((client.tracking_uri, experiment, key))
+    if cached is not None:
+        return cached
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return None
+    runs = client.search_runs([found.experiment_id], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+    if not runs:
+        return None
+    _known[client.tracking_uri, experiment, key] = runs[0].info.run_id
+    return str(runs[0].info.run_id)
+
+
+def experiment_id(client: "MlflowClient", name: str, place: str | None = None) -> str:
+    """The id of an experiment, made where there is none; `place` is where its artifacts lie, if not where all do."""
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    root = artifact_root()
+    try:
+        return str(
+            client.create_experiment(name, artifact_location=place or (f"{root}/{quote(name)}" if root else None))
+        )
+    except MlflowException:  # another process made it meanwhile
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            raise
+        return str(found.experiment_id)
+
+
+def _start(client: "MlflowClient", record: Start) -> str:
+    experiment = experiment_id(client, record.experiment)
+    run_id = find_run(client, record.experiment, record.run)
+    if run_id is not None:
+        client.update_run(run_id, status="RUNNING")
+        return run_id
+    tags = {**record.tags, KEY_TAG: record.run}
+    if record.parent is not None:
+        parent = find_run(client, record.experiment, record.parent)
+        if parent is None:
+            raise NeverBegun(f"parent run '{record.parent}' was never begun in experiment '{record.experiment}'")
+        tags["mlflow.parentRunId"] = parent
+    run = client.create_run(experiment, start_time=record.time, tags=tags, run_name=record.name)
+    _known[client.tracking_uri, record.experiment, record.run] = run.info.run_id
+    return str(run.info.run_id)
+
+
+def _end(client: "MlflowClient", run_id: str, record: End) -> None:
+    client.set_terminated(run_id, record.status, record.time)
+
+
+def _values(client: "MlflowClient", run_id: str, record: Values) -> None:
+    from mlflow.entities import Param, RunTag
+
+    params = [Param(key, value) for key, value in record.params.items()]
+    tags = [RunTag(key, value) for key, value in record.tags.items()]
+    size = _PARAMS_A_CALL
+    for start in range(0, max(len(params), len(tags)), size):
+        client.log_batch(run_id, params=params[start : start + size], tags=tags[start : start + size])
+    _metrics(client, run_id, [_metric(point) for point in record.points])
+
+
+def _metric(point: Point, model_id: str | None = None, dataset: tuple[str, str] | None = None) -> "Metric":
+    from mlflow.entities import Metric
+
+    name, digest = dataset or (None, None)
+    return Metric(
+        point.key, point.value, point.time, point.step, model_id=model_id, dataset_name=name, dataset_digest=digest
+    )
+
+
+def _metrics(client: "MlflowClient", run_id: str, metrics: "list[Metric]") -> None:
+    for start in range(0, len(metrics), _METRICS_A_CALL):
+        client.log_batch(run_id, metrics=metrics[start : start + _METRICS_A_CALL])
+
+
+def _input(client: "MlflowClient", run_id: str, record: Input) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    dataset = Dataset(record.name, record.digest, "local", json.dumps({"uri": record.source}))
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", record.context)])])
+
+
+def _played(client: "MlflowClient", run_id: str, record: Played) -> None:
+    """Link the version's model with the run, once, and its figures with the model."""
+    from mlflow.entities import LoggedModelInput
+
+    model_id = model_id_of(client, record.model, record.version)
+    inputs = client.get_run(run_id).inputs
+    if all(each.model_id != model_id for each in inputs.model_inputs):
+        client.log_inputs(run_id, models=[LoggedModelInput(model_id)])
+    _metrics(client, run_id, [_metric(point, model_id, record.dataset) for point in record.points])
+
+
+def model_id_of(client: "MlflowClient", name: str, version: int) -> str:
+    """The id of a version's model. MLflow on SQLite leaves `model_id` empty: it is read from `source`, `models:/<id>`."""
+    found = client.get_model_version(name, str(version))
+    return found.model_id or str(found.source).removeprefix("models:/").strip("/")
+
+
+def _artifact(client: "MlflowClient", run_id: str, record: Artifact) -> None:
+    folder, _, name = record.path.rpartition("/")
+    with tempfile.TemporaryDirectory(prefix="ratchet-artifact-") as temporary:
+        path = Path(temporary) / name
+        path.write_bytes(record.content)
+        client.log_artifact(run_id, str(path), folder or None)
+    if not record.table:
+        return
+    tables = json.loads(client.get_run(run_id).data.tags.get(_TABLES_TAG, "[]"))
+    entry = {"path": record.path, "type": "table"}
+    if entry not in tables:
+        client.set_tag(run_id, _TABLES_TAG, json.dumps([*tables, entry]))

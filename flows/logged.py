@@ -1,0 +1,132 @@
+"""Logged: what MLflow is told of a night's evaluation, so that in the morning a person sees within a minute what came of it.
+
+    night -> an agent by its seed -> its training, its evaluation;  and one leaderboard of all nights beside them
+
+Nothing here decides or plays anything, and none of it ends a night because MLflow is down: it waits in the spool.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from components.evaluation.comparison import flips
+from components.evaluation.history import NightPoint
+from components.evaluation.leaderboard import columns, leaderboard
+from components.evaluation.metrics import AgentResult
+from components.evaluation.promotion import Decision, deciding
+from components.protocol import InfrastructureError
+from components.rewards.episode_score import EpisodeScore
+from components.tracking.agents import agent_run, log_agent
+from components.tracking.flipped import PairSample, Shown, shown_pairs
+from components.tracking.leaderboard import log_leaderboard
+from components.tracking.pictures import log_figures
+from components.tracking.results import dataset_of, log_decision, log_tasks
+from tasks.display import display
+from tasks.evaluate import results_of
+from tasks.registry import Model
+from tasks.traces import log_shown
+
+from .history import night_points
+from .score import score_path
+from .tonight import Tonight
+
+SIDES = ("champion", "challenger")
+"""Whose episodes are shown beside each other."""
+_log = logging.getLogger(__name__)
+
+
+def log_evaluation(
+    tonight: Tonight, decision: Decision, folders: Mapping[str, Path], agents: Mapping[str, Model]
+) -> None:
+    """Agents, decision, tables, figures and the traces of the flipped tasks; once a night. `folders` and `agents` by name.
+
+    What cannot be logged is warned of and ends no night: the decision stands in the night's own record.
+    """
+    try:
+        tonight.night.once("logged", lambda: _log_all(tonight, decision, folders, agents))
+    except Exception:
+        _log.exception("the evaluation of night %s could not be logged whole; its decision stands", tonight.id)
+
+
+def _log_all(
+    tonight: Tonight, decision: Decision, folders: Mapping[str, Path], agents: Mapping[str, Model]
+) -> dict[str, Any]:
+    with display().step("log to MLflow") as step:
+        results = {name: deciding(result) for name, result in results_of(folders).items()}
+        _log_agents(tonight, decision, results, agents)
+        log_decision(tonight.run, decision)
+        log_tasks(tonight.run, results)
+        tonight.run.table("decision/leaderboard.json", columns(leaderboard(list(results.values()))))
+        points = _points(decision)
+        scores = _scores(folders)
+        log_figures(tonight.run, decision, results, points, list(_forecasts(results, scores)))
+        log_leaderboard(tonight.run, points, _versions())
+        shown = shown_pairs(
+            flips(results["champion"], results["challenger"], "promote"),
+            results["champion"],
+            results["challenger"],
+            PairSample(),
+            tonight.seed,
+        )
+        traces = {name: _show(tonight, name, folders[name], scores, shown) for name in SIDES}
+        step.update(remark=f"{sum(each['found'] for each in traces.values())} episodes as traces")
+    return {"traces": traces}
+
+
+def _log_agents(
+    tonight: Tonight, decision: Decision, results: Mapping[str, AgentResult], agents: Mapping[str, Model]
+) -> None:
+    """A run for each agent, and below it one for its evaluation."""
+    reports = tonight.night.results.get("evaluate") or {}
+    for name, result in results.items():
+        with agent_run(tonight.run, name, tonight.seed) as run:
+            log_agent(run, result, dataset_of(decision), agents[name].version if name in agents else None)
+            if (report := reports.get(name)) is not None:
+                with run.child(f"evaluate {name}", {"ratchet.kind": "evaluation"}) as stage:
+                    stage.metrics(_collection(report))
+
+
+def _collection(report: Mapping[str, Any]) -> dict[str, float | None]:
+    return {
+        "data/episodes": report.get("episodes"),
+        "sandbox/lost_episodes": report.get("infrastructure_failures"),
+        "cost/evaluation_seconds": report.get("seconds"),
+    }
+
+
+def _points(decision: Decision) -> list[NightPoint]:
+    """The nights of the same taskset, this one among them."""
+    return [point for point in night_points() if point.taskset == decision.taskset.name]
+
+
+def _versions() -> dict[str, int]:
+    """Registered versions by policy version; none where the registry does not answer."""
+    from components.tracking.models import versions
+
+    try:
+        return {ref.policy_version: ref.version for ref in versions()}
+    except InfrastructureError as error:
+        _log.warning("%s; the leaderboard shows no versions until the next night", error)
+        return {}
+
+
+def _scores(folders: Mapping[str, Path]) -> dict[str, EpisodeScore]:
+    return {each.episode_id: each for name in SIDES for each in score_path(folders[name], None)}
+
+
+def _forecasts(results: Mapping[str, AgentResult], scores: Mapping[str, EpisodeScore]) -> Iterator[tuple[float, bool]]:
+    """The process score of every episode that has one, and whether it succeeded: what the process reward is worth."""
+    for name in SIDES:
+        for task in results[name].of("promote"):
+            for attempt in task.attempts:
+                score = scores.get(attempt.episode_id)
+                if attempt.success is not None and score is not None and score.process is not None:
+                    yield score.process, attempt.success
+
+
+def _show(
+    tonight: Tonight, name: str, folder: Path, scores: Mapping[str, EpisodeScore], shown: list[Shown]
+) -> dict[str, Any]:
+    with agent_run(tonight.run, name, tonight.seed) as run:
+        return log_shown(run, folder, scores, [each for each in shown if each.agent == name])
