@@ -13,8 +13,9 @@ from .tasks import deciding
 from .verdict import Found, answer
 
 CORRECTION = (
-    "intersection-union test (Berger 1982): superiority and every guardrail must be shown, each at its own level; then in fixed "
-    "sequence the control, at the level of superiority"
+    "intersection-union test (Berger 1982): superiority and every guardrail must be shown, each at its own level, so that who is "
+    "no better is promoted with at most alpha and who breaks a margin with at most the guardrails' alpha; then, in fixed "
+    "sequence, the control at alpha"
 )
 FINE = 20
 """A p-value is drawn so finely that the smallest possible one is at most the level divided by this."""

@@ -1,0 +1,201 @@
+"""The decision: promote, keep, or undecided, and the record of it."""
+
+import msgspec
+import numpy as np
+import pytest
+from contenders import TASKSET, contender, wins
+
+from components.evaluation.promotion import Declared, PromotionRule, decide, read_decision
+from components.evaluation.promotion.account import account
+from components.protocol import ConfigurationError, DataError
+
+RULE = PromotionRule(n_resamples=400, min_tasks=20, min_families=6)
+WORSE, BETTER = contender("champion", wins(0.4, 40)), contender("challenger", wins(0.9, 40))
+
+
+def declared(level, **more):
+    return Declared("2026-11-22T01:00:00+00:00", level, None, 0.05, RULE.margins, 0.8, 0.08, 40, 40, 4, **more)
+
+
+def decided(champion=WORSE, challenger=BETTER, control=None, rule=RULE, **more):
+    return decide(champion, challenger, control, TASKSET, rule, **more)
+
+
+def named(result, name):
+    return msgspec.structs.replace(result, name=name, policy_version=f"{name}-v")
+
+
+class TestVerdict:
+    def test_what_is_better_and_breaks_nothing_is_promoted(self):
+        found = decided()
+        assert (found.verdict, found.needs, found.level, found.schema_version) == ("promote", None, 0.025, 2)
+        assert "every guardrail holds" in found.why and "below alpha 0.025" in found.why
+
+    def test_the_declared_level_is_the_one_that_decides(self):
+        pair = [
+            contender(name, wins(rate, 28), per_family=2) for name, rate in (("champion", 0.5), ("challenger", 0.6))
+        ]
+        p_value = decided(*pair).versus_champion.p_value
+        verdicts = [decided(*pair, declared=declared(level)).verdict for level in (p_value, p_value * 0.99)]
+        assert verdicts == ["promote", "undecided"]
+
+    def test_a_sampled_p_value_is_fine_enough_for_a_small_level(self):
+        found = decided(declared=declared(0.0002))
+        assert found.versus_champion.p_value <= 0.0002 and found.verdict == "promote"
+
+    def test_a_lead_that_is_ruled_out_keeps_the_champion_and_one_that_is_not_leaves_it_undecided(self):
+        alike = contender("challenger", wins(0.4, 40))
+        found = decided(challenger=alike)
+        assert found.verdict == "keep" and "a lead of 8 points is ruled out" in found.why
+        rng = np.random.default_rng(5)
+        few = decided(
+            contender("champion", rng.random((24, 4)) < 0.5), contender("challenger", rng.random((24, 4)) < 0.5)
+        )
+        assert few.verdict == "undecided" and "is not ruled out" in few.why
+        assert few.needs is not None and f"needs {few.needs} more tasks" in few.why
+
+    def test_too_little_played_asks_for_what_is_missing(self):
+        found = decided(contender("champion", wins(0.1, 12)), contender("challenger", wins(0.9, 12)))
+        assert (found.verdict, found.needs) == ("undecided", 8)
+        families = decided(
+            contender("champion", wins(0.1, 40), per_family=10), contender("challenger", wins(0.9, 40), per_family=10)
+        )
+        assert families.verdict == "undecided" and "of 4 families" in families.why
+
+    def test_families_that_can_never_reach_the_level_are_said_to(self):
+        sizes = {"per_family": 5}
+        found = decided(
+            contender("champion", wins(0.1, 40), **sizes),
+            contender("challenger", wins(0.9, 40), **sizes),
+            declared=declared(0.001),
+        )
+        assert found.verdict == "undecided" and "8 families can never show it" in found.why
+
+    def test_a_broken_guardrail_keeps_the_champion_and_one_that_is_not_shown_asks_for_more(self):
+        costly = decided(challenger=contender("challenger", wins(0.9, 40), steps=5))
+        assert costly.verdict == "keep" and "mean_steps is 5, the limit is 3.5" in costly.why
+        wild = contender("challenger", wins(0.9, 40), each={"steps": [0, 6] * 20})
+        doubtful = decided(challenger=wild, rule=msgspec.structs.replace(RULE, invalid_call_margin=None))
+        assert doubtful.verdict == "undecided" and "mean_steps (3, p = " in doubtful.why and doubtful.needs
+
+    def test_better_at_the_whole_is_not_enough_where_a_kind_is_lost(self):
+        kinds = tuple("abcd")
+        lost = [[0] * 4 if task % 4 == 0 else [1] * 4 for task in range(40)]
+        found = decided(contender("champion", wins(0.5, 40), kinds=kinds), contender("challenger", lost, kinds=kinds))
+        assert found.versus_champion.p_value < 0.025 and found.verdict == "keep" and "success: a is 0," in found.why
+
+    def test_lost_attempts_keep_the_champion(self):
+        rows = [[None if task < 8 else won for won in row] for task, row in enumerate(wins(0.9, 40))]
+        found = decided(challenger=contender("challenger", rows))
+        assert found.verdict == "keep" and "lost_attempts is 0.2, the limit is 0.05" in found.why
+
+
+class TestControl:
+    def test_self_improvement_is_claimed_only_over_the_control_too(self):
+        assert decided(control=named(WORSE, "control")).self_improvement
+        alike = decided(control=named(BETTER, "control"))
+        assert alike.verdict == "promote" and not alike.self_improvement
+        assert "no control" in decided().self_improvement_why
+
+
+class TestDecidingTasks:
+    def test_reserve_tasks_decide_like_promote_tasks_and_audit_tasks_never(self):
+        def three(name, rate, audit):
+            parts = [
+                contender(name, wins(own, 30), role=role)
+                for role, own in (("promote", rate), ("reserve", rate), ("audit", audit))
+            ]
+            tasks = tuple(task for part in parts for task in part.tasks)
+            return msgspec.structs.replace(parts[0], tasks=tasks)
+
+        found = decided(three("champion", 0.4, 0.9), three("challenger", 0.9, 0.1))
+        assert (found.n_tasks, found.verdict, found.audit.n_tasks) == (60, "promote", 30)
+        assert found.audit.versus_champion.difference.value < 0
+
+
+class TestMatch:
+    def test_a_champion_that_is_worse_than_the_anchor_loses_its_place_and_nobody_is_promoted(self):
+        found = decided(anchor=named(BETTER, "anchor"))
+        assert found.match.rollback and found.match.effect.p_value < 0.025 and found.match.effect.difference.value < 0
+        assert found.verdict == "keep" and "the anchor takes its place back" in found.why
+        assert not found.self_improvement
+
+    def test_a_champion_that_holds_its_place_changes_nothing(self):
+        found = decided(anchor=named(contender("x", wins(0.1, 40)), "anchor"))
+        assert not found.match.rollback and found.verdict == "promote"
+        assert found.match.anchor.agent.name == "anchor"
+
+
+class TestRecord:
+    def test_it_is_read_back_as_it_was_written(self):
+        found = decided(control=named(WORSE, "control"), anchor=WORSE, declared=declared(0.01, match=True))
+        assert read_decision(msgspec.json.encode(found)) == found
+
+    def test_a_record_of_version_1_is_read_with_the_rule_that_it_had(self):
+        old = msgspec.to_builtins(decided())
+        for new in ("level", "spread", "needs", "declared", "match"):
+            del old[new]
+        old["schema_version"] = 1
+        old["rule"] = {"alpha": 0.025, "level": 0.95, "invalid_call_margin": 0.02, "steps_margin": 1.0, "max_lost": 0.05} | {
+            "min_tasks": 100, "min_families": 6, "n_resamples": 10_000
+        }  # fmt: skip
+        old["guardrails"] = [
+            {name: guard[name] for name in ("name", "champion", "challenger", "margin", "passed")}
+            for guard in old["guardrails"]
+        ]
+        found = read_decision(msgspec.json.encode(old))
+        assert (found.schema_version, found.verdict, found.tested_at) == (1, "promote", 0.025)
+        assert (
+            found.rule.steps_margin == 1.0 and found.rule.kind_margin is None and found.rule.spending.method == "fixed"
+        )
+        assert account(found).startswith("Declared: nothing is known; a decision of an older version")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b"null",
+            b"\xff\xfe",
+            b'{"schema_version": "two"}',
+            b'{"night": "x"',
+            b'{"schema_version": 1e99}',
+        ],
+    )
+    def test_what_is_no_record_is_one_line(self, content):
+        with pytest.raises(DataError) as error:
+            read_decision(content)
+        assert "\n" not in str(error.value) and "not a decision record" in str(error.value)
+
+    def test_a_newer_record_says_what_to_do(self):
+        newer = msgspec.to_builtins(decided()) | {"schema_version": 3, "unheard_of": 1}
+        with pytest.raises(DataError, match="of version 3, this Ratchet reads up to 2; update it"):
+            read_decision(msgspec.json.encode(newer))
+
+    def test_the_account_names_every_test_with_its_numbers(self):
+        lines = account(decided(anchor=WORSE, declared=declared(0.01))).splitlines()
+        assert lines[0].startswith("Declared at 2026-11-22T01:00:00+00:00") and "alpha 0.01" in lines[0]
+        guards = [line for line in lines if line.startswith("Guardrail ")]
+        assert len(guards) == 5 and all("margin" in line or "limit" in line for line in guards)
+        assert any(line.startswith("Match: the champion is not shown to be worse") for line in lines)
+        assert lines[-1].startswith("Correction: intersection-union test (Berger 1982)")
+        assert account(decided()).startswith("Declared: nothing beforehand")
+
+
+class TestRule:
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            ({"alpha": 0.6}, "alpha 0.6"),
+            ({"guardrail_alpha": 0}, "guardrail_alpha 0"),
+            ({"power": 1}, "power 1"),
+            ({"minimum_effect": 0}, "minimum_effect 0"),
+            ({"kind_margin": -0.1}, "kind_margin is -0.1"),
+            ({"tokens_margin": float("nan")}, "tokens_margin is nan"),
+            ({"anchor_every": 0}, "anchor_every is 0"),
+        ],
+    )
+    def test_a_rule_that_cannot_be_says_which_number(self, wrong, said):
+        with pytest.raises(ConfigurationError, match=said):
+            PromotionRule(**wrong)

@@ -1,0 +1,76 @@
+"""The season: what earlier nights leave for tonight."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.evaluation.promotion import PromotionRule
+from components.evaluation.promotion.season import Past, declare, match_due, uses
+from components.evaluation.statistics.spending import Spending
+from components.evaluation.statistics.variance import Components
+
+RULE = PromotionRule()
+FAMILIES = [f"f{number // 3}" for number in range(150)]
+NIGHTS = st.lists(st.builds(lambda promoted: Past(True, promoted), st.booleans()), max_size=70)
+
+
+def tonight(past=(), rule=RULE):
+    return declare(rule, past, FAMILIES, 4, at="now")
+
+
+def test_the_first_night_spends_what_lord_gives_it_and_never_more_than_alpha():
+    made = tonight()
+    assert 0 < made.level < RULE.alpha and made.level == made.allowance.level
+    assert (made.tasks, made.families, made.attempts) == (150, 50, 4)
+    assert (made.allowance.season, made.allowance.test) == (1, 1)
+
+
+@given(NIGHTS)
+def test_no_night_is_tested_above_alpha_and_the_same_past_gives_the_same_night(past):
+    made = declare(RULE, past, (), 4, at="now")
+    assert 0 < made.level <= RULE.alpha and made == declare(RULE, list(past), (), 4, at="now")
+    assert made.allowance.test == len(past) % RULE.spending.nights + 1
+
+
+def test_a_season_without_a_promotion_spends_at_most_half_of_its_alpha():
+    levels = [tonight([Past(True)] * done).level for done in range(30)]
+    assert sum(levels) <= RULE.spending.alpha / 2 + 1e-12
+    assert tonight([Past(True)] * 30).level == levels[0]
+
+
+def test_a_night_that_tested_nothing_costs_nothing():
+    assert tonight([Past(False)] * 5).level == tonight().level
+
+
+def test_fixed_spends_alpha_every_night():
+    rule = PromotionRule(spending=Spending("fixed", 0.025))
+    assert {tonight([Past(True)] * done, rule).level for done in (0, 3, 40)} == {0.025}
+
+
+def test_what_is_found_follows_the_variance_of_the_latest_night_that_knows_it():
+    loud, calm = Components(0.1, 0.3, 0.3), Components(0.0, 0.01, 0.01)
+    levels = [
+        tonight([Past(True, spread=loud), Past(True, spread=calm), Past(True)]),
+        tonight([Past(True, spread=loud)] * 3),
+    ]
+    assert levels[0].detectable < levels[1].detectable
+
+
+@pytest.mark.parametrize(
+    ("past", "due"),
+    [
+        ([], False),
+        ([Past(True)] * 5, False),
+        ([Past(True)] * 6, True),
+        ([Past(True)] * 6 + [Past(True, matched=True)], False),
+        ([Past(True, matched=True)] + [Past(True)] * 6, True),
+        ([Past(False)] * 20, False),
+    ],
+)
+def test_the_match_is_every_seventh_night(past, due):
+    assert match_due(past, 7) is due
+    assert match_due(past, None) is False and match_due(past, 1) is True
+
+
+def test_uses_count_the_nights_on_which_a_task_decided():
+    assert uses([Past(True, tasks=("a", "b")), Past(True), Past(False, tasks=("b",))]) == {"a": 1, "b": 2}
