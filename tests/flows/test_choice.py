@@ -1,7 +1,7 @@
 import pytest
 
 from components.protocol import ConfigurationError, Role, TaskSpec
-from flows.choice import draw, fresh
+from flows.choice import draw, fresh, least_used
 
 TASKS = [
     TaskSpec(f"t{number}", "repair", f"f{number % 7}", "k", Role.TRAIN, "coding", "fix it") for number in range(50)
@@ -33,3 +33,15 @@ def test_what_a_demonstration_showed_is_never_collected():
 def test_what_was_played_least_comes_first():
     played = {task.task_id: 1 for task in TASKS[:40]}
     assert set(fresh(TASKS, 10, 0, shown=(), plays=played)) == {task.task_id for task in TASKS[40:]}
+
+
+def test_least_used_tasks_come_first_and_of_those_the_earlier_pool():
+    pools = {"promote": TASKS[:20], "reserve": TASKS[20:]}
+    first = least_used(pools, 10, 4, {})
+    assert first == draw(TASKS[:20], 10, 4, "promote")
+    then = least_used(pools, 15, 5, dict.fromkeys(first, 1))
+    assert set(then[:10]) == {task.task_id for task in TASKS[:20]} - set(first)
+    assert set(then[10:]) <= {task.task_id for task in TASKS[20:]}
+    assert set(least_used(pools, 50, 6, dict.fromkeys(first, 1))[40:]) == set(first)
+    with pytest.raises(ConfigurationError, match="51 tasks were asked for, promote and reserve have 50"):
+        least_used(pools, 51, 0, {})

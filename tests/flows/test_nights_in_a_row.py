@@ -1,0 +1,144 @@
+"""Many nights of a home: what each declares before it plays, fresh tasks, and the match with the anchor."""
+
+import msgspec
+import night_world
+import pytest
+from night_world import Killed, load, run, small_scale, tonight_of
+
+from components.protocol import Role
+from flows import season
+from flows.choice import draw
+from flows.state import begin, open_night
+
+REPAIR = load("repair")
+
+
+@pytest.fixture
+def matches(monkeypatch):
+    """Every night is one of a match."""
+    rule = msgspec.structs.replace(small_scale().promotion, anchor_every=1)
+    scale = small_scale().model_copy(update={"promotion": rule})
+    monkeypatch.setattr(night_world, "small_scale", lambda: scale)
+
+
+def declared(night):
+    return open_night(night.id).results["declared"]
+
+
+def test_a_night_declares_before_anything_is_played_and_keeps_to_it(world):
+    world.die_at = 0
+    with pytest.raises(Killed):
+        run()
+    night = begin("smoke", 1)
+    before = night.results
+    assert set(before) == {"deciding tasks", "declared", "champion"} and world.effects == []
+    again, decision = run(seed=None)
+    assert again.id == night.id and decision["declared"] == before["declared"]
+    assert decision["level"] == before["declared"]["level"] < 0.025
+    assert decision["declared"]["tasks"] == 40 and decision["declared"]["attempts"] == 2
+
+
+def test_the_first_night_decides_on_the_promote_tasks_that_its_seed_draws(world):
+    night, _ = run()
+    wanted = draw(REPAIR.tasks(Role.PROMOTE), 40, night.seed, "promote")
+    assert tuple(open_night(night.id).results["deciding tasks"]) == wanted
+    assert world.plans["evaluate champion"].task_ids[:40] == wanted
+
+
+def test_tasks_decide_again_only_when_all_of_promote_and_reserve_have(world):
+    """Ten nights of 40 tasks use each of the 400 once: promote first, then reserve; audit never."""
+    chosen, roles = [], []
+    for seed in range(10):
+        night = begin("smoke", seed)
+        season.declare_tonight(tonight_of(night))
+        chosen += night.results["deciding tasks"]
+        roles += [{REPAIR.by_id[task].role for task in night.results["deciding tasks"]}]
+        night.finish()
+    assert len(set(chosen)) == len(chosen) == 400
+    assert roles == [{"promote"}] * 5 + [{"reserve"}] * 5
+    night = begin("smoke", 10)
+    season.declare_tonight(tonight_of(night))
+    assert {REPAIR.by_id[task].role for task in night.results["deciding tasks"]} == {"promote"}
+
+
+@pytest.mark.slow
+def test_what_one_night_declares_the_next_one_pays_for(world):
+    world.better = False
+    first, decision = run()
+    world.better = True
+    second, _ = run(seed=None)
+    levels = [declared(night)["level"] for night in (first, second)]
+    assert decision["verdict"] == "keep" and levels[1] < levels[0]
+    assert declared(second)["allowance"]["test"] == 2
+    third = begin("smoke")
+    season.declare_tonight(tonight_of(third))
+    assert declared(third)["level"] > levels[1] and declared(third)["allowance"]["promotions"] == 1
+
+
+def test_a_night_that_never_came_to_a_decision_has_spent_too(world):
+    world.die_at = 5
+    with pytest.raises(Killed):
+        run()
+    season.declare_tonight(tonight_of(another := begin("smoke", 7)))
+    assert declared(another)["allowance"]["test"] == 2
+
+
+def test_nothing_is_declared_after_the_fact(world):
+    """A night that an older version began goes on as it was begun."""
+    night = begin("smoke", 1)
+    night.once("champion", lambda: None)
+    _, decision = run()
+    assert decision["declared"] is None and decision["level"] == 0.025
+    assert world.plans["evaluate champion"].task_ids[:40] == draw(REPAIR.tasks(Role.PROMOTE), 40, 1, "promote")
+
+
+def test_the_first_champion_is_the_first_anchor_and_meets_itself_nowhere(world, matches):
+    run()
+    assert "evaluate anchor" not in world.effects
+    assert world.effects[-3:-1] == ["promote 2", "anchor 1"]
+
+
+@pytest.mark.slow
+def test_the_champion_meets_the_anchor_which_then_moves_up_to_it(world, matches):
+    run()
+    assert (world.champion.version, world.anchor.version) == (2, 1)
+    world.effects.clear()
+    world.jobs.clear()
+    _, decision = run(seed=None)
+    assert "evaluate anchor" in world.effects and "anchor 2" in world.effects
+    assert not decision["match"]["rollback"] and decision["match"]["anchor"]["agent"]["policy_version"] == "first"
+    assert world.plans["evaluate anchor"].task_ids == world.plans["evaluate champion"].task_ids
+
+
+def worse_than_its_anchor(world):
+    """A home whose champion (version 1) succeeds half as often as the anchor (version 2)."""
+    run()
+    first, challenger = world.registry[:2]
+    world.champion = msgspec.structs.replace(first, version=1)
+    world.anchor = msgspec.structs.replace(challenger, version=2)
+    world.effects.clear()
+    world.jobs.clear()
+
+
+@pytest.mark.slow
+def test_a_champion_that_is_worse_than_the_anchor_is_rolled_back_and_nobody_is_promoted(world, matches):
+    worse_than_its_anchor(world)
+    _, decision = run(seed=None)
+    assert decision["match"]["rollback"] and decision["verdict"] == "keep"
+    assert "roll back 2" in world.effects and world.champion.version == 2
+    assert not any(effect.startswith(("promote", "anchor")) for effect in world.effects)
+
+
+@pytest.mark.slow
+def test_a_night_of_a_rollback_killed_before_any_of_its_last_effects_goes_on_to_the_same_end(world, matches):
+    worse_than_its_anchor(world)
+    run(seed=None)
+    undisturbed = [effect.split()[0] for effect in world.effects]
+    for moment in range(undisturbed.index("decision"), len(undisturbed)):
+        worse_than_its_anchor(world)
+        world.die_at = moment
+        with pytest.raises(Killed):
+            run(seed=None)
+        _, decision = run(seed=None)
+        assert decision["match"]["rollback"] and world.champion.version == 2
+        assert [effect.split()[0] for effect in world.effects] == undisturbed, moment

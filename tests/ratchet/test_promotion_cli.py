@@ -1,0 +1,115 @@
+"""`ratchet promote` and `ratchet rollback`: the place by hand, and why a night decided as it did."""
+
+import json
+
+import msgspec
+import pytest
+from contenders import TASKSET, contender, wins
+
+from components.evaluation.promotion import PromotionRule, decide
+from flows.state import begin
+
+
+def decision(night):
+    agents = contender("champion", wins(0.4, 30)), contender("challenger", wins(0.9, 30))
+    return decide(*agents, None, TASKSET, PromotionRule(n_resamples=300), night=night)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["promote", "3"], "--why"),
+        (["promote", "3", "--why", " "], "--why"),
+        (["promote"], "no version was given; `ratchet models list` shows"),
+        (["promote", "champion", "--why", "w"], "'champion' is no version"),
+        (["promote", "--explain", "--why", "w"], "--why is for promoting"),
+        (["promote", "--explain"], "no night of this home has decided yet"),
+        (["promote", "--explain", "nosuch"], "there is no night 'nosuch' here"),
+        (["promote", "--explain", "../../etc"], "there is no night '../../etc' here"),
+        (["rollback"], "--why"),
+        (["rollback", "--why", ""], "give the reason with --why"),
+        (["rollback", "--why", "w", "--to", "3", "--steps", "2"], "not both"),
+        (["rollback", "--why", "w", "--steps", "0"], "--steps"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(run, home, words, said):
+    code, out, err = run(*words)
+    assert code == 2 and not out and len(err.strip().splitlines()) == 1 and said in err
+
+
+def test_a_nights_decision_is_explained_from_its_record(run, home):
+    for seed, name in enumerate(("2026-11-20-a", "2026-11-21-b")):
+        night = begin("smoke", seed, name)
+        night.once("decision", lambda name=name: decision(name))
+        (night.folder / "decision.json").write_bytes(msgspec.json.encode(decision(name)))
+    code, out, _ = run("promote", "--explain", "2026-11-20-a")
+    assert (
+        code == 0
+        and "Verdict: promote." in out
+        and "Superiority: shown" in out
+        and "Guardrail mean_steps: holds" in out
+    )
+    code, out, _ = run("promote", "--explain", "--json")
+    assert code == 0 and json.loads(out)["night"] == "2026-11-21-b"
+    (night.folder / "decision.json").write_bytes(b'{"night": ')
+    code, out, err = run("promote", "--explain")
+    assert code == 3 and len(err.strip().splitlines()) == 1 and "not a decision record" in err
+    (night.folder / "decision.json").unlink()
+    assert "has not decided yet" in run("promote", "--explain", "2026-11-21-b")[2]
+
+
+@pytest.fixture(scope="module")
+def mlflow(tmp_path_factory):
+    """Three versions in a real MLflow, the third made by a run."""
+    from components.tracking import models
+    from components.tracking.runs import night_run
+
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("home")
+        patch.setenv("RATCHET_HOME", str(home))
+        for name in ("MLFLOW_TRACKING_URI", "RATCHET_ARTIFACTS"):
+            patch.delenv(name, raising=False)
+        with night_run("2026-11-21-b", "repair") as made:
+            for version in (1, 2, 3):
+                (folder := home / f"w{version}").mkdir()
+                (folder / "model.safetensors").write_bytes(b"w" * version)
+                run_id = made.run_id if version == 3 else None
+                models.register(folder, policy_version=f"p{version}", run_id=run_id, tags={"night": "2026-11-21-b"})
+        yield home
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+def test_the_place_is_taken_given_back_and_explained_in_a_real_registry(run, mlflow):
+    from components.tracking import aliases, decisions, models, promotion
+    from components.tracking.moves import JOURNAL, tags_of
+    from tasks.registry import headlines
+
+    code, _, err = run("rollback", "--why", "w")
+    assert code == 2 and "has no champion yet" in err
+    assert run("promote", 1, "--why", "the first")[1] == "champion: version 1 (p1); before: none\n"
+    record = decision("2026-11-21-b")
+    for _ in range(2):
+        decisions.keep_decision(3, msgspec.json.encode(record).decode(), headlines(record))
+    promotion.promote(3, why=record.why)
+    promotion.move_anchor(1)
+    assert aliases.aliases() == {"anchor": 1, "champion": 3, "previous": 1}
+    found = models.get(3).tags
+    assert found["decision.verdict"] == "promote" and found["decision.record"].startswith("runs:/")
+    code, out, _ = run("promote", "--explain", 3, "--json")
+    assert code == 0 and msgspec.json.decode(out, type=type(record)) == record
+    code, _, err = run("promote", "--explain", 2)
+    assert code == 3 and "no decision was kept with version 2 of 'agent'; it was made in night 2026-11-21-b" in err
+    code, out, _ = run("rollback", "--why", "it loops")
+    assert out == "champion: version 1 (p1); before: version 3; the champions are now 1\n"
+    assert models.get(3).tags["rolled_back_why"] == "it loops" and models.champion().version == 1
+    assert "make another" not in out and JOURNAL not in tags_of()
+    code, out, _ = run("promote", 3, "--why", "it was the tasks")
+    assert "before: version 1" in out and promotion.champions() == (1, 3)
+    assert run("promote", 9, "--why", "w")[0] == 2
