@@ -67,12 +67,12 @@ OPEN_ENDS = (
 ODD = ("\0", "a\0b", "\ud800", "a\udcffb", "\uffff")
 
 
+SEARCH = 'find . ~ "$TMPDIR" -name harmed -printf "HARMED\n"; find /tmp -maxdepth 2 -name harmed -printf "HARMED\n" 2>/dev/null'
+
+
 def _unharmed(tools):
     """No command was run but this one, and the session still answers in step."""
-    assert (
-        "harmed"
-        not in tools("bash", command="find . -name harmed; find /tmp -name harmed 2>/dev/null").observation.splitlines()
-    )
+    assert "HARMED" not in tools("bash", command=SEARCH).observation
     assert tools("bash", command="echo in step; exit 4").observation == "in step\n[exit 4]"
     assert tools("read_file", path="main.py").observation == "x\n"
 
