@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from components.environments.tasksets import load
+from components.environments.tasksets import Taskset, load
 from components.evaluation.comparison import AgentComparison, Measure, compare_agents
 from components.evaluation.leaderboard import Leaderboard
 from components.evaluation.leaderboard import leaderboard as board_of
 from components.evaluation.metrics import AgentResult
-from components.evaluation.promotion import Decision, decide, deciding
+from components.evaluation.promotion import Decision, TasksetRef, decide, deciding
 from components.evaluation.statistics import holm
 from components.protocol import ConfigurationError, DataError, Role
 
@@ -74,19 +74,18 @@ def _of_role(results: Sequence[AgentResult], role: str | None) -> tuple[list[Age
 def _with_decision(
     found: Compared, agents: Sequence[AgentResult], control: AgentResult | None, scale: str, seed: int
 ) -> Compared:
-    from tasks.evaluate import taskset_ref
-
     parameters = load_scale(scale)
+    taskset = load(parameters.taskset)
     champion, challenger = (
         msgspec.structs.replace(each, name=name) for each, name in zip(agents, ("champion", "challenger"), strict=True)
     )
     try:
-        _check_taskset(champion, parameters.taskset)
+        _check_taskset(champion, taskset)
         decision = decide(
             champion,
             challenger,
             control,
-            taskset_ref(parameters.taskset),
+            TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by),
             parameters.promotion,
             night="by hand",
             seed=seed,
@@ -96,13 +95,13 @@ def _with_decision(
     return msgspec.structs.replace(found, decision=decision)
 
 
-def _check_taskset(agent: AgentResult, name: str) -> None:
+def _check_taskset(agent: AgentResult, taskset: Taskset) -> None:
     """Raises DataError where the agent played other tasks than those of the taskset that the decision would name."""
-    known = load(name).by_id
+    known = taskset.by_id
     for task in agent.of("promote"):
         if task.task_id not in known or known[task.task_id].task_hash != task.task_hash:
             raise DataError(
-                f"task {task.task_id} was played, and is none of the taskset {name} as it is; give another --scale"
+                f"task {task.task_id} was played, and is none of the taskset {taskset.name} as it is; give another --scale"
             )
 
 

@@ -1,0 +1,80 @@
+"""The nights of a home as points: what they cost, what their data were worth, and records that cannot be read."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from played_agents import at_random
+
+from components.evaluation.promotion import PromotionRule, TasksetRef, decide
+from flows.history import night_point_of, night_points
+from flows.state import begin, open_night
+from flows.status import night_rows
+
+
+@pytest.fixture(scope="module")
+def decision():
+    rng = np.random.default_rng(0)
+    agents = [at_random(name, [rate] * 30, 2, rng) for name, rate in (("champion", 0.4), ("challenger", 0.9))]
+    return decide(
+        *agents, None, TasksetRef("repair", "1", "hash", "instance"), PromotionRule(n_resamples=200), night="n1"
+    )
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, decision):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    night = begin("smoke", night="n1", recipe="dpo")
+    played = {"episodes": 8, "taskset_hash": "hash", "seconds": 4.0, "failures": {}}
+    night.once("collect attempts", lambda: played)
+    night.once("judge", lambda: {"episodes": 8, "tokens": 70, "money": 0.25})
+    night.once(
+        "build", lambda: {"metrics": {"episodes": 8.0, "quarantined": 1.0, "failed_warning": 2.0}, "seconds": 3.5}
+    )
+    night.once("train challenger and control", lambda: {name: {"checkpoint": "/c", "tokens": 9} for name in ("a", "b")})
+    night.once("evaluate", lambda: dict.fromkeys(("champion", "challenger"), played))
+    night.once("decision", lambda: decision)
+    night.finish()
+    return tmp_path / "home" / "nights"
+
+
+def test_a_night_is_its_decision_with_what_it_cost_and_what_its_data_were_worth(home, decision):
+    (point,) = night_points()
+    assert (point.night, point.verdict, point.recipe, point.state) == ("n1", decision.verdict, "dpo", "finished")
+    assert point.champion.success == decision.champion.success and point.begun.endswith("+00:00")
+    assert (point.cost.episodes, point.cost.trained_tokens, point.cost.judge_tokens, point.cost.money) == (
+        24,
+        18,
+        70,
+        0.25,
+    )
+    assert list(point.cost.seconds)[:2] == ["collect attempts", "judge"]
+    assert (point.quality.episodes, point.quality.quarantined, point.quality.failed) == (8, 1, {"warning": 2})
+
+
+def test_a_night_that_kept_no_times_has_those_that_its_steps_say(home):
+    record = json.loads((home / "n1" / "state.json").read_bytes())
+    del record["seconds"]
+    (home / "n1" / "state.json").write_text(json.dumps(record))
+    seconds = night_point_of(open_night("n1")).cost.seconds
+    assert seconds == {"collect attempts": 4.0, "build": 3.5, "evaluate": 4.0}
+
+
+def test_an_interrupted_night_is_there_without_a_verdict_and_in_order(home):
+    begin("smoke", night="n2").once("champion", lambda: None)
+    first, second = night_points()
+    assert (first.night, second.night, second.verdict, second.agents) == ("n1", "n2", None, {})
+    assert second.state == "interrupted after 1 steps" == night_rows()[1].state
+    assert second.quality is None and second.cost.episodes is None
+
+
+@pytest.mark.parametrize("damage", [{"verdict": "maybe"}, {"schema_version": 99}, {"champion": None}])
+def test_a_decision_that_cannot_be_read_does_not_hide_the_other_nights(home, damage):
+    record = json.loads((home / "n1" / "state.json").read_bytes())
+    record["results"]["decision"] |= damage
+    (home / "n1" / "state.json").write_text(json.dumps(record))
+    begin("smoke", night="n2")
+    first, second = night_points()
+    assert first.verdict is None and first.state.startswith("its decision cannot be read: ")
+    assert second.night == "n2" and msgspec.json.encode(first)

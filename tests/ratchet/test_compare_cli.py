@@ -1,0 +1,121 @@
+"""`ratchet compare`, `leaderboard` and `history` as a person or a script calls them."""
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from episodes import make_episode, write_night
+
+from components.environments.tasksets import load
+from components.evaluation.leaderboard import Leaderboard
+from components.evaluation.promotion import read_decision
+from components.trajectories.record import TaskRef, sealed
+from flows.state import begin
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A night in which three agents played forty tasks of the bundled taskset, and a file with a hostile name."""
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    begin("smoke", night="n1")
+    tasks = [TaskRef.of(task) for task in load("repair").tasks("promote")[:40]]
+    for name, solved in (("champion", 1), ("challenger", 4), ("control", 1)):
+        played = [
+            sealed(msgspec.structs.replace(make_episode(task.task_id, success=n % 5 < solved, version=name), task=task))
+            for n, task in enumerate(tasks)
+        ]
+        write_night(tmp_path / "home" / "evaluations" / "n1" / name, played)
+    write_night(tmp_path / "[bold]x", played)
+    return tmp_path
+
+
+def test_two_agents_get_a_verdict_the_tests_and_the_flipped_tasks_with_their_episodes(run, home):
+    code, out, err = run("compare", "n1/champion", "n1/challenger", "--control", "n1/control")
+    assert code == 0
+    assert "Verdict:" in out and "permutation" in out and "flipped tasks" in out and "bayes" in out
+    assert out.count("│ won") == 20 and "ep-" in out and "4 more flipped tasks" in err
+
+
+def test_for_a_script_comparisons_come_first_and_the_decision_last(run, home):
+    code, out, _ = run("compare", "n1/champion", "n1/challenger", "--json")
+    comparison, decision = out.splitlines()
+    assert code == 0 and read_decision(decision.encode()).night == "by hand"
+    found = json.loads(comparison)
+    assert found["won"] == 24 == len(found["flips"]) and found["difference"]["value"] == pytest.approx(0.6)
+
+
+def test_many_agents_stand_in_one_table_without_a_verdict(run, home):
+    code, out, err = run("compare", "n1")
+    assert code == 0 and "Verdict" not in out and err == ""
+    assert [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")] == [
+        "champion",
+        "challenger",
+        "control",
+    ]
+
+
+def test_two_agents_without_a_verdict_say_why(run, home):
+    other = write_night(home / "other", [make_episode("elsewhere/1", version=name, role="promote") for name in "a"])
+    again = write_night(home / "again", [make_episode("elsewhere/1", version=name, role="promote") for name in "b"])
+    code, out, err = run("compare", other, again)
+    assert code == 0 and "no task flipped" in out and "no verdict: task elsewhere/1 was played" in err
+
+
+def test_folders_may_be_compared_by_reward(run, home):
+    code, out, _ = run("compare", "n1/champion", "n1/challenger", "--by", "reward")
+    assert code == 0 and "challenger less champion" in out and "total: higher" in out
+
+
+@dataclass(frozen=True)
+class Wrong:
+    words: tuple[str, ...]
+    said: str
+    code: int = 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Wrong(("compare", "n1/champion"), "one set alone"),
+        Wrong(("compare", "n1/champion", "n1/champion"), "is given twice"),
+        Wrong(("compare", "n1/champion", "n1/control", "--by", "luck"), "success or reward"),
+        Wrong(
+            ("compare", "n1/champion", "n1/control", "--by", "reward", "--role", "audit"), "--control is for folders"
+        ),
+        Wrong(("compare", "n1/champion", "n1/control", "--domain", "coding"), "are for files"),
+        Wrong(("compare", "n1/champion", "n1/control", "--role", "audit"), "played no audit tasks", 3),
+        Wrong(("leaderboard", "--by", "luck"), "success or reward"),
+        Wrong(("leaderboard", "--json", "--markdown"), "not both"),
+        Wrong(("leaderboard", "n1", "--alpha", "2"), "--alpha"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(run, home, wrong):
+    code, _, err = run(*wrong.words)
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == wrong.code and len(errors) == 1 and wrong.said in errors[0]
+
+
+def test_the_board_is_a_table_json_or_markdown(run, home):
+    code, out, _ = run("leaderboard")
+    assert code == 0 and "1 " in out and "challenger" in out and "share a letter" in out
+    _, out, _ = run("leaderboard", "--json")
+    board = msgspec.json.decode(out, type=Leaderboard)
+    assert [place.name for place in board.places] == ["challenger", "champion", "control"]
+    assert [place.group for place in board.places] == ["a", "b", "b"]
+    _, out, _ = run("leaderboard", "n1", "--markdown", "--by", "reward")
+    assert out.startswith("| rank | agent | reward |") and "Share of tasks" in out
+
+
+def test_a_name_is_shown_as_it_is(run, home):
+    code, out, _ = run("leaderboard", home / "[bold]x", "n1/champion")
+    assert code == 0 and "[bold]x" in out
+
+
+def test_history_is_a_line_a_night(run, home):
+    code, out, _ = run("history")
+    assert code == 0 and "n1" in out and "interrupted after 0 steps" in out
+    _, out, _ = run("history", "--json")
+    assert json.loads(out)["night"] == "n1"
