@@ -15,7 +15,7 @@ from tasks.registry import Model, find_anchor, keep_decision, move_anchor, promo
 
 from .choice import draw
 from .logged import log_evaluation
-from .season import deciding_tasks, declared
+from .season import deciding_tasks, declared, declared_rule
 from .tonight import Tonight
 
 
@@ -28,9 +28,8 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
     record = tonight.night.folder / "decision.json"
     made = msgspec.convert(tonight.night.results.get("trained"), Trained | None)
     how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
-    scale = tonight.scale
     decision: Decision = tonight.night.once(
-        "decision", lambda: compare(folders, scale.taskset, scale.promotion, record, **how), Decision
+        "decision", lambda: compare(folders, tonight.scale.taskset, declared_rule(tonight), record, **how), Decision
     )
     log_evaluation(tonight, decision, folders, agents)
     return decision

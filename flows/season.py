@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from components.environments.tasksets import load
-from components.evaluation.promotion import DECIDING, Declared
+from components.evaluation.promotion import DECIDING, Declared, PromotionRule
 from components.evaluation.promotion.season import Past, declare, uses
 from components.evaluation.statistics.variance import Components
 from tasks.display import display
@@ -14,7 +14,7 @@ from .choice import draw, least_used
 from .state import Night, nights
 from .tonight import Tonight
 
-DECLARED, TASKS = "declared", "deciding tasks"
+DECLARED, TASKS, RULE = "declared", "deciding tasks", "rule"
 """Steps of the night's state."""
 
 
@@ -27,9 +27,10 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
     if night.results and DECLARED not in night.results and TASKS not in night.results:
         return None
     tasks = night.once(TASKS, lambda: _choose(tonight), tuple[str, ...])
+    rule = night.once(RULE, lambda: scale.promotion, PromotionRule)
     known = load(scale.taskset).by_id
     families = [known[task_id].family for task_id in tasks]
-    how = (scale.promotion, _past(tonight), families, scale.evaluation.attempts)
+    how = (rule, _past(tonight), families, scale.evaluation.attempts)
     made = night.once(DECLARED, lambda: declare(*how, at=datetime.now(UTC).isoformat(timespec="seconds")), Declared)
     display().say(_said(made))
     return made
@@ -46,6 +47,11 @@ def deciding_tasks(tonight: Tonight) -> tuple[str, ...]:
 def declared(tonight: Tonight) -> Declared | None:
     """What was declared; None for a night that an older version began."""
     return msgspec.convert(tonight.night.results.get(DECLARED), Declared | None)
+
+
+def declared_rule(tonight: Tonight) -> PromotionRule:
+    """The rule that stood when the night began, whatever the scale says by now; the scale's, where none was declared."""
+    return msgspec.convert(tonight.night.results.get(RULE), PromotionRule | None) or tonight.scale.promotion
 
 
 def _choose(tonight: Tonight) -> tuple[str, ...]:

@@ -31,11 +31,22 @@ def test_a_night_declares_before_anything_is_played_and_keeps_to_it(world):
         run()
     night = begin("smoke", 1)
     before = night.results
-    assert set(before) == {"deciding tasks", "declared", "champion"} and world.effects == []
+    assert set(before) == {"deciding tasks", "rule", "declared", "champion"} and world.effects == []
     again, decision = run(seed=None)
     assert again.id == night.id and decision["declared"] == before["declared"]
     assert decision["level"] == before["declared"]["level"] < 0.025
     assert decision["declared"]["tasks"] == 40 and decision["declared"]["attempts"] == 2
+
+
+def test_a_rule_that_is_changed_during_the_night_holds_from_the_next_one_on(world, monkeypatch):
+    world.die_at = 8
+    with pytest.raises(Killed):
+        run()
+    rule = msgspec.structs.replace(small_scale().promotion, min_tasks=41)
+    scale = small_scale().model_copy(update={"promotion": rule})
+    monkeypatch.setattr(night_world, "small_scale", lambda: scale)
+    _, decision = run(seed=None)
+    assert decision["rule"]["min_tasks"] == 20 and decision["verdict"] == "promote"
 
 
 def test_the_first_night_decides_on_the_promote_tasks_that_its_seed_draws(world):
