@@ -457,7 +457,7 @@ def test_a_page_that_crashes_is_an_infrastructure_failure_and_the_next_episode_w
     crash = env._tab._live().send("Page.crash")
     with pytest.raises(SandboxUnavailable, match="crashed"):
         try:
-            shared().call(crash, 10)
+            shared().call(crash, 2)
         except SandboxUnavailable:
             act(env, "extract_text")
     assert "fine" in env.reset().observation
