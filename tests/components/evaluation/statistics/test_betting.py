@@ -16,7 +16,7 @@ from components.protocol import DataError
 
 def plain_capital(x: list[float]) -> list[float]:
     """The same bets, stake by stake and observation by observation."""
-    stakes = [0.01 * 99 ** (number / (STAKES - 1)) for number in range(STAKES)]
+    stakes = [0.99 * (number + 1) / STAKES for number in range(STAKES)]
     wealth, path = [1.0] * STAKES, []
     for value in x:
         wealth = [own * (1 + stake * value) for own, stake in zip(wealth, stakes, strict=True)]

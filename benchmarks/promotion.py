@@ -1,0 +1,231 @@
+"""Does the promotion rule keep what it promises? Simulated nights through the rule's own test, and some through `decide` itself.
+
+Thousands of comparisons are drawn and tested at once (`promotion_made.py`); of each row some go through the rule itself, the most
+extreme ones first, and must end as the fast test says. Both agents share their tasks; the challenger's effect varies by family.
+
+- nulls: no challenger is better. Promoted: at most alpha. Tests that take tasks for independent fail here.
+- seasons: thirty nights in a row, at the levels that `spending` allows. A season without a better challenger promotes one with
+  probability at most .05; where every third challenger is better, at most .05 of the promotions are wrong.
+- power: a lead of 8 points on 200 tasks, 4 attempts each. As computed beforehand, within 3 points; and with the number of tasks
+  that `tasks_needed` asks for, the power asked for.
+- intervals: how often the 95 % interval of the difference holds the truth.
+- early: looks after every family, or at four planned ones, and how much of the night they save.
+
+    python benchmarks/promotion.py [--comparisons 4000] [--only nulls power ...] [--seed 0]
+
+Exit code 1 where a row breaks its promise: rates but for three standard errors of the simulation, power without.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+from promotion_made import Floats, Made, World, decided, make, naive_p_values, p_values
+
+from components.evaluation.promotion import Declared, PromotionRule
+from components.evaluation.promotion.season import Past, declare
+from components.evaluation.statistics.betting import always_valid
+from components.evaluation.statistics.estimates import difference_estimate
+from components.evaluation.statistics.power import power, tasks_needed
+from components.evaluation.statistics.sequential import sequential_bounds
+from components.evaluation.statistics.spending import Spending, season_levels
+
+ALPHA, SEASON, NIGHTS = 0.025, 0.05, 30
+RULE = PromotionRule(alpha=ALPHA, spending=Spending(alpha=SEASON, nights=NIGHTS), n_resamples=2_000)
+CHECKED = 24
+LEAD = World(tasks=200, families=100, effect=0.08, spread=0.08, task_spread=0.05, equal=True)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of the table: what happened, how often, and between which bounds it was to happen."""
+
+    section: str
+    what: str
+    found: float
+    low: float
+    high: float
+    draws: int
+    also: str = ""
+    strict: bool = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether the rate lies within its bounds; unless `strict`, but for three standard errors of the simulation."""
+        slack = 0.0 if self.strict else 3 * (max(self.found * (1 - self.found), 1e-4) / self.draws) ** 0.5
+        return self.low - slack <= self.found <= self.high + slack
+
+
+def same_as_decide(made: Made, found: Floats, level: float, declared: Declared | None = None) -> str:
+    """Of some comparisons, the most extreme first: does `decide` say the same? Those next to the level are left out."""
+    order = np.argsort(found)
+    numbers = [*order[: CHECKED // 2].tolist(), *order[len(order) // 2 :][: CHECKED // 2].tolist()]
+    clear = [number for number in numbers if not 0.6 < found[number] / level < 1.6]
+    said = decided(made, clear, RULE, declared)
+    same = sum(promoted == (found[number] <= level) for promoted, number in zip(said, clear, strict=True))
+    if same < len(clear):
+        raise SystemExit(f"decide and the fast test differ on {len(clear) - same} of {len(clear)} comparisons")
+    return f"decide the same on {same}"
+
+
+def nulls(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """No challenger is better; the plain test of tasks is shown beside."""
+    for world in (
+        World(families=60),
+        World(families=20),
+        World(families=8),
+        World(families=120, spread=0.0, equal=True),
+        World(families=60, shape="skewed"),
+    ):
+        made = make(world, count, rng)
+        found = p_values(made)
+        naive = float((naive_p_values(made) <= ALPHA).mean())
+        also = f"tasks taken as independent {naive:.1%}; {same_as_decide(made, found, ALPHA)}"
+        what = f"{world.shape} effects, {world.tasks} tasks of {world.families} families: promoted"
+        # Skewed effects are not exchangeable: reported, not promised.
+        yield Row(
+            "nulls", what, float((found <= ALPHA).mean()), 0.0, 1.0 if world.shape == "skewed" else ALPHA, count, also
+        )
+
+
+def seasons(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Thirty nights in a row, `count` / 2 times."""
+    runs, families = max(20, count // 2), 60
+    made = make(World(families=families), runs * NIGHTS, rng)
+    null = p_values(made, finely=0.03).reshape(runs, NIGHTS)
+    levels = np.array(season_levels(RULE.spending, [False] * NIGHTS))
+    past = [Past(tested=True)] * (NIGHTS - 1)
+    last = declare(RULE, past, [f"f{number}" for number in made.family], made.k, at="made")
+    also = same_as_decide(made, null.reshape(-1), last.level, last)
+    promoted = float((null <= levels).any(axis=1).mean())
+    yield Row("seasons", "no challenger better, one season: any promoted", promoted, 0.0, SEASON, runs, also)
+    across = np.roll(levels, NIGHTS // 2)
+    promoted = float((null <= across).any(axis=1).mean())
+    yield Row("seasons", "no challenger better, half of two seasons: any promoted", promoted, 0.0, SEASON, runs)
+    fixed = float((null <= ALPHA).any(axis=1).mean())
+    yield Row(
+        "seasons", f"no challenger better, every night at {ALPHA}: any promoted", fixed, 0.0, 1.0, runs, "not promised"
+    )
+    runs = max(20, runs // 4)
+    better = rng.random((runs, NIGHTS)) < 1 / 3
+    p = np.where(better, p_values(make(LEAD, runs * NIGHTS, rng), finely=0.03).reshape(runs, NIGHTS), null[:runs])
+    turns = np.array([chain(row) for row in p])
+    wrong = float(((turns & ~better).sum(axis=1) / np.maximum(1, turns.sum(axis=1))).mean())
+    found = f"{(turns & better).sum() / better.sum():.0%} of the better ones promoted"
+    yield Row(
+        "seasons", "every third challenger 8 points better: wrong among promotions", wrong, 0.0, SEASON, runs, found
+    )
+
+
+def chain(p: Floats) -> list[bool]:
+    """Which nights of a season promote: each level depends on how the nights before it ended."""
+    promoted: list[bool] = []
+    for value in p:
+        promoted.append(bool(value <= season_levels(RULE.spending, [*promoted, False])[-1]))
+    return promoted
+
+
+def powers(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """A lead of 8 points: as often found as computed."""
+    first = season_levels(RULE.spending, [False])[0]
+    for families, level in ((200, ALPHA), (100, ALPHA), (100, first), (40, ALPHA)):
+        world = msgspec.structs.replace(LEAD, families=families)
+        made = make(world, count, rng)
+        found = p_values(made, 4_000)
+        computed = power(world.effect, world.design(), alpha=level)
+        what = f"8 points, 200 tasks of {families} families, level {level:.2g}: promoted (computed {computed:.1%})"
+        yield Row("power", what, float((found <= level).mean()), computed - 0.03, computed + 0.03, count, strict=True)
+    needed = tasks_needed(LEAD.effect, LEAD.design(), power=0.8, alpha=first)
+    assert needed is not None
+    world = msgspec.structs.replace(LEAD, tasks=needed, families=needed // 2)
+    found = p_values(make(world, count, rng), 4_000)
+    what = f"8 points, the {needed} tasks needed for 80 % at level {first:.2g}: promoted"
+    yield Row("power", what, float((found <= first).mean()), 0.77, 0.83, count, strict=True)
+
+
+def intervals(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """How often the interval holds the truth; `count` / 8 bootstraps a row."""
+    draws = max(20, count // 8)
+    for families, promised in ((100, True), (40, True), (20, True), (5, False)):
+        world = msgspec.structs.replace(LEAD, families=families, spread=0.15)
+        made = make(world, draws, rng)
+        names = made.family.tolist()
+        held = [_holds(row, names, world.effect) for row in made.differences()]
+        plain = np.mean([_holds(row, list(range(len(row))), world.effect) for row in made.differences()])
+        low, high = (0.93, 0.97) if promised else (0.0, 1.0)
+        also = f"tasks taken as independent {plain:.1%}" + ("" if promised else "; reported")
+        yield Row(
+            "intervals", f"95 %, 200 tasks of {families} families: held", float(np.mean(held)), low, high, draws, also
+        )
+
+
+def _holds(row: Floats, families: list[int], truth: float) -> bool:
+    interval = difference_estimate(row.tolist(), families, n_resamples=1_000).interval
+    return interval is not None and interval.low <= truth <= interval.high
+
+
+def early(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """A night that is looked at while it is played, family by family; `count` / 4 of each."""
+    draws, looks = max(20, count // 4), (0.25, 0.5, 0.75, 1.0)
+    bounds = sequential_bounds(looks, alpha=ALPHA)
+    for effect in (0.0, 0.08):
+        world = msgspec.structs.replace(LEAD, effect=effect)
+        sums = make(world, draws, rng).sums() / LEAD.k
+        size = world.tasks // world.families
+        stops = [always_valid(row, bound=size).stop(ALPHA) for row in sums]
+        ends = [planned(row, looks, bounds.z) for row in sums]
+        for name, found in (("after every family", stops), ("four looks, O'Brien-Fleming", ends)):
+            rate = float(np.mean([stop is not None for stop in found]))
+            played = np.mean([world.families if stop is None else stop for stop in found]) / world.families
+            if effect:
+                at_end = power(effect, world.design(), alpha=ALPHA)
+                also = f"{played:.0%} of the families played; a test at the end finds {at_end:.1%}"
+                yield Row("early", f"8 points, {name}: promoted", rate, 0.0, 1.0, draws, also)
+            else:
+                yield Row("early", f"no effect, {name}: promoted", rate, 0.0, ALPHA, draws)
+
+
+def planned(sums: Floats, looks: tuple[float, ...], z: tuple[float, ...]) -> int | None:
+    """After how many families the planned looks reject, by the z value of the families' sums (families,)."""
+    for share, bound in zip(looks, z, strict=True):
+        seen = sums[: round(share * len(sums))]
+        if seen.sum() >= bound * max(1e-9, float((seen**2).sum()) ** 0.5):
+            return len(seen)
+    return None
+
+
+SECTIONS: dict[str, Callable[[int, np.random.Generator], Iterator[Row]]] = {
+    "nulls": nulls,
+    "seasons": seasons,
+    "power": powers,
+    "intervals": intervals,
+    "early": early,
+}
+
+
+def main() -> int:
+    """Print a table; exit 1 where a promise is broken."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comparisons", type=int, default=4_000)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    print("| | | found | promised | draws | | seconds |\n|---|---|---|---|---|---|---|")
+    kept = True
+    for name in arguments.only:
+        rows, start = SECTIONS[name](arguments.comparisons, np.random.default_rng(arguments.seed)), time.perf_counter()
+        for row in rows:
+            kept &= row.kept
+            promised = "-" if row.high - row.low >= 1 else f"{row.low:.1%} to {row.high:.1%}"
+            seconds, start = time.perf_counter() - start, time.perf_counter()
+            broken = "" if row.kept else " **broken**"
+            print(
+                f"| {row.section} | {row.what} | {row.found:.2%}{broken} | {promised} | {row.draws} | {row.also} | {seconds:.1f} |",
+                flush=True,
+            )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
