@@ -79,8 +79,10 @@ def base_of(job: AnyJob) -> hub.Facts | None:
 
 
 def train(job: AnyJob) -> dict[str, Any]:
-    """Run a job in a process of its own; its report. Raises ConfigurationError where another job ended in its folder."""
+    """Run a job in a process of its own, with a run in MLflow; its report. Raises ConfigurationError where another ended there."""
     from tasks.train import begun, changed, run_job
+
+    from .training_run import training_run
 
     if other := changed(job):
         raise ConfigurationError(
@@ -91,5 +93,6 @@ def train(job: AnyJob) -> dict[str, Any]:
             f"{job.output} holds a job that was begun otherwise ({', '.join(other)}); go on with `ratchet train --resume "
             f"{job.output}`, or give another output"
         )
-    with Display() as display, display.step(f"train {job.output.name}") as step:
-        return run_job(job, step)
+    with Display() as display, display.step(f"train {job.output.name}") as step, training_run(job) as report:
+        report |= run_job(job, step)
+    return report

@@ -65,10 +65,15 @@ def dated(points: list[Point], output: Path) -> Iterator[tuple[str, float, int, 
 def log_training(run: Run, output: Path, report: dict[str, Any]) -> None:
     """A job's figures, its curves as far as a run is readable with them, and its files."""
     run.params({key: report[key] for key in ("rows", "parameters", "steps", "offline") if key in report})
-    known = {**{name: report.get(name) for name in FIGURES}, "best_validation_loss": report["validation_loss"]}
+    known = {**{name: report.get(name) for name in FIGURES}, "best_validation_loss": report.get("validation_loss")}
     figures = {f"train/{name}": float(value) for name, value in known.items() if value is not None}
     run.metrics(figures)
     run.history(dated(readable(metrics_history(output / "metrics.jsonl"), MAX_METRICS - len(figures)), output))
-    for name in ("config.json", "metrics.jsonl"):
+    log_files(run, output)
+
+
+def log_files(run: Run, output: Path) -> None:
+    """What a job has written about itself so far."""
+    for name in ("config.json", "metrics.jsonl", "report.json"):
         if (output / name).is_file():
             run.file(output / name, f"train/{name}")

@@ -30,11 +30,13 @@ from . import (
     night,
     preferences,
     promotion,
+    report,
     sandbox,
     sanitise,
     scoring,
     serve,
     store,
+    sync,
     tasksets,
     training,
     trajectories,
@@ -50,8 +52,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
-    *(night, agents, leaderboard, history, promotion, training, models, data, exporting, lineage, scoring, judging),
-    *(labels, preferences, branching, trajectories, store, sanitise, tasksets, sandbox, serve, house),
+    *(
+        night,
+        agents,
+        leaderboard,
+        history,
+        promotion,
+        report,
+        training,
+        models,
+        data,
+        exporting,
+        lineage,
+        scoring,
+        judging,
+    ),
+    *(labels, preferences, branching, trajectories, store, sanitise, tasksets, sandbox, serve, sync, house),
 ):
     group.add(app)
 

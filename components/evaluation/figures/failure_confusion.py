@@ -38,13 +38,15 @@ def _matrix(axes: "Axes", found: "Confusion") -> None:
 
     most = max(map(max, found.counts))
     shades = LinearSegmentedColormap.from_list("counts", ["#ffffff", GOOD])
-    axes.imshow(found.counts, cmap=shades, norm=PowerNorm(0.5, 0, most), aspect="auto")
+    places = range(len(found.causes))
+    axes.pcolormesh(places, places, found.counts, cmap=shades, norm=PowerNorm(0.5, 0, most), shading="nearest")
+    axes.invert_yaxis()
     for row, counts in enumerate(found.counts):
         for column, count in enumerate(counts):
             colour = "white" if count > most / 3 else INK
             axes.text(column, row, f"{count:,}" if count else "·", ha="center", va="center", color=colour)
     names = [shown(cause, NAME) for cause in found.causes]
-    axes.set_xticks(range(len(names)), names, rotation=35, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(names)), names)
+    axes.set_xticks(places, names, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set_yticks(places, names)
     axes.set_xlabel(shown(found.b))
     axes.set_ylabel(shown(found.a))
