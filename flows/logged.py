@@ -96,8 +96,8 @@ def _collection(report: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _points(decision: Decision) -> list[NightPoint]:
-    """The nights of the same taskset, this one among them."""
-    return [point for point in night_points() if point.taskset == decision.taskset.name]
+    """The nights on the same version of the taskset, this one among them."""
+    return [point for point in night_points() if point.taskset_hash == decision.taskset.hash]
 
 
 def _versions() -> dict[str, int]:

@@ -1,0 +1,163 @@
+"""MLflow goes away at any moment of a night and comes back: all is told, in order, and nothing is lost. MLflow is a list here."""
+
+import pytest
+
+from components.protocol import InfrastructureError
+from components.tracking import runs, spool
+from components.tracking.agents import agent_run
+from components.tracking.readback import ReadBack
+from components.tracking.records import Artifact, End, Episodes, Input, NeverBegun, Played, Start, Values
+from components.tracking.trace import EpisodeTrace
+
+
+class Mlflow:
+    """Takes records while it is up. A run must have been begun, and a trace named `bad` is never taken."""
+
+    def __init__(self):
+        self.told, self.calls, self.up = [], 0, lambda call: True
+
+    def apply(self, client, record):
+        self.calls += 1
+        if not self.up(self.calls):
+            raise OSError("connection refused")
+        key = record.experiment, record.run
+        if not isinstance(record, Start) and key not in {(each.experiment, each.run) for each in self.told}:
+            raise NeverBegun(record.run)
+        if isinstance(record, Episodes) and any(each.name == "bad" for each in record.traces):
+            raise NeverBegun("a bad trace")
+        self.told.append(record)
+        return "id"
+
+
+@pytest.fixture
+def mlflow(tmp_path, monkeypatch):
+    made = Mlflow()
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    monkeypatch.setattr(spool, "apply", made.apply)
+    monkeypatch.setattr(spool, "client", lambda: None)
+    monkeypatch.setattr(spool, "WAITS", ())
+    monkeypatch.setattr(spool, "_troubles", lambda: (OSError,))
+    monkeypatch.setattr(runs, "read_back", lambda tally: ReadBack(len(tally.runs), 1, 1))
+    return made
+
+
+def trace(name):
+    return EpisodeTrace(f"ep-{name}", "content", name, "coding", "", "", False, {}, ())
+
+
+def night(name="night"):
+    """A night with everything that can be told."""
+    with runs.night_run(name, "repair", params={"scale": "smoke"}) as run:
+        with agent_run(run, "challenger", 3) as agent, agent.child("train challenger") as stage:
+            stage.history(("train/loss", 1 / step, step, 7) for step in (1, 2, 3))
+            stage.dataset("sft", "d" * 64, "data/sft")
+        with agent_run(run, "challenger", 3) as agent:
+            agent.played(4, {"eval/success": 0.5}, ("repair-promote", "hash"))
+            agent.table("eval/by_kind.json", {"kind": ["loop"], "success": [0.5]})
+            agent.traces([trace("a"), trace("b")])
+        run.artifact("figures/success.png", b"\x89PNG\x00\xff")
+        run.metrics({"eval/promoted": 1})
+        with run.beside("leaderboard") as board:
+            board.table("leaderboard.json", {"rank": [1]})
+        run.describe("Promoted: it is better.")
+
+
+def words(record):
+    """A record without the moment at which it was made."""
+    kind = type(record).__name__
+    if isinstance(record, Values | Played):
+        return (
+            kind,
+            record.run,
+            sorted((point.key, point.step, point.value) for point in record.points),
+            str(getattr(record, "params", "")),
+        )
+    if isinstance(record, Artifact):
+        return kind, record.run, record.path, record.content
+    if isinstance(record, Episodes):
+        return kind, record.run, [each.name for each in record.traces]
+    return kind, record.run, getattr(record, "status", ""), getattr(record, "digest", "")
+
+
+def once(records):
+    """In the order in which each was first told: a spool may be replayed from its start."""
+    return list(dict.fromkeys(str(words(each)) for each in records if getattr(each, "path", "") != runs.WRITTEN))
+
+
+@pytest.fixture
+def undisturbed(mlflow):
+    night()
+    assert {type(each) for each in mlflow.told} == {Start, Values, Input, Played, Artifact, Episodes, End}
+    wanted = once(mlflow.told)
+    mlflow.told.clear()
+    calls, mlflow.calls = mlflow.calls, 0
+    return wanted, calls
+
+
+def test_mlflow_that_goes_away_at_any_moment_is_told_all_later_and_in_order(mlflow, undisturbed):
+    wanted, calls = undisturbed
+    for moment in range(1, calls + 1):
+        mlflow.told.clear()
+        mlflow.calls, mlflow.up = 0, lambda call, moment=moment: call < moment
+        night()
+        assert len(once(mlflow.told)) <= moment - 1
+        mlflow.up = lambda call: True
+        report = spool.sync()
+        assert (report.waiting, report.rejected, report.cut) == (0, 0, 0)
+        assert once(mlflow.told) == wanted, f"away at call {moment}"
+        assert not list(spool.spool_folder().glob("*.jsonl"))
+
+
+def test_mlflow_that_comes_and_goes_while_it_is_told_later_loses_nothing(mlflow, undisturbed):
+    wanted, calls = undisturbed
+    for moment in range(1, calls + 1):
+        mlflow.told.clear()
+        mlflow.up = lambda call: False
+        night()
+        mlflow.calls, mlflow.up = 0, lambda call, moment=moment: call < moment
+        assert spool.sync().waiting == (1 if moment < calls else 0)
+        mlflow.up = lambda call: True
+        spool.sync()
+        assert once(mlflow.told) == wanted, f"away again at call {moment}"
+
+
+def test_nights_that_waited_are_told_in_the_order_in_which_they_were_played(mlflow):
+    mlflow.up = lambda call: False
+    for name in ("first", "second", "third"):
+        night(name)
+    mlflow.up = lambda call: True
+    night("fourth")
+    begun = [each.run for each in mlflow.told if isinstance(each, Start) and each.parent is None]
+    assert [run for run in begun if run != "leaderboard"] == ["first", "second", "third", "fourth"]
+
+
+def test_a_line_that_was_cut_short_is_counted_and_the_rest_is_told(mlflow):
+    mlflow.up = lambda call: False
+    night()
+    (path,) = spool.spool_folder().glob("*.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    mlflow.up = lambda call: True
+    report = spool.sync()
+    assert report.cut == 1 and report.told == len(mlflow.told) and report.waiting == 0
+
+
+def test_of_many_traces_the_one_that_is_refused_goes_alone(mlflow):
+    with runs.night_run("n", "repair") as run:
+        assert run.traces([trace("a"), trace("bad"), trace("c")])
+        assert not run.traces([trace("bad")])
+    told = [each.name for record in mlflow.told if isinstance(record, Episodes) for each in record.traces]
+    assert told == ["a", "c"]
+    rejected = (spool.spool_folder() / spool.REJECTED).read_bytes().splitlines()
+    assert len(rejected) == 2 and all(b'"bad"' in line for line in rejected)
+
+
+def test_what_waits_is_said_and_synced_by_hand(mlflow, capsys):
+    from ratchet import cli
+
+    mlflow.up = lambda call: False
+    night()
+    assert cli.run(["sync"]) == InfrastructureError.exit_code
+    assert "1 files still wait" in capsys.readouterr().err
+    mlflow.up = lambda call: True
+    assert cli.run(["sync"]) == 0 and capsys.readouterr().out.startswith("told ")
+    assert cli.run(["sync"]) == 0 and capsys.readouterr().out == "nothing waits\n"

@@ -1,0 +1,271 @@
+"""A night's evaluation in a real MLflow: what a person opens in the morning is there, once, linked, and counted."""
+
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from episodes import make_episode, write_night
+from night_world import small_scale
+
+from components.evaluation.promotion import PromotionRule, TasksetRef, decide, deciding
+from components.processes import free_port
+from components.tracking import models, place, promotion, telling
+from components.tracking.runs import MAX_METRICS, night_run
+from components.tracking.spool import spool_folder, sync
+from flows import training_run
+from flows.logged import log_evaluation
+from flows.recipe import load_recipe
+from flows.state import begin
+from flows.tonight import Tonight
+from tasks.registry import Model
+from tasks.results import results_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+AGENTS = ("champion", "challenger", "control")
+WINS = {"champion": 3, "challenger": 6, "control": 3}
+"""Of eight tasks, how many an agent solves; the challenger loses one that the champion solves."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATCHET_HOME", str(home))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.chdir(home)
+        yield home
+
+
+def solves(agent, task):
+    return task < WINS[agent] and not (agent == "challenger" and task == 0)
+
+
+@pytest.fixture(scope="module")
+def folders(home):
+    """Episodes of three agents at the same eight tasks, two attempts each."""
+    return {
+        agent: write_night(
+            home / "evaluations" / agent,
+            [
+                make_episode(
+                    f"repair/promote-{task:04d}",
+                    attempt,
+                    success=solves(agent, task),
+                    version=f"v-{agent}",
+                    role="promote",
+                )
+                for task in range(8)
+                for attempt in range(2)
+            ],
+        )
+        for agent in AGENTS
+    }
+
+
+@pytest.fixture(scope="module")
+def agents(home):
+    """Registered models of these names."""
+    found = {}
+    for agent in AGENTS:
+        (checkpoint := home / "models" / agent).mkdir(parents=True)
+        (checkpoint / "weights").write_text(agent)
+        ref = models.register(checkpoint, policy_version=f"v-{agent}")
+        found[agent] = Model(f"v-{agent}", str(checkpoint), (), None, ref.version)
+    promotion.promote(found["champion"].version, why="the first")
+    return found
+
+
+def logged(folders, agents, seed):
+    """A night that has decided, logged; its run."""
+    night = begin("smoke", seed, f"night-{seed}")
+    found = {name: deciding(result) for name, result in results_of(folders).items()}
+    rule = PromotionRule(n_resamples=300)
+    made = decide(*(found[name] for name in AGENTS), TasksetRef("repair", "1", "hash", "family"), rule, night=night.id)
+    night.once("decision", lambda: made)
+    with night_run(night.id, "repair", params={"seed": seed}) as run:
+        log_evaluation(Tonight(night, small_scale(), run, load_recipe("sft", "smoke")), made, folders, agents)
+    return run, made
+
+
+@pytest.fixture(scope="module")
+def first(folders, agents):
+    return logged(folders, agents, 1)
+
+
+def runs(kind):
+    client = place.client()
+    experiment = client.get_experiment_by_name("repair").experiment_id
+    return client.search_runs([experiment], f"tags.`ratchet.kind` = '{kind}'")
+
+
+def files(run, folder):
+    return {Path(each.path).name for each in place.client().list_artifacts(run.info.run_id, folder)}
+
+
+def table(run, path, tmp_path):
+    read = json.loads(Path(place.client().download_artifacts(run.info.run_id, path, str(tmp_path))).read_bytes())
+    return [dict(zip(read["columns"], row, strict=True)) for row in read["data"]]
+
+
+def test_everything_that_was_told_is_found_again(first):
+    run, _ = first
+    assert run.written.whole and run.written.told > 100 and run.written.runs == 5
+
+
+def test_agents_are_runs_below_their_night_with_few_metrics_and_the_rest_as_tables(first):
+    (night,) = [each for each in runs("night") if each.info.run_name == "night-1"]
+    found = {
+        each.data.tags["ratchet.agent"]: each for each in runs("agent") if each.data.tags["ratchet.night"] == "night-1"
+    }
+    assert set(found) == set(AGENTS)
+    assert {each.data.tags["mlflow.parentRunId"] for each in found.values()} == {night.info.run_id}
+    assert {each.data.tags["ratchet.seed"] for each in found.values()} == {"1"}
+    assert all(0 < len(each.data.metrics) <= MAX_METRICS for each in (night, *found.values()))
+    assert found["challenger"].data.metrics["eval/success"] == 5 / 8
+    assert files(found["challenger"], "eval") == {
+        "by_kind.json", "by_family.json", "causes.json", "spread.json", "at_k.json", "episodes.json", "result.json",
+    }  # fmt: skip
+
+
+def test_the_nights_description_is_the_verdict_with_its_numbers_and_its_figures_are_there(first, tmp_path):
+    _, decision = first
+    (night,) = [each for each in runs("night") if each.info.run_name == "night-1"]
+    told = night.data.tags["mlflow.note.content"]
+    assert decision.why in told and "37.5 %" in told and "62.5 %" in told
+    assert files(night, "figures") == {
+        "difference_by_kind.png", "success.png", "rewards.png", "lengths.png", "cost_quality.png", "failure_causes.png",
+        "calibration.png", "learning_curves.png",
+    }  # fmt: skip
+    rows = table(night, "decision/tasks.json", tmp_path)
+    assert [(row["champion"], row["challenger"]) for row in rows][:5] == [(1, 0), (1, 1), (1, 1), (0, 1), (0, 1)]
+
+
+def test_models_and_data_are_inputs_of_their_agents_and_the_model_knows_what_it_reached(first, agents):
+    client = place.client()
+    run = client.get_run(
+        next(each.info.run_id for each in runs("agent") if each.data.tags["ratchet.agent"] == "challenger")
+    )
+    ref = models.get(agents["challenger"].version)
+    assert [each.model_id for each in run.inputs.model_inputs] == [ref.model_id]
+    assert [each.dataset.name for each in run.inputs.dataset_inputs] == ["repair-promote"]
+    known = {each.key: each for each in client.get_logged_model(ref.model_id).metrics}
+    assert known["eval/success"].value == 5 / 8 and known["eval/success"].dataset_name == "repair-promote"
+
+
+def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
+    client = place.client()
+    experiment = client.get_experiment_by_name("repair").experiment_id
+    infos = [
+        each
+        for each in telling.traces_of([experiment])
+        if each.tags.get("ratchet.run", "").startswith("night-1/") and each.tags["ratchet.flip"] == "lost"
+    ]
+    assert {each.tags["ratchet.agent"] for each in infos} == {"champion", "challenger"}
+    assert {each.tags["ratchet.pair"] for each in infos} == {"repair/promote-0000 #0"}
+    assert {each.trace_metadata["mlflow.trace.session"] for each in infos} == {"repair/promote-0000 #0"}
+    assert {each.tags["ratchet.success"] for each in infos} == {"yes", "no"}
+    assert {each.tags["mlflow.traceName"] for each in infos} == {"lost: repair/promote-0000"}
+
+
+def test_one_leaderboard_is_gone_on_with_night_after_night(first, folders, agents, tmp_path):
+    logged(folders, agents, 2)
+    (board,) = runs("leaderboard")
+    rows = table(board, "leaderboard.json", tmp_path)
+    assert [(row["rank"], row["agent"], row["night"]) for row in rows[:3]] == [
+        (1, "challenger", "night-2"),
+        (2, "challenger", "night-1"),
+        (3, "champion", "night-2"),
+    ]
+    assert rows[0]["version"] == agents["challenger"].version and board.data.tags["mlflow.note.content"].startswith(
+        "2 nights"
+    )
+
+
+def test_a_night_while_mlflow_is_away_is_told_whole_afterwards(first, folders, agents, monkeypatch):
+    """Figures, tables, traces and links of models among them."""
+    before, here = len(list(spool_folder().glob("*.jsonl"))), place.tracking_uri()
+    monkeypatch.setattr("components.tracking.spool.WAITS", (0.0,))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
+    run, decision = logged(folders, agents, 3)
+    assert run.written is None and len(list(spool_folder().glob("*.jsonl"))) == before + 1
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", here)
+    assert sync().waiting == 0
+    client = place.client()
+    (night,) = [each for each in runs("night") if each.info.run_name == "night-3"]
+    assert decision.why in night.data.tags["mlflow.note.content"] and len(files(night, "figures")) == 8
+    found = [each for each in runs("agent") if each.data.tags["ratchet.night"] == "night-3"]
+    linked = [client.get_run(each.info.run_id).inputs.model_inputs for each in found]
+    assert [len(each) for each in linked] == [1, 1, 1]
+    experiment = client.get_experiment_by_name("repair").experiment_id
+    traces = [
+        len(list(telling.traces_of([experiment], f"{night}/champion s{seed}")))
+        for night, seed in (("night-1", 1), ("night-3", 3))
+    ]
+    assert traces[0] == traces[1] > 0
+
+
+def test_what_mlflow_lost_is_named(first, caplog, monkeypatch):
+    from components.tracking import readback
+
+    with caplog.at_level(logging.WARNING), night_run("lossy", "repair") as run:
+        run.metrics({"eval/success": 1})
+        run.history([("train/loss", 0.5, 1), ("train/loss", float("nan"), 2)])
+        run.table("gone.json", {"a": [1]})
+        run.tags({"kept": "yes"})
+        run.dataset("sft", "digest", "data/sft")
+        monkeypatch.setattr(readback, "find_run", _losing(run.run_id, readback.find_run))
+    assert not run.written.whole and run.written.told - run.written.found == 2
+    assert run.written.absent == ("lossy: tag kept", "lossy: file gone.json")
+    assert "things that MLflow was told of 1 runs stand there; absent: lossy: tag kept" in caplog.text
+
+
+def _losing(run_id, find):
+    """Loses a tag and a file before it is asked."""
+
+    def lose(client, experiment, key):
+        root = Path(client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
+        if (root / "gone.json").exists():
+            client.delete_tag(run_id, "kept")
+            (root / "gone.json").unlink()
+        return find(client, experiment, key)
+
+    return lose
+
+
+class TestTrainingByHand:
+    @pytest.fixture
+    def job(self, home, tmp_path):
+        (tmp_path / "train.jsonl").write_text("{}\n")
+        (output := tmp_path / "out").mkdir()
+        lines = [{"step": step, "loss": 1 / step} for step in (1, 2)]
+        (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return SimpleNamespace(
+            output=output,
+            method="sft",
+            seed=3,
+            model=SimpleNamespace(base=None),
+            data=[("train", tmp_path / "train.jsonl"), ("sources", None)],
+        )
+
+    def found(self, job):
+        client = place.client()
+        experiment = client.get_experiment_by_name(training_run.EXPERIMENT).experiment_id
+        return [
+            each for each in client.search_runs([experiment]) if each.data.tags["ratchet.output"] == str(job.output)
+        ]
+
+    def test_a_job_that_failed_and_went_on_has_one_run_with_its_curves_once(self, job):
+        with pytest.raises(KeyboardInterrupt), training_run.training_run(job):
+            raise KeyboardInterrupt
+        assert [each.info.status for each in self.found(job)] == ["KILLED"]
+        for _ in range(2):
+            with training_run.training_run(job) as report:
+                report |= {"steps": 2, "tokens": 90, "validation_loss": 0.25}
+        (run,) = self.found(job)
+        assert run.info.status == "FINISHED" and run.data.metrics["train/best_validation_loss"] == 0.25
+        curve = place.client().get_metric_history(run.info.run_id, "train/loss")
+        assert [(each.step, each.value) for each in curve] == [(1, 1.0), (2, 0.5)]
+        assert [each.dataset.digest for each in run.inputs.dataset_inputs] and run.data.params["base"] == "from scratch"
+        assert run.data.tags["mlflow.note.content"] == "sft from scratch: 2 steps, 90 tokens, validation loss 0.2500."
