@@ -28,7 +28,7 @@ def night_point_of(night: Night, state: str = "") -> NightPoint:
         "begun": night.begun,
         "scale": night.scale,
         "recipe": night.recipe,
-        "cost": _cost(results),
+        "cost": _cost(results, night.seconds),
         "quality": _quality(results),
     }
     try:
@@ -42,14 +42,17 @@ def _decision(results: Mapping[str, Any]) -> Decision | None:
     return None if record is None else read_decision(msgspec.json.encode(record))
 
 
-def _cost(results: Mapping[str, Any]) -> NightCost:
-    """What the steps report of themselves: collections by their taskset, training jobs by their checkpoint."""
+def _cost(results: Mapping[str, Any], seconds: Mapping[str, float]) -> NightCost:
+    """What the steps report of themselves: collections by their taskset, training jobs by their checkpoint. An older night kept no
+    time of its own: it has that of the steps that say it.
+    """
     reports = list(_reports(results))
     collections = [each for each in reports if "taskset_hash" in each]
     jobs = [each for each in reports if "checkpoint" in each and "tokens" in each]
     judged = results.get("judge") or {}
     return NightCost(
-        seconds={step: seconds for step, result in results.items() if (seconds := _seconds(result)) is not None},
+        seconds=dict(seconds)
+        or {step: told for step, result in results.items() if (told := _seconds(result)) is not None},
         episodes=_sum(collections, "episodes"),
         trained_tokens=_sum(jobs, "tokens"),
         judge_tokens=judged.get("tokens"),

@@ -5,7 +5,7 @@
         +--------------------------- @champion plays the next night <-----------------------------------+
 
 Started again after any end, the same command goes on where the night stood: each step's result is kept in the night's
-state, and a step that was interrupted continues from its own files.
+state, and a step that was interrupted continues from its own files. However a night ends, its report says how far it came.
 """
 
 from typing import Any
@@ -20,6 +20,7 @@ from flows.evaluate import evaluate, promote_or_keep
 from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
 from flows.recipe import load_recipe
+from flows.report import reported
 from flows.scale import load_scale
 from flows.season import declare_tonight
 from flows.state import begin
@@ -44,7 +45,7 @@ def nightly(
         claim(state.id)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)
         told = {"scale": scale, "seed": state.seed, "recipe": how.name}
-        with night_run(state.id, parameters.taskset, params=told) as run:
+        with night_run(state.id, parameters.taskset, params=told) as run, reported(state, run):
             tonight = Tonight(state, parameters, run, how)
             announce(tonight)
             decision = play(tonight)

@@ -75,6 +75,11 @@ class Night:
         return self._record.finished is not None
 
     @property
+    def ended(self) -> str | None:
+        """ISO 8601, UTC: when its last step was done; None before that."""
+        return self._record.finished
+
+    @property
     def results(self) -> dict[str, Any]:
         """What the finished steps returned."""
         return dict(self._record.results)

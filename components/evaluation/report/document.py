@@ -1,4 +1,4 @@
-"""Document: a morning as blocks, in the order in which a person asks: is it better, where, by which episodes, from what, and now?"""
+"""Document: a morning as blocks, in the order of a reader's questions: is it better, where, by which episodes, and what now?"""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def _blocks(morning: Morning) -> Iterator[Block]:
     yield Heading("Data quality", "data")
     yield from house.quality(morning)
     yield Heading("Time and cost", "cost")
-    yield from house.cost(morning.point)
+    yield from house.cost(morning)
     yield Heading("Since the night before", "since")
     yield from house.since(morning)
     yield Heading("How to go on", "next")

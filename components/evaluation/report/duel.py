@@ -1,10 +1,10 @@
 """Duel: two episodes of one task, the champion's and the challenger's, side by side from where they part.
 
-Secrets are taken out before anything is cut: half a secret would not be found. What episodes hold stands in the blocks as it is; the
-writers make it inert.
+Secrets are taken out before anything is cut: half a secret would not be found. What episodes hold stands in the blocks as it is;
+the writers make it inert.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from .words import percent
 
 TURNS = 6
 """Turns that are shown after the parting: the first and the last ones."""
+BOTH = "both"
 
 
 class Duel(msgspec.Struct, frozen=True):
@@ -41,6 +42,7 @@ def clean(trajectory: Trajectory, sanitiser: Sanitiser) -> Trajectory:
 def blocks_of(duel: Duel) -> Iterator[Block]:
     """What it is, the task, what both did the same, then each turn side by side, and the ends."""
     flip, champion, challenger = duel.flip, duel.champion, duel.challenger
+    first = flip.attempts[0]
     yield Title(f"{'Won' if flip.won else 'Lost'}: {flip.task_id}", "good" if flip.won else "bad")
     yield Prose(
         f"{flip.kind}, attempt {champion.attempt}. Of this task's attempts the champion solves {percent(flip.a)}, "
@@ -50,10 +52,13 @@ def blocks_of(duel: Duel) -> Iterator[Block]:
     yield Fold("The task", (Quoted("task", champion.task.description), *_before(champion)))
     parting = _parting(champion, challenger)
     if parting:
-        same = tuple(block for turn in champion.turns[:parting] for block in _turn("both", turn))
-        yield Fold(f"Both begin with the same {_turns(parting)}", same)
+        same = tuple(block for turn in champion.turns[:parting] for block in _turn(BOTH, turn))
+        yield Fold(f"Both begin with the same {'turn' if parting == 1 else _turns(parting)}", same)
     yield from _after(champion, challenger, parting)
-    yield Sides((_end("champion", champion),), (_end("challenger", challenger),))
+    yield Sides(
+        (_end("champion", champion, first.a_success, first.a_cause),),
+        (_end("challenger", challenger, first.b_success, first.b_cause),),
+    )
 
 
 def _before(trajectory: Trajectory) -> Iterator[Quoted]:
@@ -76,14 +81,24 @@ def _after(champion: Trajectory, challenger: Trajectory, parting: int) -> Iterat
     left_out = range(parting + TURNS // 2, last - TURNS // 2)
     for number in range(parting, last):
         if number not in left_out:
-            yield Sides(_at(number, "champion", champion), _at(number, "challenger", challenger))
+            yield from _beside(champion.turns[number : number + 1], challenger.turns[number : number + 1])
         elif number == left_out.start:
             yield Prose(f"… {_turns(len(left_out))} left out …", "quiet")
 
 
-def _at(number: int, who: str, trajectory: Trajectory) -> tuple[Quoted, ...]:
-    """One turn; nothing where the episode was over."""
-    return tuple(block for turn in trajectory.turns[number : number + 1] for block in _turn(who, turn))
+def _beside(one: Sequence[Turn], two: Sequence[Turn]) -> Iterator[Block]:
+    """A turn of each, or of whose episode is not over yet; what both did is shown once."""
+    if one and two and _way(one[0]) == _way(two[0]):
+        yield from _turn(BOTH, one[0])
+    else:
+        yield Sides(
+            tuple(block for turn in one for block in _turn("champion", turn)),
+            tuple(block for turn in two for block in _turn("challenger", turn)),
+        )
+
+
+def _way(turn: Turn) -> tuple[object, ...]:
+    return turn.thought, turn.text, turn.calls, turn.results
 
 
 def _turn(who: str, turn: Turn) -> Iterator[Quoted]:
@@ -112,12 +127,13 @@ def _value(value: object) -> str:
     return f"\n{value}" if "\n" in value else value
 
 
-def _end(who: str, trajectory: Trajectory) -> Quoted:
+def _end(who: str, trajectory: Trajectory, success: bool, cause: str) -> Quoted:
+    """How it counted, and why: what a guard called a hack is no success, whatever the tests said."""
     outcome, failure = trajectory.outcome, trajectory.failure
     tests = f", {outcome.tests_passed} of {outcome.tests_total} tests passed" if outcome.tests_total else ""
-    words = {True: "solved", False: "not solved", None: "outcome not known"}[outcome.success]
-    why = f"{failure.type}: {failure.message}" if failure else outcome.reason
-    told = f"{words}{tests}{f' ({why})' if why else ''}, {_turns(len(trajectory.turns))}"
+    why = cause or outcome.reason
+    more = f": {failure.message}" if failure else ""
+    told = f"{'solved' if success else 'not solved'}{tests} ({why}{more}), {_turns(len(trajectory.turns))}"
     return Quoted(f"{who}: end", f"{told}\n{trajectory.episode_id}")
 
 

@@ -1,6 +1,7 @@
 """House: the sections of a report about the night itself: its data, its time and cost, yesterday, and how to go on."""
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from ..history import Change, NightPoint
@@ -33,16 +34,16 @@ def quality(morning: Morning) -> Iterator[Block]:
         yield Prose(f"{told[0]} episodes, {told[1]} in quarantine." if told[0] else "No data were judged.")
         return
     yield Table(
-        ("stage", "verdict", "rows", "in quarantine", "expectations", "failed"),
+        ("stage", "verdict", "rows", "failed"),
         tuple(_stage(each) for each in morning.verdicts),
         tones=tuple("good" if each.passed else "bad" for each in morning.verdicts),
     )
     failures = [(each.stage, failure) for each in morning.verdicts for failure in each.failures]
     if failures:
         yield Table(
-            ("expectation", "stage", "severity", "why", "rows"),
+            ("expectation", "severity", "why", "rows"),
             tuple(
-                (f"{failure.suite}: {failure.name}", stage, failure.severity, failure.reason, f"{failure.rows:,}")
+                (f"{stage}, {failure.suite}: {failure.name}", failure.severity, failure.reason, f"{failure.rows:,}")
                 for stage, failure in failures[:LISTED]
             ),
             "What failed" + (f", and {len(failures) - LISTED:,} more" if len(failures) > LISTED else ""),
@@ -50,27 +51,32 @@ def quality(morning: Morning) -> Iterator[Block]:
         )
 
 
-def cost(point: NightPoint) -> Iterator[Block]:
+def cost(morning: Morning) -> Iterator[Block]:
     """Where the time went, and what was paid."""
-    found = point.cost
+    point, found = morning.point, morning.point.cost
     if found is None:
         yield Prose("Neither time nor cost is known.", "quiet")
         return
     told = [f"{getattr(found, name):,} {what}" for name, what in _COUNTED if getattr(found, name)]
-    if found.wall_seconds is not None:
-        told.insert(0, f"{duration(found.wall_seconds)} in all")
+    if (elapsed := _elapsed(point.begun, morning.ended)) is not None:
+        told.insert(0, f"{duration(elapsed)} from begin to end")
     if found.money:
         told.append(f"{found.money:,.2f} paid to judges")
     yield Prose(", ".join(told) + "." if told else "What was played and paid is not known.")
     if found.seconds:
-        total = sum(found.seconds.values())
         yield Table(
-            ("stage", "time", "share"),
-            tuple(
-                (name, duration(each), percent(each / total if total else None)) for name, each in found.seconds.items()
-            ),
-            "Stages ran beside each other where they could",
+            ("step", "time", "share"), tuple(_shares(found.seconds)), "Steps ran beside each other where they could"
         )
+
+
+def _shares(seconds: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
+    """The steps that took a hundredth of the time or more, and all others in one row."""
+    total = sum(seconds.values())
+    long = {name: each for name, each in seconds.items() if each >= total / 100}
+    rest = total - sum(long.values())
+    rows = {**long, "all other steps": rest} if len(long) < len(seconds) else long
+    for name, each in rows.items():
+        yield name, duration(each), percent(each / total if total else None)
 
 
 def since(morning: Morning) -> Iterator[Block]:
@@ -88,7 +94,7 @@ def since(morning: Morning) -> Iterator[Block]:
 
 def commands(morning: Morning) -> Commands:
     """How to go on from here."""
-    night, scale = morning.point.night, morning.point.scale or "smoke"
+    night, scale = morning.point.night, shlex.quote(morning.point.scale or "smoke")
     if morning.decision is None:
         return Commands(
             (
@@ -126,6 +132,14 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def _elapsed(begun: str, ended: str | None) -> float | None:
+    """Seconds between two moments."""
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds() if ended else None
+    except ValueError:
+        return None
+
+
 def day(moment: str) -> str:
     """`21 November 2026, 21:37 UTC`; what is no moment stays as it is."""
     try:
@@ -136,8 +150,9 @@ def day(moment: str) -> str:
 
 def _stage(found: StageVerdict) -> tuple[str, ...]:
     rows = "n/a" if found.rows is None else f"{found.rows:,} {found.unit}"
-    counts = (f"{found.quarantined:,}", str(found.expectations), str(len(found.failures)))
-    return found.stage, "passed" if found.passed else "STOPPED", rows, *counts
+    aside = f", {found.quarantined:,} in quarantine" if found.quarantined else ""
+    failed = f"{len(found.failures)} of {found.expectations} expectations"
+    return found.stage, "passed" if found.passed else "STOPPED", rows + aside, failed
 
 
 def _severity(severity: str) -> Tone:
@@ -167,8 +182,7 @@ def _data(point: NightPoint, name: str) -> str:
 
 
 def _time(point: NightPoint) -> str:
-    known = point.cost is not None and point.cost.wall_seconds is not None
-    return duration(point.cost.wall_seconds) if known else ""  # type: ignore[union-attr, arg-type]
+    return duration(sum(point.cost.seconds.values())) if point.cost and point.cost.seconds else ""
 
 
 _COMPARED: dict[str, Callable[[NightPoint], str]] = {
@@ -180,7 +194,7 @@ _COMPARED: dict[str, Callable[[NightPoint], str]] = {
     "champion, tokens an episode": _tokens,
     "episodes of the build": lambda point: _data(point, "episodes"),
     "episodes in quarantine": lambda point: _data(point, "quarantined"),
-    "time": _time,
+    "time of all steps": _time,
 }
 
 

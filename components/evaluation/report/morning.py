@@ -37,9 +37,10 @@ class StageVerdict(msgspec.Struct, frozen=True):
 class Morning(msgspec.Struct, frozen=True):
     """One night as it stands. `point` holds its figures, `decision` is None before it was made.
 
-    `error` is the one line with which it failed; `done` counts its finished steps, of which `last` was the last. `before` is the
-    latest night of the same taskset that was decided earlier, `changes` what differs from it by role. `version` is the registry's
-    number of the challenger. `missing` says in a sentence each what a report should show and could not.
+    `error` is the one line with which it failed, `ended` when it ended (ISO 8601, UTC); `done` counts its finished steps, of which
+    `last` was the last. `before` is the latest night of the same taskset that was decided earlier, `changes` what differs from it
+    by role. `version` is the registry's number of the challenger. `missing` says in a sentence each what a report should show and
+    could not.
     """
 
     state: State
@@ -47,6 +48,7 @@ class Morning(msgspec.Struct, frozen=True):
     seed: int
     decision: Decision | None = None
     error: str | None = None
+    ended: str | None = None
     done: int = 0
     last: str | None = None
     before: NightPoint | None = None

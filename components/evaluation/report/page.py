@@ -13,6 +13,8 @@ from .blocks import Banner, Block, Commands, Document, Fold, Heading, Picture, P
 from .inert import short, shown
 from .style import SHEET
 
+FIGURE = 14
+"""Characters of a cell that is never broken."""
 _SHEET_HASH = base64.b64encode(hashlib.sha256(SHEET.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_SHEET_HASH}'; img-src data:; base-uri 'none'; form-action 'none'"
 """The page's Content-Security-Policy."""
@@ -75,19 +77,15 @@ def _banner(banner: Banner) -> str:
 
 
 def _table(table: Table) -> str:
-    """On a narrow screen each cell carries the name of its column, so the row can stand as a list."""
     tones = table.tones or ("plain",) * len(table.rows)
     head = "".join(f'<th scope="col">{_text(each)}</th>' for each in table.columns)
-    rows = "".join(_row(table.columns, row, tone) for row, tone in zip(table.rows, tones, strict=True))
+    rows = "".join(_row(row, tone) for row, tone in zip(table.rows, tones, strict=True))
     caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _row(columns: tuple[str, ...], row: tuple[str, ...], tone: str) -> str:
-    cells = "".join(
-        f'<td data-column="{_text(column)}">{_text(cell)}</td>'
-        for column, cell in zip(columns[1:], row[1:], strict=True)
-    )
+def _row(row: tuple[str, ...], tone: str) -> str:
+    cells = "".join(f'<td class="{"figure" if len(cell) <= FIGURE else "text"}">{_text(cell)}</td>' for cell in row[1:])
     return f'<tr class="{tone}"><th scope="row">{_text(row[0])}</th>{cells}</tr>'
 
 
@@ -99,8 +97,8 @@ def _picture(picture: Picture) -> str:
 
 
 def _quoted(quoted: Quoted) -> str:
-    text = html.escape(shown(quoted.text)) or "(nothing)"
-    return f'<div class="quoted"><div class="label">{_text(quoted.label)}</div><pre dir="ltr">{text}</pre></div>'
+    text = f'<pre dir="ltr">{html.escape(shown(quoted.text))}</pre>' if quoted.text.strip() else ""
+    return f'<div class="quoted"><div class="label">{_text(quoted.label)}</div>{text}</div>'
 
 
 def _text(value: str) -> str:

@@ -15,12 +15,12 @@ h2{font-size:1.15rem;margin:2rem 0 .5rem;padding-top:.75rem;border-top:1px solid
 h3{font-size:1rem;margin:1.25rem 0 .25rem}
 p{margin:.5rem 0}
 .subtitle,.quiet,caption,figcaption,footer{color:var(--soft);font-size:.875rem}
-.good{color:var(--good)}.bad{color:var(--bad)}
+p.good,h3.good{color:var(--good)}p.bad,h3.bad{color:var(--bad)}
 nav{display:flex;flex-wrap:wrap;gap:.25rem .5rem;margin:.75rem 0}
 nav a{color:inherit;text-decoration:none;border:1px solid var(--line);border-radius:1rem;padding:.2rem .7rem;font-size:.875rem}
 .banner{border-radius:.75rem;padding:1rem;margin:1rem 0;background:var(--card)}
 .banner.good{background:var(--good-soft)}.banner.bad{background:var(--bad-soft)}
-.banner p{color:var(--ink)}
+.banner.good .word{color:var(--good)}.banner.bad .word{color:var(--bad)}
 .word{font-size:1.6rem;font-weight:700;line-height:1.2}
 .numbers{display:flex;flex-wrap:wrap;gap:.5rem 1.5rem;margin:.75rem 0 0}
 .numbers div{display:flex;flex-direction:column-reverse}
@@ -29,7 +29,8 @@ nav a{color:inherit;text-decoration:none;border:1px solid var(--line);border-rad
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding-bottom:.25rem}
 th,td{text-align:right;padding:.3rem .5rem;border-bottom:1px solid var(--line);vertical-align:top}
-th:first-child,td:first-child{text-align:left}
+th,td{overflow-wrap:normal}th:first-child{text-align:left;overflow-wrap:anywhere}
+.text{overflow-wrap:anywhere}.figure{white-space:nowrap}.scroll{overflow-x:auto}
 thead th{font-size:.8125rem;color:var(--soft);font-weight:600}
 tbody th{font-weight:600}
 tr.good th{color:var(--good)}tr.bad th{color:var(--bad)}tr.quiet{color:var(--soft)}
@@ -47,16 +48,8 @@ summary{cursor:pointer;color:var(--soft);font-size:.875rem;padding:.25rem 0}
 .commands dt{margin-top:.6rem}.commands dd{margin:0;color:var(--soft);font-size:.875rem}
 .commands code{display:block;background:var(--card);border-radius:.4rem;padding:.4rem .6rem}
 footer{margin:2rem auto;border-top:1px solid var(--line);padding-top:.75rem}
-@media (max-width:599px){
-thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
-table,tbody,tr,th,td{display:block;width:100%}
-caption{display:block;width:100%}
-tr{padding:.4rem 0;border-bottom:1px solid var(--line)}
-th,td,th:first-child,td:first-child{border:0;padding:.05rem 0;text-align:left}
-td{display:flex;justify-content:space-between;gap:1rem;text-align:right}
-td::before{content:attr(data-column);color:var(--soft);font-size:.875rem;text-align:left;flex:0 0 auto;max-width:45%}
-td:empty{display:none}
-}
+@media (max-width:599px){table{font-size:.8125rem}thead th{font-size:.75rem}th,td{padding:.3rem .2rem}
+th:first-child{padding-left:0;min-width:7rem}.text{min-width:6.25rem}}
 @media (min-width:800px){.sides{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}
 @media print{
 :root{color-scheme:light;--ink:#000;--soft:#444;--line:#bbb;--card:#f4f4f4;--page:#fff;--good:#136f4d;--bad:#a8281b;

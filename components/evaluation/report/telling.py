@@ -1,7 +1,7 @@
 """Telling: which few of the flipped tasks say most about the difference between two agents. Depends on the flips alone.
 
-Losses are never crowded out by wins: while there are any, two of five places are theirs, and the other way round. Kinds of task take
-turns, so that five pairs do not show five times the same.
+Losses are never crowded out by wins: while there are any, two of five places are theirs, and the other way round. Kinds of task
+take turns, so that five pairs do not show five times the same.
 """
 
 from collections import Counter

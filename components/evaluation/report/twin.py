@@ -1,7 +1,7 @@
 """Twin: the same report as Markdown (CommonMark with tables), for places that show no page: Prefect, a terminal, a mail.
 
-Every text is made inert and escaped here. What somebody else wrote stands in fences that are longer than any run of backticks in it;
-everywhere else each character that means something to Markdown or HTML has a backslash or is an entity. Drawings are told in words.
+Every text is made inert and escaped here. What somebody else wrote stands in fences that are longer than any run of backticks in
+it; everywhere else what means something to Markdown or HTML has a backslash or is an entity. Drawings are told in words.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from .blocks import Banner, Block, Commands, Document, Fold, Heading, Picture, Prose, Quoted, Sides, Table, Title
 from .inert import short, shown
 
-_MARKUP = re.compile(r"([\\`*_\[\]|~])")
+_MARKUP = re.compile(r"([\\`*\[|~]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z]))")
 _ADDRESS = re.compile(r"(?i)://|www\.|\S@\S")
-_LIST = re.compile(r"^(\d+)([.)])|^([-+=#])")
+_LIST = re.compile(r"^(\d+)([.)])(?=\s|$)|^([-+=#])(?=[-+=#\s]|$)")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -44,9 +44,10 @@ def _block(block: Block) -> Iterator[str]:
         case Commands(rows):
             yield from _fenced("\n".join(f"{line}  # {what}" for line, what in rows), "sh")
         case Quoted(label, text):
-            yield f"{_text(label)}:"
-            yield ""
-            yield from _fenced(text)
+            yield f"{_text(label)}:" if text.strip() else _text(label)
+            if text.strip():
+                yield ""
+                yield from _fenced(text.rstrip())
         case Fold(title, blocks):
             yield f"*{_text(title)}*"
             yield from _inner(blocks)

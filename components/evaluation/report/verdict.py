@@ -1,4 +1,4 @@
-"""Verdict: the sections of a report about the decision: the answer, its figures, where the difference lies, and what it rests on."""
+"""Verdict: a report's sections about the decision: the answer, its figures, where the difference lies, and what it rests on."""
 
 from collections.abc import Iterator
 
@@ -19,6 +19,8 @@ from .words import (
     sentence,
 )
 
+UNBROKEN = "\u00a0"
+"""A space at which no line ends."""
 TONES: dict[str, Tone] = {"promote": "good", "keep": "plain", "undecided": "plain"}
 
 
@@ -32,7 +34,7 @@ def banner(decision: Decision) -> Banner:
         (
             (percent(decision.champion.success.value), "champion"),
             (percent(decision.challenger.success.value), "challenger"),
-            (f"{points(lead.difference.value)} {interval_text(lead.difference, signed=True)}", "lead in points"),
+            (_points(lead.difference), "lead in points"),
             (p_text(lead.p_value).removeprefix("p = "), "p (one-sided)"),
         ),
     )
@@ -42,24 +44,19 @@ def success(decision: Decision) -> Iterator[Block]:
     """Who solved how much, on the tasks that decide and on those that are only looked at, at what expense."""
     level, taskset = f"{100 * decision.rule.level:g} % interval", decision.taskset
     yield Table(
-        ("agent", "success", level, "calls an episode", "tokens an episode", "invalid calls", "truncated"),
-        tuple(_agent(name, each) for name, each in _agents(decision)),
+        ("agent", "success", level),
+        tuple((name, *_success(each)) for name, each in _agents(decision)),
         f"{decision.n_tasks} promote tasks × {decision.k} attempts, {decision.n_families} families of {taskset.name} "
         f"{taskset.version}: {meaning('promote', taskset.split_by)}; {decision.lost} attempts lost",
     )
     leads = [("champion", decision.versus_champion), ("control", decision.versus_control)]
     rows = tuple(_lead(f"the {name}", effect) for name, effect in leads if effect is not None)
-    yield Table(
-        ("challenger against", "lead, points", level, "p (one-sided)", "won", "lost", "tied"), rows, "Tasks by lead"
-    )
-    yield Prose(
-        f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {sentence(decision.self_improvement_why)}"
-    )
+    yield Table(("challenger against", "lead, points", "p (one-sided)", "won : lost : tied"), rows, "Tasks by lead")
+    claimed = "yes" if decision.self_improvement else "not claimed"
+    yield Prose(f"Self-improvement: {claimed}. {sentence(decision.self_improvement_why)}")
     if (match := decision.match) is not None:
-        yield Prose(
-            f"Match against an old champion: {effect_text(match.effect)}. {sentence(match.why)}",
-            "bad" if match.rollback else "plain",
-        )
+        told = f"Match against an old champion: {effect_text(match.effect)}. {sentence(match.why)}"
+        yield Prose(told, "bad" if match.rollback else "plain")
     if (audit := decision.audit) is not None:
         found = [("champion", audit.champion), ("control", audit.control), ("challenger", audit.challenger)]
         yield Table(
@@ -68,32 +65,28 @@ def success(decision: Decision) -> Iterator[Block]:
             f"{audit.n_tasks} audit tasks × {audit.k}, {AUDIT_MEANING}: only looked at. Lead over the champion: "
             f"{effect_text(audit.versus_champion)}",
         )
+    yield Table(
+        ("agent", "calls", "tokens", "invalid calls", "cut off"),
+        tuple((name, *_expense(each)) for name, each in _agents(decision)),
+        "What an episode takes",
+    )
 
 
 def kinds(decision: Decision) -> Table:
     """Each kind of task: for reading, without a test of its own."""
     rows = sorted(decision.by_kind, key=lambda row: row.difference.value or 0.0)
     return Table(
-        (
-            "kind of task",
-            "tasks",
-            "champion",
-            "challenger",
-            "lead, points",
-            f"{100 * decision.rule.level:g} % interval",
-        ),
+        ("kind of task", "champion", "challenger", "lead, points"),
         tuple(
             (
-                row.kind,
-                str(row.difference.tasks),
+                f"{row.kind} ({row.difference.tasks})",
                 percent(row.a.value),
                 percent(row.b.value),
-                points(row.difference.value),
-                interval_text(row.difference, signed=True),
+                _points(row.difference),
             )
             for row in rows
         ),
-        "From the worst change to the best; coloured where the interval leaves 0 out",
+        f"From the worst change to the best, with {100 * decision.rule.level:g} % intervals; coloured where they leave 0 out",
         tuple(_tone(row.difference) for row in rows),
     )
 
@@ -102,7 +95,7 @@ def guardrails(decision: Decision) -> Table:
     """What must not get worse, and whether it did."""
     found = decision.guardrails
     return Table(
-        ("guardrail", "", "champion", "challenger", "margin", "difference", "p"),
+        ("guardrail", "verdict", "champion → challenger", "margin"),
         tuple(_guardrail(each) for each in found),
         "Worse by no more than the margin",
         tuple(_guarded(each) for each in found),
@@ -125,12 +118,10 @@ def _agents(decision: Decision) -> Iterator[tuple[str, Contender]]:
         yield "anchor", decision.match.anchor
 
 
-def _agent(name: str, contender: Contender) -> tuple[str, ...]:
+def _expense(contender: Contender) -> tuple[str, ...]:
     figures = contender.summary
     prompt, completion = figures.mean_prompt_tokens, figures.mean_completion_tokens
     return (
-        name,
-        *_success(contender),
         number(figures.mean_steps),
         "n/a" if prompt is None or completion is None else f"{prompt + completion:,.0f}",
         percent(figures.invalid_call_rate),
@@ -143,18 +134,19 @@ def _success(contender: Contender) -> tuple[str, str]:
 
 
 def _lead(name: str, effect: Effect) -> tuple[str, ...]:
-    lead = effect.difference
-    tested = p_text(effect.p_value).removeprefix("p = ")
-    counts = (str(effect.won), str(effect.lost_to), str(effect.tied))
-    return name, points(lead.value), interval_text(lead, signed=True), tested, *counts
+    return (
+        name,
+        _points(effect.difference),
+        p_text(effect.p_value).removeprefix("p = "),
+        f"{effect.won} : {effect.lost_to} : {effect.tied}",
+    )
 
 
 def _guardrail(guard: Guardrail) -> tuple[str, ...]:
     state = guard.state or ("holds" if guard.passed else "broken")
-    difference = "" if guard.difference is None else _plain(guard.difference)
-    p_value = "" if guard.p_value is None else p_text(guard.p_value).removeprefix("p = ")
-    figures = (number(guard.champion), number(guard.challenger), f"{guard.margin:g}")
-    return guard.name, state if guard.passed else state.upper(), *figures, difference, p_value
+    tested = "" if guard.p_value is None else f", {p_text(guard.p_value).replace(' ', UNBROKEN)}"
+    verdict = (state if guard.passed else state.upper()) + tested
+    return guard.name, verdict, f"{number(guard.champion)} → {number(guard.challenger)}", f"{guard.margin:.3g}"
 
 
 def _guarded(guard: Guardrail) -> Tone:
@@ -163,11 +155,9 @@ def _guarded(guard: Guardrail) -> Tone:
     return "quiet" if guard.state == "untested" else "good"
 
 
-def _plain(estimate: Estimate) -> str:
-    """A difference in its own unit, with its interval."""
-    interval = estimate.interval
-    around = "" if interval is None else f" [{interval.low:+.3g}, {interval.high:+.3g}]"
-    return "n/a" if estimate.value is None else f"{estimate.value:+.3g}{around}"
+def _points(lead: Estimate) -> str:
+    """A lead with its interval, which is never broken over two lines."""
+    return f"{points(lead.value)} {interval_text(lead, signed=True).replace(' ', UNBROKEN)}"
 
 
 def _tone(estimate: Estimate) -> Tone:

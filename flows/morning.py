@@ -1,0 +1,188 @@
+"""The morning after: what a report says of a night, gathered from its state, its data's reports and its episodes.
+
+Each part is gathered by itself: what is absent or damaged is named in the report, and the rest stands.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from components.evaluation import figures
+from components.evaluation.attempts import AgentResult
+from components.evaluation.comparison import flips
+from components.evaluation.history import NightPoint, regressions
+from components.evaluation.promotion import Decision, deciding, read_decision
+from components.evaluation.report.blocks import Picture
+from components.evaluation.report.duel import Duel, clean
+from components.evaluation.report.morning import FailedExpectation, Morning, StageVerdict
+from components.evaluation.report.telling import most_telling
+from components.protocol import DataError
+from components.trajectories.record import Trajectory
+from components.trajectories.sanitise import Sanitiser
+from components.trajectories.shards import read_folder
+from components.versioning.hashes import md5_of
+from tasks.home import home
+from tasks.quality import REPORTS, reports
+from tasks.results import results_of
+
+from .history import night_point_of, night_points
+from .state import Night
+
+T = TypeVar("T")
+NONE: list[NightPoint] = []
+AGENTS = ("champion", "control", "challenger", "anchor")
+TITLES = {
+    "difference_forest": "Lead by kind of task",
+    "success_bars": "Success",
+    "learning_curves": "Success over the nights",
+    "cost_quality": "Success against cost",
+    "failure_confusion": "How the same attempts ended",
+    "length_distribution": "Length of the episodes",
+    "reward_distribution": "Rewards of the episodes",
+}
+"""Figures of a report, in their order, and what is written below them."""
+
+
+class Gathering:
+    """What could not be gathered, while everything else is."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+
+    def part(self, what: str, work: Callable[[], T], otherwise: T) -> T:
+        """What `work` gives; where it fails, `otherwise`, and the report says so."""
+        try:
+            return work()
+        except Exception as error:
+            line = " ".join(str(error).split()) or type(error).__name__
+            self.missing.append(f"{what}: {line}.")
+            return otherwise
+
+
+def gather(night: Night, error: str | None = None, ended: str | None = None) -> Morning:
+    """A night as it stands. `error`: the line with which it failed; `ended`: when it did, or was done.
+
+    Raises nothing for what is absent or damaged.
+    """
+    parts, results = Gathering(), night.results
+    decision = parts.part("the decision", lambda: _decision(night), None)
+    point = parts.part(
+        "the night's figures", lambda: night_point_of(night), NightPoint(night.id, night.begun, night.scale)
+    )
+    points = parts.part("the nights before", lambda: _before(night), NONE)
+    nobody: dict[str, AgentResult] = {}
+    played = parts.part("the agents' episodes", lambda: _played(night), nobody) if decision else nobody
+    before = next((each for each in reversed(points) if each.taskset_hash == point.taskset_hash), None)
+    return Morning(
+        state="failed" if error else "finished" if ended else "unfinished",
+        point=point,
+        seed=night.seed,
+        decision=decision,
+        error=error,
+        ended=ended,
+        done=len(results),
+        last=next(reversed(night.seconds), None),
+        before=before,
+        changes=regressions((before, point)) if before and decision else (),
+        duels=parts.part("the episodes side by side", lambda: _duels(night, played), ()),
+        pictures=_pictures(parts, decision, played, [*points, point]) if decision else (),
+        verdicts=parts.part("the verdicts on the data", lambda: _verdicts(night, failed=error is not None), ()),
+        version=results.get("register challenger", {}).get("version"),
+        missing=tuple(parts.missing),
+    )
+
+
+def _decision(night: Night) -> Decision | None:
+    if "decision" not in night.results:
+        return None
+    path = night.folder / "decision.json"
+    return read_decision(path.read_bytes())
+
+
+def _before(night: Night) -> list[NightPoint]:
+    """The nights that were decided before this one was begun, oldest first."""
+    earlier = (point for point in night_points() if point.begun < night.begun and point.night != night.id)
+    return [point for point in earlier if point.verdict is not None]
+
+
+def _folder(night: Night, agent: str) -> Path:
+    return home() / "evaluations" / night.id / agent
+
+
+def _played(night: Night) -> dict[str, AgentResult]:
+    """The agents' results on the tasks that decide, champion first."""
+    folders = {name: place for name in AGENTS if (place := _folder(night, name)).is_dir()}
+    return {name: deciding(result) for name, result in results_of(folders).items()}
+
+
+def _duels(night: Night, played: Mapping[str, AgentResult]) -> tuple[Duel, ...]:
+    if "champion" not in played or "challenger" not in played:
+        return ()
+    chosen = most_telling(flips(played["champion"], played["challenger"], "promote"))
+    first = [flip.attempts[0] for flip in chosen]
+    mine = _episodes(_folder(night, "champion"), {each.a_episode for each in first})
+    theirs = _episodes(_folder(night, "challenger"), {each.b_episode for each in first})
+    return tuple(
+        Duel(flip, mine[each.a_episode], theirs[each.b_episode]) for flip, each in zip(chosen, first, strict=True)
+    )
+
+
+def _episodes(folder: Path, wanted: set[str]) -> dict[str, Trajectory]:
+    """Those episodes without their secrets. Raises DataError where one is not there."""
+    sanitiser = Sanitiser()
+    found = {
+        each.episode_id: clean(each, sanitiser)
+        for each in read_folder(folder, verify=False)
+        if each.episode_id in wanted
+    }
+    if absent := wanted - found.keys():
+        raise DataError(f"{folder} has no episode {min(absent)}; was it removed since the night?")
+    return found
+
+
+def _pictures(
+    parts: Gathering, decision: Decision, played: Mapping[str, AgentResult], points: list[NightPoint]
+) -> tuple[Picture, ...]:
+    drawings: dict[str, Callable[[], figures.Figure]] = {
+        "difference_forest": lambda: figures.difference_forest(decision),
+        "success_bars": lambda: figures.success_bars(decision),
+    }
+    if len(points) > 1:
+        drawings["learning_curves"] = lambda: figures.learning_curves(points)
+    if "champion" in played and "challenger" in played:
+        drawings["cost_quality"] = lambda: figures.cost_quality(played)
+        drawings["failure_confusion"] = lambda: figures.failure_confusion(played["champion"], played["challenger"])
+        drawings["length_distribution"] = lambda: figures.length_distribution(played)
+        drawings["reward_distribution"] = lambda: figures.reward_distribution(played)
+    drawn = (parts.part(f"the figure '{name}'", lambda: _drawn(name, draw()), None) for name, draw in drawings.items())  # noqa: B023
+    return tuple(picture for picture in drawn if picture is not None)
+
+
+def _drawn(name: str, figure: figures.Figure) -> Picture | None:
+    return Picture(name, TITLES[name], figure.alt, figure.svg())
+
+
+def _verdicts(night: Night, *, failed: bool) -> tuple[StageVerdict, ...]:
+    """The reports that are of this night's build: the data stand for the last build alone."""
+    built = night.results.get("build")
+    if built is None:
+        return tuple(stage_verdict(*each) for each in reports(failed=True).items()) if failed else ()
+    own = [
+        stage for stage, name in REPORTS.items() if md5_of(Path("data") / name) == built["outputs"].get(f"data/{name}")
+    ]
+    return tuple(stage_verdict(stage, report) for stage, report in reports().items() if stage in own)
+
+
+def stage_verdict(stage: str, report: Mapping[str, Any]) -> StageVerdict:
+    """A stage's report (components.quality.verdict.report) as a line of the night's report."""
+    unit = next((unit for unit in ("episodes", "rows") if isinstance(report.get(unit), int)), "rows")
+    failures = tuple(
+        FailedExpectation(
+            suite, name, str(entry.get("severity")), str(entry.get("reason", "")), entry.get("failing", 0)
+        )
+        for suite, results in report.get("results", {}).items()
+        for name, entry in results.items()
+        if not entry.get("success")
+    )
+    counts = (int(report.get("quarantined", 0)), int(report.get("expectations", 0)))
+    return StageVerdict(stage, bool(report.get("passed")), report.get(unit), unit, *counts, failures)

@@ -1,0 +1,133 @@
+"""The report of a night: gathered from its state, its data and its episodes, and written where people look.
+
+`reported` stands around a night's play: however that ends, the report is written. A report that cannot be written, or a part that
+cannot be gathered, never ends a night; the part is named in the report.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from components.evaluation.report.document import document
+from components.evaluation.report.morning import Morning
+from components.evaluation.report.page import page
+from components.evaluation.report.twin import twin
+from components.protocol import ConfigurationError, RatchetError
+from components.tracking.runs import Run
+from components.trajectories.files import whole_file, write_atomically
+from components.trajectories.sanitise import sanitise
+from tasks.display import display
+from tasks.report import show_report
+
+from .morning import gather
+from .state import Night, nights
+
+PAGE, TWIN = "report.html", "report.md"
+_FAILURE = "failure.json"
+_log = logging.getLogger(__name__)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How a night failed: when (ISO 8601, UTC), and its one line without secrets."""
+
+    at: str
+    line: str
+
+
+class Report(NamedTuple):
+    """A report in both forms."""
+
+    html: bytes
+    markdown: str
+
+
+@contextmanager
+def reported(night: Night, run: Run) -> Iterator[None]:
+    """Write the report of a night when the block ends. What the block raises is raised; nothing else is."""
+    failure = night.folder / _FAILURE
+    failure.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        _keep(failure, error)
+        _deliver(night, run, failed=True)
+        raise
+    _deliver(night, run, failed=False)
+
+
+def report_of(night: Night, *, ended: str | None = None) -> Report:
+    """The report of a night as it stands. `ended`: it is done, and will be marked so."""
+    failure = _failure(night)
+    if failure is not None:
+        return rendered(gather(night, failure.line, failure.at))
+    return rendered(gather(night, ended=ended or night.ended))
+
+
+def rendered(morning: Morning) -> Report:
+    """Page and twin of one morning."""
+    made = document(morning)
+    return Report(page(made), twin(made))
+
+
+def write_report(night: Night, report: Report) -> Path:
+    """Both files beside the night's state; the path of the page."""
+    night.folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(night.folder / TWIN, report.markdown.encode())
+    write_atomically(night.folder / PAGE, report.html)
+    return night.folder / PAGE
+
+
+def save(report: Report, out: Path) -> Path:
+    """One form into a file, by its ending. Raises ConfigurationError."""
+    if out.suffix not in (".html", ".md"):
+        raise ConfigurationError(f"--out {out}: name a file that ends in .html or .md")
+    with whole_file(out) as file:
+        file.write(report.html if out.suffix == ".html" else report.markdown.encode())
+    return out
+
+
+def latest() -> Night:
+    """The night that was begun last. Raises ConfigurationError where there is none."""
+    known = nights()
+    if not known:
+        raise ConfigurationError("no nights yet: `ratchet night` begins one")
+    return known[-1]
+
+
+def _deliver(night: Night, run: Run, *, failed: bool) -> None:
+    try:
+        with display().step("report") as step:
+            report = report_of(night, ended=None if failed else _now())
+            path = write_report(night, report)
+            run.artifact(f"report/{PAGE}", report.html)
+            run.artifact(f"report/{TWIN}", report.markdown)
+            show_report(report.markdown)
+            step.update(remark=str(path))
+    except Exception:  # the night is worth more than its report
+        _log.exception("the report of night %s could not be written; try `ratchet report %s`", night.id, night.id)
+
+
+def _keep(path: Path, error: Exception) -> None:
+    told = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    failure = Failure(_now(), sanitise(" ".join(told.split())).text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, msgspec.json.encode(failure))
+    except OSError as full:
+        _log.warning("why night failed could not be kept in %s: %s", path, full)
+
+
+def _failure(night: Night) -> Failure | None:
+    try:
+        return msgspec.json.decode((night.folder / _FAILURE).read_bytes(), type=Failure)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,100 @@
+"""Nights that were played and decided, made by hand: episodes of two agents, their decision, and the morning after."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from episodes import make_episode
+
+from components.evaluation.attempts import AgentResult, agent_result
+from components.evaluation.comparison import flips
+from components.evaluation.history import NightCost, NightQuality, night_point
+from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, decide
+from components.evaluation.report.blocks import Picture
+from components.evaluation.report.duel import Duel
+from components.evaluation.report.morning import FailedExpectation, Morning, StageVerdict
+from components.evaluation.report.telling import most_telling
+from components.trajectories.record import Trajectory, sealed
+
+TASKS, ATTEMPTS, KINDS = 24, 2, ("off_by_one", "missing_return", "wrong_constant")
+TASKSET = TasksetRef("repair", "1", "0123456789abcdef", "instance")
+Solves = Callable[[int, int], bool]
+"""(task, attempt) to whether it is solved."""
+
+
+def champion_solves(task: int, attempt: int) -> bool:
+    return task % 2 == 0 or (task % 5 == 0 and attempt == 0)
+
+
+def challenger_solves(task: int, attempt: int) -> bool:
+    return task % 8 != 0
+
+
+def played(name: str, solves: Solves, *, tasks: int = TASKS, role: str = "promote") -> list[Trajectory]:
+    """Each attempt at each task; every task is a family of its own."""
+    return [
+        _of_family(
+            make_episode(f"repair/{role}-{task:04d}", attempt, success=solves(task, attempt), version=name, role=role),
+            task,
+        )
+        for task in range(tasks)
+        for attempt in range(ATTEMPTS)
+    ]
+
+
+def _of_family(episode: Trajectory, number: int) -> Trajectory:
+    task = msgspec.structs.replace(episode.task, family=f"family-{number}", kind=KINDS[number % len(KINDS)])
+    return sealed(msgspec.structs.replace(episode, task=task))
+
+
+def decided(
+    champion: Sequence[Trajectory], challenger: Sequence[Trajectory], night: str = "2026-11-21-a1b2"
+) -> Decision:
+    """What the rule says of them; the control is the champion over again."""
+    return decide(
+        agent_result(champion, name="champion"),
+        agent_result(challenger, name="challenger"),
+        None,
+        TASKSET,
+        PromotionRule(n_resamples=500),
+        night=night,
+    )
+
+
+def duels(champion: Sequence[Trajectory], challenger: Sequence[Trajectory]) -> tuple[Duel, ...]:
+    """The most telling pairs with their episodes."""
+    mine, theirs = ({each.episode_id: each for each in episodes} for episodes in (champion, challenger))
+    chosen = most_telling(flips(_result(champion), _result(challenger), "promote"))
+    return tuple(Duel(flip, mine[flip.attempts[0].a_episode], theirs[flip.attempts[0].b_episode]) for flip in chosen)
+
+
+def _result(episodes: Sequence[Trajectory]) -> AgentResult:
+    return agent_result(episodes)
+
+
+def morning(change: Callable[[Trajectory], Trajectory] = lambda each: each, **changes: Any) -> Morning:
+    """A night that was finished and decided. `change` is made to each of its episodes."""
+    champion = [change(each) for each in played("weights-1", champion_solves)]
+    challenger = [change(each) for each in played("weights-2", challenger_solves)]
+    decision = decided(champion, challenger)
+    cost = NightCost({"collect attempts": 194.6, "build": 31.4}, 998.0, 5600, 2_200_000, None, None)
+    facts: dict[str, Any] = {"begun": "2026-11-21T21:37:05+00:00", "scale": "smoke"}
+    quality = NightQuality(6400, 1, {"critical": 0, "warning": 1})
+    point = night_point(decision, cost=cost, quality=quality, **facts)
+    before = msgspec.structs.replace(point, night="2026-11-20-9f00", begun="2026-11-20T21:00:00+00:00")
+    failure = FailedExpectation("rollouts", "turns_plausible", "warning", "has more turns than its limit", 1)
+    fields: dict[str, Any] = {
+        "state": "finished",
+        "point": point,
+        "seed": 3,
+        "decision": decision,
+        "before": before,
+        "duels": duels(champion, challenger),
+        "pictures": (Picture("success_bars", "Success", "champion 50 %, challenger 87 %", SVG),),
+        "verdicts": (StageVerdict("validate", True, 6400, "episodes", 1, 51, (failure,)),),
+        "version": 2,
+    }
+    return Morning(**(fields | changes))
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 5"><rect width="10" height="5" fill="#1b7f5c"/></svg>'
