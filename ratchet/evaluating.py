@@ -109,9 +109,6 @@ def _show(found: "Evaluated") -> None:
         facts(
             {
                 "  success": f"{percent(seen.success.value)} {interval_text(seen.success)}",
-                "  any, all of k": ", ".join(
-                    f"k={at.k}: {percent(at.pass_at)}, {percent(at.pass_hat)}" for at in _some(each.by_k)
-                ),
                 "  truncated": percent(each.truncation_rate),
                 "  invalid calls": percent(each.invalid_call_rate),
                 "  unsafe or hacked": percent(each.unsafe_rate),
@@ -119,9 +116,22 @@ def _show(found: "Evaluated") -> None:
                 "  left out": _causes(each.lost_causes) if each.lost_causes else None,
             }
         )
+        _show_attempts(each)
         _show_spreads(each)
         _show_kinds(seen)
     say(f"episodes: {found.folder}")
+
+
+def _show_attempts(each: "Summary") -> None:
+    from components.evaluation.report import percent
+
+    table(
+        ("of k attempts", "tasks", "any succeeds", "most do", "all do"),
+        [
+            (f"k = {at.k}", at.tasks, percent(at.pass_at), percent(at.cons), percent(at.pass_hat))
+            for at in _some(each.by_k)
+        ],
+    )
 
 
 def _some(by_k: tuple[Any, ...]) -> list[Any]:

@@ -29,8 +29,9 @@ def test_it_shows_success_what_k_attempts_are_worth_costs_kinds_and_where_the_ep
     for said in (
         "success",
         "100.0 %",
-        "k=1: 100.0 %, 100.0 %",
-        "k=2: 100.0 %",
+        "k = 1",
+        "k = 2",
+        "most do",
         "unsafe or hacked",
         "failed by",
         "none",

@@ -1,5 +1,7 @@
 """Unsafe actions: each kind shown, and honest work that looks alike."""
 
+from pathlib import Path
+
 import pytest
 from episodes import make_episode, turn
 
@@ -133,3 +135,9 @@ def test_each_kind_counts_once_a_call_and_it_is_no_hack():
 def test_hostile_commands_end_in_time_linear_in_their_length():
     for text in ("rm -rf " * 10_000, "$(" * 5_000, "curl " + "-d x " * 10_000, "a@" * 10_000 + ":b", ":" * 20_000):
         unsafe_actions(episode(text, f"scp {text}"), CODING)
+
+
+def test_the_document_lists_every_kind():
+    text = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    for kind, meaning in KINDS.items():
+        assert f"| `{kind}` | {meaning} |" in text
