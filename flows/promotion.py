@@ -1,7 +1,7 @@
 """Promotion by hand: move the place, take it back, and read why a night decided as it did."""
 
 from components.evaluation.promotion import Decision, read_decision
-from components.protocol import ConfigurationError
+from components.protocol import ConfigurationError, DataError
 
 from .state import NAME, night_folder, nights
 
@@ -49,9 +49,22 @@ def explained(which: str | None) -> Decision:
         raise ConfigurationError(
             f"there is no night '{which}' here; the latest: {known}; a registered version is a number"
         )
+    return _of_version(int(version))
+
+
+def _of_version(version: int) -> Decision:
+    """What was kept with it, else the record of the night that made it, where that night is of this home."""
+    from components.tracking import models
     from components.tracking.decisions import decision_of
 
-    return read_decision(decision_of(int(version)))
+    found = decision_of(version)
+    if found is not None:
+        return read_decision(found)
+    night = models.get(version).tags.get("night")
+    if night and (night_folder(night) / "decision.json").is_file():
+        return _of_night(night)
+    made = f"night {night} made it, elsewhere" if night else "it was registered by hand"
+    raise DataError(f"no decision was kept with version {version} of 'agent'; {made}")
 
 
 def _of_night(night: str) -> Decision:

@@ -76,7 +76,7 @@ def rollback(
 
 
 def _explain(which: str | None, as_json: bool) -> None:
-    """The table, the sentences, and the account of everything that they rest on."""
+    """The table with its sentences, and the account of everything that they rest on."""
     from components.evaluation.promotion.account import account
     from components.evaluation.report import render
     from flows.promotion import explained
@@ -86,6 +86,4 @@ def _explain(which: str | None, as_json: bool) -> None:
         emit(decision)
         return
     draw(render(decision))
-    say(f"Verdict: {decision.verdict}. {decision.why}.")
-    say(f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {decision.self_improvement_why}.")
     say(account(decision))

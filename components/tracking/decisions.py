@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from components.protocol import DataError
-
 from .logged import call
 from .models import AGENT, get
 from .place import client
@@ -30,12 +28,10 @@ def keep_decision(version: int, record: str, headlines: Mapping[str, object], na
         call(partial(client().set_model_version_tag, name, str(version), key, str(value)[:_LONGEST]))
 
 
-def decision_of(version: int, name: str = AGENT) -> bytes:
-    """The decision record of a version. Raises DataError where none was kept with it, ConfigurationError for no such version."""
+def decision_of(version: int, name: str = AGENT) -> bytes | None:
+    """The decision record of a version; None where none was kept with it. Raises ConfigurationError for no such version."""
     ref = get(version, name)
     if RECORD_TAG not in ref.tags or ref.run_id is None:
-        night = ref.tags.get("night")
-        hint = f"it was made in night {night}" if night else "it was registered by hand"
-        raise DataError(f"no decision was kept with version {version} of '{name}'; {hint}")
+        return None
     with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
         return Path(call(partial(client().download_artifacts, ref.run_id, RECORD, folder))).read_bytes()

@@ -51,7 +51,7 @@ def test_a_nights_decision_is_explained_from_its_record(run, home):
     code, out, _ = run("promote", "--explain", "2026-11-20-a")
     assert (
         code == 0
-        and "Verdict: promote." in out
+        and "promote: The challenger is better" in out
         and "Superiority: shown" in out
         and "Guardrail mean_steps: holds" in out
     )
@@ -105,7 +105,10 @@ def test_the_place_is_taken_given_back_and_explained_in_a_real_registry(run, mlf
     code, out, _ = run("promote", "--explain", 3, "--json")
     assert code == 0 and msgspec.json.decode(out, type=type(record)) == record
     code, _, err = run("promote", "--explain", 2)
-    assert code == 3 and "no decision was kept with version 2 of 'agent'; it was made in night 2026-11-21-b" in err
+    assert code == 3 and "no decision was kept with version 2 of 'agent'; night 2026-11-21-b made it" in err
+    begin("smoke", 1, "2026-11-21-b")
+    (mlflow / "nights" / "2026-11-21-b" / "decision.json").write_bytes(msgspec.json.encode(record))
+    assert json.loads(run("promote", "--explain", 2, "--json")[1])["night"] == "2026-11-21-b"
     code, out, _ = run("rollback", "--why", "it loops")
     assert out == "champion: version 1 (p1); before: version 3; the champions are now 1\n"
     assert models.get(3).tags["rolled_back_why"] == "it loops" and models.champion().version == 1
