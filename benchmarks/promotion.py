@@ -145,8 +145,8 @@ def powers(count: int, rng: np.random.Generator) -> Iterator[Row]:
 
 
 def intervals(count: int, rng: np.random.Generator) -> Iterator[Row]:
-    """How often the interval holds the truth; `count` / 8 bootstraps a row."""
-    draws = max(20, count // 8)
+    """How often the interval holds the truth; `count` / 4 bootstraps a row."""
+    draws = max(20, count // 4)
     for families, promised in ((100, True), (40, True), (20, True), (5, False)):
         world = msgspec.structs.replace(LEAD, families=families, spread=0.15)
         made = make(world, draws, rng)

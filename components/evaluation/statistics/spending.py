@@ -114,7 +114,13 @@ def season_levels(spending: Spending, promoted: Sequence[bool]) -> tuple[float, 
     if spending.method == "fixed":
         return (spending.alpha,) * len(promoted)
     sequence = lord_sequence(spending.nights)
-    return tuple(_lord(spending, sequence, promoted[:test], test) for test in range(len(promoted)))
+    times: list[int] = []
+    levels: list[float] = []
+    for test, turned in enumerate(promoted):
+        levels.append(_lord(spending, sequence, times, test))
+        if turned:
+            times.append(test)
+    return tuple(levels)
 
 
 @cache
@@ -127,10 +133,9 @@ def lord_sequence(nights: int) -> tuple[float, ...]:
     return tuple(value / total for value in raw)
 
 
-def _lord(spending: Spending, sequence: Sequence[float], before: Sequence[bool], test: int) -> float:
-    """LORD++ (Ramdas et al. 2017, section 3.1) for the test of index `test`, which counts from 0."""
-    earned = [test - index - 1 for index, promoted in enumerate(before) if promoted]
+def _lord(spending: Spending, sequence: Sequence[float], times: Sequence[int], test: int) -> float:
+    """LORD++ (Ramdas et al. 2017, section 3.1) for one test after promotions at `times`; all count from 0."""
     level = spending.wealth * sequence[test]
-    for number, delay in enumerate(earned):
-        level += (spending.alpha - spending.wealth if number == 0 else spending.alpha) * sequence[delay]
+    for number, time in enumerate(times):
+        level += (spending.alpha - spending.wealth if number == 0 else spending.alpha) * sequence[test - time - 1]
     return level
