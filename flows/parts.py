@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def policy_named(policy: str) -> str:
-    """`champion` as the checkpoint that it is; any other policy as it was given."""
+    """`champion`, @ALIAS and @VERSION of the registry as the checkpoint that they are; any other policy as it was given.
+
+    Raises ConfigurationError for one that is not registered.
+    """
+    if policy.startswith("@"):
+        return _registered(policy.removeprefix("@"))
     if policy != "champion":
         return policy
     from tasks.registry import find_champion
@@ -31,6 +36,19 @@ def policy_named(policy: str) -> str:
     if model is None:
         raise ConfigurationError("there is no champion yet; run `ratchet night`, or give --policy teacher")
     return model.policy
+
+
+def _registered(which: str) -> str:
+    from components.tracking import models
+    from components.tracking.aliases import aliases
+    from tasks.registry import local
+
+    known = aliases()
+    version = int(which) if which.isdecimal() else known.get(which)
+    if version is None:
+        names = ", ".join(f"@{name}" for name in known) or "none"
+        raise ConfigurationError(f"no registered model has the alias '{which}'; aliases: {names}; or give @VERSION")
+    return local(models.get(version)).policy
 
 
 def collect_into(

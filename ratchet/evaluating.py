@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from flows.evaluation import Evaluated, Predicted
 
 POLICIES = (
-    "champion, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, or openai:MODEL@BASE_URL."
+    "champion, @ALIAS or @VERSION of the registry, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, "
+    "or openai:MODEL@BASE_URL."
 )
 SHOWN = 8
 """Causes of failure in a line; --json gives all."""

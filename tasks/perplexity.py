@@ -28,6 +28,7 @@ def held_out(model: str, data: Path, step: Step, *, max_length: int | None = Non
     report = place / "report.json"
     if not report.is_file() or version == model:  # a hub's id may mean other weights tomorrow
         job = place / "job.json"
+        (place / "error.json").unlink(missing_ok=True)
         job.write_bytes(msgspec.json.encode(Job(model, str(data.absolute()), str(place), max_length)))
         step.update(remark=f"reading {data.name}")
         run_to_end(

@@ -1,0 +1,48 @@
+"""What a person calls a policy: as it is, or one of the registry's."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from components.protocol import ConfigurationError
+from flows.parts import policy_named
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Versions 1 and 2, each with its checkpoint here; version 2 is the champion, version 1 the anchor."""
+
+    def get(version):
+        if version not in (1, 2):
+            raise ConfigurationError(f"model 'agent' has no version {version}; versions: 1, 2")
+        return version
+
+    monkeypatch.setattr("components.tracking.aliases.aliases", lambda: {"anchor": 1, "champion": 2})
+    monkeypatch.setattr("components.tracking.models.get", get)
+    monkeypatch.setattr(
+        "tasks.registry.local", lambda version: SimpleNamespace(policy=f"transformers:/models/{version}")
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "meant"),
+    [
+        ("@anchor", "transformers:/models/1"),
+        ("@champion", "transformers:/models/2"),
+        ("@2", "transformers:/models/2"),
+        ("teacher", "teacher"),
+        ("transformers:some/folder", "transformers:some/folder"),
+        ("openai:model@http://127.0.0.1:8000/v1", "openai:model@http://127.0.0.1:8000/v1"),
+    ],
+)
+def test_an_alias_or_a_version_is_its_checkpoint_and_anything_else_itself(registry, policy, meant):
+    assert policy_named(policy) == meant
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [("@anker", "aliases: @anchor, @champion"), ("@", "no registered model"), ("@7", "no version 7")],
+)
+def test_what_is_not_registered_is_one_line(registry, policy, said):
+    with pytest.raises(ConfigurationError, match=said):
+        policy_named(policy)

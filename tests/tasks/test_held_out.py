@@ -1,0 +1,77 @@
+"""A checkpoint on held-out rows, by a process of its own: what is measured anew, and what is not."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from components.protocol import ConfigurationError, DataError
+from components.training.perplexity import HeldOut, Job
+from tasks import perplexity
+from tasks.perplexity import held_out
+
+FIGURES = HeldOut(2, 10, 0.5, 1.65, 0.9, [0.4, 0.6], {}, 512, 1.0)
+
+
+class Said:
+    def update(self, *args, **kwargs):
+        pass
+
+
+@pytest.fixture
+def jobs(tmp_path, monkeypatch):
+    """The jobs that were run; each leaves the same report."""
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(perplexity.checkpoints, "version", lambda folder: (folder / "weights").read_text())
+    found = []
+
+    def run(command, *, log, error, look):
+        job = msgspec.json.decode(Path(command[-1]).read_bytes(), type=Job)
+        found.append(job)
+        (error.parent / "report.json").write_bytes(msgspec.json.encode(FIGURES))
+
+    monkeypatch.setattr(perplexity, "run_to_end", run)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("ckpt-1")
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def test_the_same_weights_and_rows_are_measured_once(jobs, place):
+    for _ in range(2):
+        assert held_out(str(place / "model"), place / "rows.jsonl", Said()) == FIGURES
+    assert len(jobs) == 1 and jobs[0].data == str(place / "rows.jsonl")
+
+
+def test_other_weights_rows_or_lengths_are_measured_anew(jobs, place):
+    held_out(str(place / "model"), place / "rows.jsonl", Said())
+    held_out(str(place / "model"), place / "rows.jsonl", Said(), max_length=64)
+    (place / "rows.jsonl").write_text("{} \n")
+    held_out(str(place / "model"), place / "rows.jsonl", Said())
+    (place / "model" / "weights").write_text("ckpt-2")
+    held_out(str(place / "model"), place / "rows.jsonl", Said())
+    assert len(jobs) == 4 and len({job.output for job in jobs}) == 4
+    assert [job.max_length for job in jobs] == [None, 64, None, None]
+
+
+def test_a_hubs_id_may_mean_other_weights_tomorrow(jobs, place):
+    for _ in range(2):
+        held_out("organisation/model", place / "rows.jsonl", Said())
+    assert len(jobs) == 2
+
+
+def test_rows_that_are_no_file_and_a_damaged_report_are_one_line(jobs, place):
+    for absent in (place / "absent.jsonl", place):
+        with pytest.raises(ConfigurationError, match="is no file"):
+            held_out(str(place / "model"), absent, Said())
+    held_out(str(place / "model"), place / "rows.jsonl", Said())
+    (report,) = (place / "home" / "evaluations" / "held-out").glob("*/report.json")
+    report.write_text(json.dumps({"rows": 1}))
+    with pytest.raises(DataError, match="remove it and repeat"):
+        held_out(str(place / "model"), place / "rows.jsonl", Said())
