@@ -1,14 +1,15 @@
 """Nights that were played and decided, made by hand: episodes of two agents, their decision, and the morning after."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 from episodes import make_episode
 
-from components.evaluation.attempts import AgentResult, agent_result
+from components.evaluation.attempts import agent_result
 from components.evaluation.comparison import flips
-from components.evaluation.history import NightCost, NightQuality, night_point
+from components.evaluation.history import NightCost, NightQuality, night_point, regressions
 from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, decide
 from components.evaluation.report.blocks import Picture
 from components.evaluation.report.duel import Duel
@@ -64,37 +65,38 @@ def decided(
 def duels(champion: Sequence[Trajectory], challenger: Sequence[Trajectory]) -> tuple[Duel, ...]:
     """The most telling pairs with their episodes."""
     mine, theirs = ({each.episode_id: each for each in episodes} for episodes in (champion, challenger))
-    chosen = most_telling(flips(_result(champion), _result(challenger), "promote"))
+    chosen = most_telling(flips(agent_result(champion), agent_result(challenger), "promote"))
     return tuple(Duel(flip, mine[flip.attempts[0].a_episode], theirs[flip.attempts[0].b_episode]) for flip in chosen)
 
 
-def _result(episodes: Sequence[Trajectory]) -> AgentResult:
-    return agent_result(episodes)
+@cache
+def _night() -> tuple[Decision, tuple[Duel, ...]]:
+    champion, challenger = played("weights-1", champion_solves), played("weights-2", challenger_solves)
+    return decided(champion, challenger), duels(champion, challenger)
 
 
 def morning(change: Callable[[Trajectory], Trajectory] = lambda each: each, **changes: Any) -> Morning:
-    """A night that was finished and decided. `change` is made to each of its episodes."""
-    champion = [change(each) for each in played("weights-1", champion_solves)]
-    challenger = [change(each) for each in played("weights-2", challenger_solves)]
-    decision = decided(champion, challenger)
-    cost = NightCost({"collect attempts": 194.6, "build": 31.4}, 998.0, 5600, 2_200_000, None, None)
+    """A night that was finished and decided. `change` is made to each episode that it shows."""
+    decision, pairs = _night()
     facts: dict[str, Any] = {"begun": "2026-11-21T21:37:05+00:00", "scale": "smoke"}
-    quality = NightQuality(6400, 1, {"critical": 0, "warning": 1})
-    point = night_point(decision, cost=cost, quality=quality, **facts)
+    cost = NightCost({"collect attempts": 194.6, "build": 31.4, "choose nights": 0.001}, 5600, 2_200_000)
+    point = night_point(decision, cost=cost, quality=NightQuality(6400, 1, {"warning": 1}), **facts)
     before = msgspec.structs.replace(point, night="2026-11-20-9f00", begun="2026-11-20T21:00:00+00:00")
-    failure = FailedExpectation("rollouts", "turns_plausible", "warning", "has more turns than its limit", 1)
     fields: dict[str, Any] = {
         "state": "finished",
         "point": point,
         "seed": 3,
         "decision": decision,
+        "ended": "2026-11-21T21:53:43+00:00",
         "before": before,
-        "duels": duels(champion, challenger),
+        "changes": regressions((before, point)),
+        "duels": tuple(Duel(each.flip, change(each.champion), change(each.challenger)) for each in pairs),
         "pictures": (Picture("success_bars", "Success", "champion 50 %, challenger 87 %", SVG),),
-        "verdicts": (StageVerdict("validate", True, 6400, "episodes", 1, 51, (failure,)),),
+        "verdicts": (StageVerdict("validate", True, 6400, "episodes", 1, 51, (FAILURE,)),),
         "version": 2,
     }
     return Morning(**(fields | changes))
 
 
+FAILURE = FailedExpectation("rollouts", "turns_plausible", "warning", "has more turns than its limit", 1)
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 5"><rect width="10" height="5" fill="#1b7f5c"/></svg>'

@@ -1,0 +1,190 @@
+"""What a report says of a night, whatever became of it."""
+
+import msgspec
+import pytest
+from mornings import morning
+
+from components.evaluation.history import NightCost
+from components.evaluation.promotion import Guardrail, Match
+from components.evaluation.report import VERDICTS, explain, summary_sentence
+from components.evaluation.report.blocks import Banner, Commands, Fold, Prose, Quoted, Sides, Title
+from components.evaluation.report.document import document
+from components.evaluation.report.house import day, duration
+from components.evaluation.report.twin import twin
+
+replace = msgspec.structs.replace
+
+
+def blocks(of, kind):
+    return [block for block in document(of).blocks if isinstance(block, kind)]
+
+
+def headings(of):
+    return [block.text for block in document(of).contents]
+
+
+def test_a_decided_night_begins_with_its_verdict_and_the_numbers_to_remember():
+    made = morning()
+    first = document(made).blocks[0]
+    assert isinstance(first, Banner) and first.word == VERDICTS[made.decision.verdict]
+    shown = " ".join(value for value, _ in first.numbers)
+    for name in ("champion", "challenger"):
+        assert f"{100 * getattr(made.decision, name).success.value:.1f} %" in shown
+    assert headings(made)[:4] == ["Success", "Where", "Guardrails", "Episodes"]
+    assert headings(made)[-4:] == ["Data quality", "Time and cost", "Since the night before", "How to go on"]
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_every_verdict_has_its_word_everywhere(verdict):
+    decision = replace(morning().decision, verdict=verdict, why="so it is")
+    assert document(morning(decision=decision)).blocks[0].word == VERDICTS[verdict]
+    assert summary_sentence(decision).startswith(f"{VERDICTS[verdict]}: so it is (champion ")
+    assert explain(decision).startswith(f"Verdict: {verdict}. So it is.")
+
+
+def test_a_night_without_a_decision_says_how_far_it_is_and_how_to_go_on():
+    made = morning(state="unfinished", decision=None, duels=(), pictures=(), done=7, last="build")
+    banner = document(made).blocks[0]
+    assert banner.word == "Not finished" and "7 steps are done, the last was 'build'" in banner.sentence
+    command = blocks(made, Commands)[0].rows[0][0]
+    assert command == f"ratchet night --scale smoke --night {made.point.night}"
+    assert headings(made) == ["Data quality", "Time and cost", "Since the night before", "How to go on"]
+
+
+def test_a_failed_night_says_why():
+    made = morning(state="failed", decision=None, duels=(), error="the disk is full; free space", done=3)
+    banner = document(made).blocks[0]
+    assert (banner.word, banner.tone) == ("Failed", "bad") and "the disk is full; free space" in banner.sentence
+
+
+def test_a_night_that_failed_after_its_decision_shows_both():
+    made = morning(state="failed", error="no route to the remote")
+    assert document(made).blocks[0].word in VERDICTS.values()
+    said = [block.text for block in blocks(made, Prose) if block.tone == "bad"]
+    assert said[0] == "The night failed after its decision: no route to the remote."
+    assert any("--night" in line for line, _ in blocks(made, Commands)[0].rows)
+
+
+def test_the_tables_hold_the_figures_of_the_record():
+    made = morning()
+    decision = made.decision
+    text = twin(document(made))
+    for row in decision.by_kind:
+        assert f"{row.kind} ({row.difference.tasks})" in text
+    for guard in decision.guardrails:
+        assert guard.name in text
+    assert (
+        f"{decision.versus_champion.won} : {decision.versus_champion.lost_to} : {decision.versus_champion.tied}" in text
+    )
+    assert "6,400 episodes, 1 in quarantine" in text and "validate, rollouts: turns_plausible" in text
+    assert "collect attempts | 3 min 15 s" in text and "5,600 episodes played" in text
+    assert (
+        "| champion, success | 55.0 % | 55.0 % |".replace("55.0", f"{100 * decision.champion.success.value:.1f}")
+        in text
+    )
+
+
+def test_a_guardrail_that_does_not_hold_is_told_in_capitals_and_in_red():
+    decision = replace(
+        morning().decision,
+        guardrails=(
+            Guardrail("mean_steps", 3.0, 4.0, 0.5, False, p_value=0.9, state="broken"),
+            Guardrail("tokens", 3.0, 3.0, 0.5, True, p_value=0.01, state="holds"),
+            Guardrail("old", 3.0, 3.0, 0.5, True),
+        ),
+    )
+    table = next(
+        block
+        for block in document(morning(decision=decision)).blocks
+        if getattr(block, "columns", ("",))[0] == "guardrail"
+    )
+    assert [row[1].replace("\u00a0", " ") for row in table.rows] == ["BROKEN, p = 0.9000", "holds, p = 0.0100", "holds"]
+    assert table.tones == ("bad", "good", "good")
+
+
+def test_a_match_that_brings_an_old_champion_back_is_told():
+    decision = morning().decision
+    match = Match(decision.champion, decision.versus_champion, 0.025, True, "the champion is worse than the anchor")
+    made = morning(decision=replace(decision, match=match))
+    said = [block for block in blocks(made, Prose) if "old champion" in block.text]
+    assert said[0].tone == "bad" and "The champion is worse than the anchor." in said[0].text
+
+
+def test_the_first_night_has_nothing_to_be_compared_with():
+    made = morning(before=None, changes=())
+    assert "There is no earlier night to compare with." in [block.text for block in blocks(made, Prose)]
+
+
+def test_what_could_not_be_shown_is_named():
+    made = morning(missing=("the figure 'success_bars': no font.",), pictures=())
+    assert document(made).blocks[-1] == Prose("Not shown: the figure 'success_bars': no font.", "quiet")
+
+
+def test_of_many_short_steps_the_time_is_added_up():
+    cost = NightCost({"evaluate": 200.0, **{f"step {number}": 0.01 for number in range(50)}})
+    text = twin(document(morning(point=replace(morning().point, cost=cost))))
+    assert (
+        "| evaluate | 3 min 20 s | 99.8 % |" in text
+        and "| all other steps | 0.5 s | 0.2 % |" in text
+        and "step 7" not in text
+    )
+
+
+def test_a_night_of_which_nothing_is_known_still_has_a_report():
+    bare = replace(morning().point, cost=None, quality=None, begun="", scale="")
+    made = morning(
+        point=bare, decision=None, before=None, changes=(), duels=(), pictures=(), verdicts=(), ended=None, version=None
+    )
+    text = twin(document(made))
+    assert "No data were judged." in text and "Neither time nor cost is known." in text
+
+
+def test_a_pair_shows_once_what_both_did_and_side_by_side_what_they_did_not():
+    made = morning()
+    chosen = made.duels[0]
+    start = next(place for place, block in enumerate(document(made).blocks) if isinstance(block, Title))
+    pair = document(made).blocks[start:]
+    title, _, task, begin, parting, submit, _, end = pair[:8]
+    assert title.text == f"Won: {chosen.flip.task_id}" and title.tone == "good"
+    assert isinstance(task, Fold) and task.blocks == (Quoted("task", chosen.champion.task.description),)
+    assert isinstance(begin, Fold) and begin.title == "Both begin with the same turn"
+    assert [block.label for block in begin.blocks] == ["both, turn 1: read_file", "answer, exit 0"]
+    assert isinstance(parting, Sides)
+    assert parting.left[0].label == "champion, turn 2: edit_file" and "return bad" in parting.left[0].text
+    assert parting.right[0].label == "challenger, turn 2: edit_file" and "return good" in parting.right[0].text
+    assert submit == Quoted("both, turn 3: submit", "")
+    assert end.left[0].text.startswith("not solved, 1 of 4 tests passed (submitted), 3 turns")
+    assert end.right[0].text.startswith("solved, 4 of 4 tests passed (submitted), 3 turns")
+
+
+def test_a_success_that_a_guard_calls_a_hack_is_told_as_what_it_counted_for():
+    made = morning()
+    first = made.duels[0]
+    attempt = replace(first.flip.attempts[0], a_cause="hack: test_edit")
+    hacked = replace(first, flip=replace(first.flip, attempts=(attempt,)), champion=first.challenger)
+    sides = blocks(morning(duels=(hacked,)), Sides)
+    assert "not solved, 4 of 4 tests passed (hack: test_edit)" in sides[-1].left[0].text
+
+
+def test_losses_are_shown_beside_wins():
+    titles = [block.text for block in blocks(morning(), Title)]
+    assert len(titles) == 5 and sum(text.startswith("Lost: ") for text in titles) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (998, "16 min 38 s"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_a_duration_is_told_as_people_say_it(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_day_is_told_as_people_say_it_and_what_is_none_stays():
+    assert day("2026-11-01T21:37:05.5+00:00") == "1 November 2026, 21:37 UTC" and day("yesterday") == "yesterday"

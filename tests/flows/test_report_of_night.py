@@ -1,0 +1,210 @@
+"""The report of a night: what it is gathered from, where it goes, and that it never costs a night anything."""
+
+import json
+import logging
+
+import msgspec
+import pytest
+from episodes import write_night
+from mornings import challenger_solves, champion_solves, decided, morning, played
+
+from components.protocol import DataError
+from components.versioning.hashes import md5_of
+from flows import report
+from flows.morning import gather, stage_verdict
+from flows.report import PAGE, TWIN, latest, report_of, reported, write_report
+from flows.state import begin, open_night
+from tasks.home import home
+
+SECRET = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+
+
+class FakeRun:
+    """What MLflow is told."""
+
+    def __init__(self, broken=False):
+        self.artifacts, self.broken = {}, broken
+
+    def artifact(self, path, content):
+        if self.broken:
+            raise RuntimeError("MLflow has ended")
+        self.artifacts[path] = content
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What Prefect is shown; and a morning that is at hand, so that nothing is drawn."""
+    pages = []
+    monkeypatch.setattr(report, "show_report", pages.append)
+    told = {}
+
+    def gather(night, error=None, ended=None):
+        told.update(error=error, ended=ended)
+        return morning(state="failed" if error else "finished" if ended else "unfinished", error=error)
+
+    monkeypatch.setattr(report, "gather", gather)
+    pages.append(told)
+    return pages
+
+
+def leaking(episode):
+    """The episode with a secret in what a tool returned."""
+    first = episode.turns[0]
+    results = tuple(msgspec.structs.replace(each, content=f"token: {SECRET}") for each in first.results)
+    return msgspec.structs.replace(episode, turns=(msgspec.structs.replace(first, results=results), *episode.turns[1:]))
+
+
+@pytest.fixture
+def night(place):
+    """A night of this home that was played and decided."""
+    made = begin("smoke", 3)
+    agents = {
+        "champion": [leaking(each) for each in played("weights-1", champion_solves)],
+        "challenger": [leaking(each) for each in played("weights-2", challenger_solves)],
+    }
+    for name, episodes in agents.items():
+        write_night(home() / "evaluations" / made.id / name, episodes)
+    decision = decided(*agents.values(), made.id)
+    (made.folder / "decision.json").write_bytes(msgspec.json.encode(decision))
+    made.once("evaluate", lambda: {"champion": {"seconds": 2.0}})
+    made.once("decision", lambda: decision)
+    return made
+
+
+def test_the_report_of_a_night_that_ends_well_goes_to_its_folder_to_mlflow_and_to_prefect(shown):
+    night, run = begin("smoke", 0), FakeRun()
+    with reported(night, run):
+        pass
+    assert (night.folder / PAGE).read_bytes() == run.artifacts[f"report/{PAGE}"]
+    assert (night.folder / TWIN).read_text() == run.artifacts[f"report/{TWIN}"] == shown[1]
+    assert shown[0]["error"] is None and shown[0]["ended"] is not None
+
+
+def test_the_report_of_a_night_that_fails_says_why_and_the_error_goes_on(shown):
+    night, run = begin("smoke", 0), FakeRun()
+    with pytest.raises(DataError, match="two policy versions"), reported(night, run):
+        raise DataError(f"episodes of two policy versions\nwith {SECRET}")
+    assert "episodes of two policy versions with [" in shown[0]["error"] and SECRET not in shown[0]["error"]
+    assert run.artifacts and (night.folder / PAGE).is_file()
+    assert not any(SECRET.encode() in path.read_bytes() for path in night.folder.iterdir())
+
+
+def test_a_failure_that_nobody_foresaw_is_named_by_its_type(shown):
+    with pytest.raises(ZeroDivisionError), reported(begin("smoke", 0), FakeRun()):
+        raise ZeroDivisionError("division by zero")
+    assert shown[0]["error"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_night_that_failed_and_went_on_to_its_end_no_longer_says_that_it_failed(shown):
+    night = begin("smoke", 0)
+    with pytest.raises(DataError), reported(night, FakeRun()):
+        raise DataError("no")
+    assert "no" in report_of(night).markdown and shown[0]["error"] == "no"
+    with reported(night, FakeRun()):
+        pass
+    assert shown[0]["error"] is None
+
+
+@pytest.mark.parametrize("broken", ["gather", "MLflow", "disk"])
+def test_a_report_that_cannot_be_written_costs_no_night(shown, broken, monkeypatch, caplog):
+    if broken == "gather":
+        monkeypatch.setattr(report, "gather", lambda *args, **kwargs: 1 / 0)
+    if broken == "disk":
+        monkeypatch.setattr(report, "write_atomically", lambda *args: (_ for _ in ()).throw(OSError("full")))
+    with caplog.at_level(logging.ERROR), reported(begin("smoke", 0), FakeRun(broken == "MLflow")):
+        pass
+    assert "could not be written; try `ratchet report" in caplog.text
+    with pytest.raises(DataError, match="the first error"), reported(begin("smoke", 0), FakeRun(broken == "MLflow")):
+        raise DataError("the first error")
+
+
+def test_a_killed_night_leaves_no_report_of_a_failure(shown):
+    night = begin("smoke", 0)
+    with pytest.raises(KeyboardInterrupt), reported(night, FakeRun()):
+        raise KeyboardInterrupt
+    assert "Not finished" in report_of(night).markdown or shown[0]["ended"] is None
+
+
+@pytest.mark.slow
+def test_a_night_is_gathered_from_its_state_its_episodes_and_the_reports_on_its_data(night, place):
+    (place / "data").mkdir()
+    failed = {"severity": "warning", "success": False, "failing": 3, "reason": "too long"}
+    said = {
+        "episodes": 9,
+        "quarantined": 1,
+        "expectations": 2,
+        "passed": True,
+        "results": {"rollouts": {"turns": failed}},
+    }
+    (place / "data/quality_report.json").write_text(json.dumps(said))
+    (place / "data/gate.json").write_text(json.dumps(said | {"passed": False}))
+    hashes = {
+        "data/quality_report.json": md5_of(place / "data/quality_report.json"),
+        "data/gate.json": "of another build",
+    }
+    night.once("build", lambda: {"outputs": hashes, "metrics": {"episodes": 9.0, "quarantined": 1.0}})
+    found = gather(open_night(night.id))
+    assert found.missing == () and found.state == "unfinished" and found.done == 3 and found.last == "build"
+    assert found.decision is not None and found.point.verdict == found.decision.verdict
+    assert len(found.duels) == 5 and all(each.champion.task == each.challenger.task for each in found.duels)
+    assert {"difference_forest", "success_bars", "failure_confusion"} <= {each.name for each in found.pictures}
+    assert [(each.stage, each.rows, each.failures[0].name) for each in found.verdicts] == [("validate", 9, "turns")]
+    made = report_of(night)
+    assert SECRET not in made.markdown and SECRET.encode() not in made.html
+    assert "token: [" in made.markdown
+
+
+@pytest.mark.slow
+def test_parts_that_are_gone_or_damaged_are_named_and_the_rest_stands(night):
+    for shard in (home() / "evaluations" / night.id / "champion").glob("*.jsonl"):
+        shard.write_bytes(b"{ not whole\n")
+    found = gather(night)
+    assert found.decision is not None and found.duels == () and found.point.champion is not None
+    assert any("the agents' episodes" in each for each in found.missing)
+    assert {each.name for each in found.pictures} == {"difference_forest", "success_bars"}
+    (night.folder / "decision.json").write_bytes(b"{}")
+    found = gather(night)
+    assert found.decision is None and "the decision: not a decision record" in found.missing[0]
+    assert report_of(night).markdown.startswith(f"# Night {night.id}")
+
+
+@pytest.mark.slow
+def test_the_latest_decided_night_of_the_same_taskset_is_the_one_before(night):
+    night.finish()
+    second = begin("smoke", 4)
+    (second.folder / "decision.json").write_bytes((night.folder / "decision.json").read_bytes())
+    second.once("decision", lambda: open_night(night.id).results["decision"])
+    found = gather(open_night(second.id))
+    assert found.before is not None and found.before.night == night.id and len(found.changes) == 1
+    assert "learning_curves" in {each.name for each in found.pictures}
+    assert latest().id == second.id
+
+
+def test_a_night_that_has_only_begun_has_a_report():
+    night = begin("smoke", 0)
+    found = gather(night)
+    assert found.missing == () and found.decision is None and found.done == 0 and found.state == "unfinished"
+    assert write_report(night, report_of(night)).read_bytes().startswith(b"<!doctype html>")
+
+
+def test_a_finished_night_is_told_as_finished_with_its_end():
+    night = begin("smoke", 0)
+    night.once("collect", lambda: {"episodes": 1})
+    night.finish()
+    made = report_of(open_night(night.id))
+    assert gather(open_night(night.id), ended=night.ended).state == "finished" and "from begin to end" in made.markdown
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"results": {"suite": {"name": {}}}}, {"rows": 3, "passed": True, "failed": None}]
+)
+def test_a_report_on_data_may_lack_anything(said):
+    found = stage_verdict("gate", said)
+    assert found.stage == "gate" and found.passed is bool(said.get("passed"))
