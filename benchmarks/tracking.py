@@ -1,0 +1,204 @@
+"""Tracking: a night of 1,000 episodes written to MLflow on SQLite, counted and read back, beside MLflow's own way of tracing.
+
+Champion and challenger play the same 125 tasks, 4 attempts each, 8 steps an episode with outputs of 300 characters.
+
+- *the night*: what a night writes of its evaluation: runs of both agents with metrics, inputs and tables (one of them has a row for
+  each episode), decision, figures, leaderboard, and as traces the pairs of episodes that made the difference.
+- *every episode as a trace*: all 1,000 of them, with their scores and the spans of all turns and calls.
+- *MLflow's own way*: the spans of 100 of these episodes by `mlflow.start_span`, written out; the time of 100 counts ten times.
+
+    python benchmarks/tracking.py [--json]
+
+Exit code 1 where a row of ours takes more than 60 s, or MLflow does not hold all that it was told.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from trajectories_made import ours, recorded
+
+from components.trajectories.record import Trajectory, episode_id, group_id, sealed
+
+LIMIT = 60.0
+TASKS, ATTEMPTS, STEPS, OUTPUT = 125, 4, 8, 300
+AGENTS = {"champion": 0.5, "challenger": 0.6}
+PEER = 100
+
+
+class Row(NamedTuple):
+    """Seconds for 1,000 episodes; how many things were told and found."""
+
+    what: str
+    seconds: float
+    told: int
+    found: int
+
+
+def episodes(agent: str) -> list[Trajectory]:
+    """An agent's attempts at the promote tasks."""
+    random_ = random.Random(agent)
+    records = recorded(TASKS * ATTEMPTS, STEPS, OUTPUT)
+    return [_played(agent, place, record, random_.random()) for place, record in enumerate(records)]
+
+
+def _played(agent: str, place: int, record: dict[str, Any], luck: float) -> Trajectory:
+    replace = msgspec.structs.replace
+    made = ours(place, record)
+    number, attempt, version = place % TASKS, place // TASKS, f"v-{agent}"
+    task_id = f"repair/promote-{number:04d}"
+    named = {"task_id": task_id, "task_hash": f"hash-{number}", "family": f"f{number % 40}", "kind": f"k{number % 6}"}
+    task = replace(made.task, role="promote", **named)
+    success = luck < AGENTS[agent]
+    return sealed(
+        replace(
+            made,
+            episode_id=episode_id(task_id, task.task_hash, version, attempt, attempt),
+            group_id=group_id(task_id, task.task_hash, version),
+            attempt=attempt,
+            seed=attempt,
+            task=task,
+            agent=replace(made.agent, policy_version=version),
+            outcome=replace(made.outcome, success=success, reason="" if success else "tests_failed"),
+        )
+    )
+
+
+def night(played: dict[str, list[Trajectory]]) -> Row:
+    """What `flows.logged` writes of a night's evaluation."""
+    from components.evaluation.promotion import TasksetRef, decide
+    from components.tracking.runs import night_run
+    from components.trajectories.shards import write_shard
+    from flows.logged import log_evaluation
+    from flows.recipe import load_recipe
+    from flows.scale import load_scale
+    from flows.state import begin
+    from flows.tonight import Tonight
+    from tasks.registry import Model
+    from tasks.results import results_of
+
+    folders = {name: Path("evaluations") / name for name in played}
+    for name, own in played.items():
+        folders[name].mkdir(parents=True)
+        write_shard(folders[name], 0, own)
+    results = results_of(folders)
+    state = begin("smoke", 0, "bench")
+    decision = decide(
+        results["champion"], results["challenger"], None, TasksetRef("repair", "1", "h", "family"), night="bench"
+    )
+    state.once("decision", lambda: decision)
+    agents = {name: Model(f"v-{name}", "", ()) for name in played}
+    start = time.perf_counter()
+    with night_run("bench", "repair") as run:
+        log_evaluation(Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke")), decision, folders, agents)
+    return _row("the night", start, run.written)
+
+
+def traces(everything: Sequence[Trajectory]) -> Row:
+    """Every episode as a trace with its scores."""
+    from components.rewards.config import RewardConfig
+    from components.rewards.engine import score_all
+    from components.rewards.references import reference_steps
+    from components.tracking.runs import night_run
+    from components.tracking.traces import log_traces
+
+    scores = {each.episode_id: each for each in score_all(everything, reference_steps(everything), RewardConfig())}
+    start = time.perf_counter()
+    with night_run("all", "repair") as run:
+        log_traces(run, everything, scores)
+    return _row("every episode as a trace", start, run.written)
+
+
+def _row(what: str, start: float, written: Any) -> Row:
+    seconds = time.perf_counter() - start
+    return Row(what, seconds, written.told if written else 0, written.found if written else -1)
+
+
+def peer(everything: Sequence[Trajectory]) -> Row:
+    """MLflow's own way, with what it holds afterwards."""
+    import mlflow
+
+    from components.tracking import place
+
+    with place.as_default():
+        experiment = mlflow.set_experiment("peer").experiment_id
+        start = time.perf_counter()
+        for episode in everything:
+            with mlflow.start_span(episode.task.task_id, span_type="AGENT") as root:
+                root.set_inputs({"task": episode.task.description})
+                for turn in episode.turns:
+                    _peer_turn(mlflow, turn)
+        mlflow.flush_trace_async_logging()
+        seconds = time.perf_counter() - start
+        found = len(mlflow.search_traces(locations=[experiment], max_results=10 * PEER, return_type="list"))
+    return Row(f"MLflow's own way ({PEER}, times 10)", seconds * 1000 / PEER, len(everything), found)
+
+
+def _peer_turn(mlflow: Any, turn: Any) -> None:
+    with mlflow.start_span(f"turn {turn.index}", span_type="CHAT_MODEL") as span:
+        span.set_outputs({"text": turn.text})
+    for call, result in zip(turn.calls, turn.results, strict=True):
+        with mlflow.start_span(call.tool, span_type="TOOL") as step:
+            step.set_inputs(call.arguments)
+            step.set_outputs({"content": result.content})
+
+
+def rows() -> Iterator[Row]:
+    """One after the other over one database, laid out before."""
+    from components.tracking import place
+
+    place.client().search_experiments()
+    played = {agent: episodes(agent) for agent in AGENTS}
+    everything = [each for own in played.values() for each in own]
+    yield night(played)
+    yield traces(everything)
+    yield peer(everything[:PEER])
+
+
+def missed(found: Sequence[Row]) -> list[str]:
+    """What does not keep its promise; the peer makes none."""
+    own = found[:2]
+    slow = [f"{row.what} took {row.seconds:.0f} s, more than {LIMIT:.0f}" for row in own if row.seconds > LIMIT]
+    return slow + [f"{row.what}: {row.found} of {row.told} found" for row in own if row.told != row.found]
+
+
+def in_a_home(work: Callable[[], list[Row]]) -> list[Row]:
+    """In a folder of its own that goes afterwards."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="ratchet-tracking-") as folder:
+        os.environ["RATCHET_HOME"] = folder
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+        os.chdir(folder)
+        try:
+            return work()
+        finally:
+            os.chdir(here)
+
+
+def main() -> int:
+    """Measure, print, compare with the limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    found = in_a_home(lambda: list(rows()))
+    if arguments.json:
+        print(json.dumps([row._asdict() for row in found]))
+    else:
+        print(f"{'1,000 episodes':<36} {'seconds':>8} {'told':>8} {'found':>8}")
+        for row in found:
+            print(f"{row.what:<36} {row.seconds:>8.1f} {row.told:>8,} {row.found:>8,}")
+    for line in missed(found):
+        print(f"missed: {line}", file=sys.stderr)
+    return int(bool(missed(found)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
