@@ -7,7 +7,7 @@ from ..statistics import Estimate
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..promotion import Contender, Decision, Effect, Guardrail
+    from ..promotion import Contender, Decision, Effect
 
 _MEANING = {
     ("instance", "promote"): "new instances of known programs",
@@ -63,23 +63,23 @@ def summary_sentence(decision: "Decision") -> str:
 
 
 def explain(decision: "Decision") -> str:
-    """The whole decision in plain lines: what was played, what came out, what it rests on."""
-    taskset, rule = decision.taskset, decision.rule
+    """The whole decision in plain lines: what was played, what came out, and the account of every test that it rests on."""
+    from ..promotion.account import account
+
+    taskset = decision.taskset
     lines = [
         f"Verdict: {decision.verdict}. {sentence(decision.why)}",
         f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {sentence(decision.self_improvement_why)}",
         f"Played: {decision.n_tasks} promote tasks × {decision.k} attempts ({decision.n_families} families) of {taskset.name} "
         f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {meaning('promote', taskset.split_by)}; "
         f"{decision.lost} attempts lost.",
-        f"Test: sign-flip permutation over families, one-sided, alpha {decision.tested_at:.2g}; {decision.correction}. "
-        f"Intervals: {100 * rule.level:g} %, resampled by family.",
+        f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * decision.rule.level:g} %, resampled by family.",
     ]
     if (made := decision.trained) is not None:
         lines.append(
             f"Trained: the challenger by the recipe {made.recipe} ({made.challenger_tokens:,} tokens), the control by "
             f"{made.control} ({made.control_tokens:,} tokens)."
         )
-    lines += [_guardrail(guard) for guard in decision.guardrails]
     if decision.audit is None:
         lines.append("Audit: not played.")
     else:
@@ -88,17 +88,7 @@ def explain(decision: "Decision") -> str:
             f"{percent(decision.audit.champion.success.value)}, challenger {percent(decision.audit.challenger.success.value)}, "
             f"difference {effect_text(decision.audit.versus_champion)}."
         )
-    return "\n".join(lines)
-
-
-def _guardrail(guard: "Guardrail") -> str:
-    """A guardrail with what it was judged by; a record of version 1 holds no test."""
-    state = guard.state or ("holds" if guard.passed else "broken")
-    tested = "" if guard.p_value is None else f", {p_text(guard.p_value)}"
-    return (
-        f"Guardrail {guard.name}: {state if guard.passed else state.upper()} (champion {number(guard.champion)}, "
-        f"challenger {number(guard.challenger)}, margin {guard.margin:.3g}{tested})."
-    )
+    return "\n".join([*lines, account(decision)])
 
 
 def render(decision: "Decision") -> "Table":
