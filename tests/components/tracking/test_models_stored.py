@@ -4,16 +4,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import pytest
 from faulty_s3 import BUCKET, Proxy, faulty_s3, s3_client
 
-from components.processes import free_port
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.tracking import logged, models, place, promotion, retention
 from components.tracking.checkpoints import FolderStore, Listing, s3
@@ -37,36 +33,14 @@ def mlflow(request, server, tmp_path_factory):
     patch.delenv("MLFLOW_TRACKING_URI", raising=False)
     patch.delenv("RATCHET_ARTIFACTS", raising=False)
     proxy, url = server
-    with ExitStack() as stack:
-        if request.param == "s3":
-            patch.setenv("RATCHET_ARTIFACTS", f"s3://{BUCKET}/ratchet")
-        if request.param == "server":
-            patch.setenv("MLFLOW_TRACKING_URI", stack.enter_context(mlflow_server(home)))
-        yield Kind(request.param, proxy, url, home / "served")
+    if request.param == "s3":
+        patch.setenv("RATCHET_ARTIFACTS", f"s3://{BUCKET}/ratchet")
+    artifacts = home
+    if request.param == "server":
+        uri, artifacts = request.getfixturevalue("served")
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
+    yield Kind(request.param, proxy, url, artifacts)
     patch.undo()
-
-
-@contextmanager
-def mlflow_server(home: Path) -> Iterator[str]:
-    """A server that takes artifacts itself (`mlflow-artifacts:`)."""
-    port = free_port()
-    command = [
-        *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{home}/mlflow.db"),
-        *("--serve-artifacts", "--artifacts-destination", str(home / "served")),
-        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-    ]
-    with (home / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200:
-                break
-        except httpx.HTTPError:
-            time.sleep(0.3)
-    yield f"http://127.0.0.1:{port}"
-    process.terminate()
-    process.wait(30)
 
 
 REGISTER = """

@@ -1,10 +1,5 @@
 """Traces in a real MLflow, by its database and by its server: all that is written arrives, once, and what people say comes back."""
 
-import subprocess
-import time
-from pathlib import Path
-
-import httpx
 import pytest
 from episodes import make_episode, night_of, turn, write_night
 from scored import judgement_of, score_of
@@ -23,34 +18,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 @pytest.fixture(scope="module", params=["database", "server"])
 def mlflow(request, tmp_path_factory):
     """Where MLflow is: a database of its own, or a server over one."""
-    patch = pytest.MonkeyPatch()
-    home = tmp_path_factory.mktemp("home")
-    patch.setenv("RATCHET_HOME", str(home))
-    patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    process = None
-    if request.param == "server":
-        port = free_port()
-        place.client().search_experiments()  # lays out the database: two processes must not at once
-        with (home / "server.log").open("wb") as log:
-            process = subprocess.Popen(place.server_command(port), stdout=log, stderr=log)
-        patch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        _wait(port, process, home / "server.log")
-    yield request.param
-    if process is not None:
-        process.terminate()
-        process.wait(30)
-    patch.undo()
-
-
-def _wait(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.3)
-    raise AssertionError(log.read_text()[-2000:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATCHET_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        if request.param == "server":
+            patch.setenv("MLFLOW_TRACKING_URI", request.getfixturevalue("served").url)
+        yield request.param
 
 
 @pytest.fixture
