@@ -5,18 +5,24 @@ an agent played beyond is left out and counted. A task's value is the mean over 
 """
 
 from collections.abc import Sequence
-from itertools import combinations, starmap
+from itertools import combinations
 from math import ceil
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from components.protocol import DataError
 
-from ..comparison.compare import counts
-from ..comparison.pairing import Measure, TaskPair, check_hash, task_mean, tasks_by_id
+from ..comparison.pairing import Measure, check_hash, task_mean, tasks_by_id
 from ..metrics import AgentResult, TaskResult, summarise
-from ..statistics import Estimate, difference_estimate, holm, permutation_test, rate_estimate
+from ..statistics import Estimate, difference_estimate, holm, rate_estimate
+from ..statistics.checks import differences
+from ..statistics.many import paired_p_values
 from .letters import compact_letters
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CORRECTION = "Holm over all pairs, each by a two-sided permutation test over families"
 RESOLUTION = 20
@@ -162,30 +168,40 @@ def _duels(
     seed: int,
 ) -> tuple[Duel, ...]:
     """Every pair in the order of the board, with Holm's correction over all of them."""
+    import numpy as np
+
     couples = list(combinations(names, 2))
-    draws = max(n_resamples, ceil(RESOLUTION * len(couples) / alpha))
+    if not couples:
+        return ()
     families = [task.family for task in tasks]
-
-    def duel(one: str, other: str) -> Duel:
-        pairs = [
-            TaskPair(task.task_id, task.family, task.kind, b, a)
-            for task, a, b in zip(tasks, values[one], values[other], strict=True)
-        ]
-        won, lost, tied = counts(pairs)
-        difference = difference_estimate(
-            [pair.b - pair.a for pair in pairs], families, level=level, n_resamples=n_resamples, seed=seed
-        )
-        p_value = permutation_test(
-            values[one], values[other], clusters=families, n_resamples=draws, level=level, seed=seed
-        ).p_value
-        return Duel(one, other, difference, p_value, p_value, False, won, lost, tied)
-
-    found = list(starmap(duel, couples))
-    corrected = holm([each.p_value for each in found])
+    known = {name: np.array(values[name]) for name in names}
+    rows = np.array([differences(known[one], known[other]) for one, other in couples])
+    draws = max(n_resamples, ceil(RESOLUTION * len(couples) / alpha))
+    p_values = paired_p_values(rows, families, n_resamples=draws, seed=seed)
     return tuple(
-        msgspec.structs.replace(each, corrected=p, significant=p < alpha)
-        for each, p in zip(found, corrected, strict=True)
+        _duel(
+            couple,
+            difference_estimate(own, families, level=level, n_resamples=n_resamples, seed=seed),
+            own,
+            p,
+            after,
+            alpha,
+        )
+        for couple, own, p, after in zip(couples, rows, p_values, holm(p_values), strict=True)
     )
+
+
+def _duel(
+    couple: tuple[str, str],
+    difference: Estimate,
+    row: "NDArray[np.float64]",
+    p_value: float,
+    corrected: float,
+    alpha: float,
+) -> Duel:
+    won, lost = int((row > 0).sum()), int((row < 0).sum())
+    tied = len(row) - won - lost
+    return Duel(*couple, difference, p_value, corrected, corrected < alpha, won, lost, tied)
 
 
 def _place(
