@@ -58,10 +58,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def same_as_decide(made: Made, found: Floats, level: float, declared: Declared | None = None) -> str:
-    """Of some comparisons, the most extreme first: does `decide` say the same? Those next to the level are left out."""
+    """Of the most extreme comparisons and some from all over: does `decide` say the same? Not those next to the level."""
     order = np.argsort(found)
-    numbers = [*order[: CHECKED // 2].tolist(), *order[len(order) // 2 :][: CHECKED // 2].tolist()]
-    clear = [number for number in numbers if not 0.6 < found[number] / level < 1.6]
+    half = CHECKED // 2
+    numbers = {*order[:half].tolist(), *order[len(order) // half - 1 :: len(order) // half].tolist()}
+    clear = [number for number in sorted(numbers) if not 0.6 < found[number] / level < 1.6]
     said = decided(made, clear, RULE, declared)
     same = sum(promoted == (found[number] <= level) for promoted, number in zip(said, clear, strict=True))
     if same < len(clear):
@@ -135,7 +136,9 @@ def powers(count: int, rng: np.random.Generator) -> Iterator[Row]:
         found = p_values(made, 4_000)
         computed = power(world.effect, world.design(), alpha=level)
         what = f"8 points, 200 tasks of {families} families, level {level:.2g}: promoted (computed {computed:.1%})"
-        yield Row("power", what, float((found <= level).mean()), computed - 0.03, computed + 0.03, count, strict=True)
+        also = same_as_decide(made, found, level) if level == ALPHA else ""
+        low, high = computed - 0.03, computed + 0.03
+        yield Row("power", what, float((found <= level).mean()), low, high, count, also, strict=True)
     needed = tasks_needed(LEAD.effect, LEAD.design(), power=0.8, alpha=first)
     assert needed is not None
     world = msgspec.structs.replace(LEAD, tasks=needed, families=needed // 2)
@@ -166,8 +169,8 @@ def _holds(row: Floats, families: list[int], truth: float) -> bool:
 
 
 def early(count: int, rng: np.random.Generator) -> Iterator[Row]:
-    """A night that is looked at while it is played, family by family; `count` / 4 of each."""
-    draws, looks = max(20, count // 4), (0.25, 0.5, 0.75, 1.0)
+    """A night that is looked at while it is played, family by family."""
+    draws, looks = count, (0.25, 0.5, 0.75, 1.0)
     bounds = sequential_bounds(looks, alpha=ALPHA)
     for effect in (0.0, 0.08):
         world = msgspec.structs.replace(LEAD, effect=effect)

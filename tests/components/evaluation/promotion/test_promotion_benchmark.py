@@ -60,7 +60,7 @@ def test_what_is_made_is_what_was_asked_for(made: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_a_challenger_that_is_no_better_is_promoted_with_at_most_alpha(benchmark: ModuleType) -> None:
-    found = rows(benchmark, "nulls", 2_000)
+    found = rows(benchmark, "nulls", 1_000)
     assert all(row.kept for row in found)
     few = next(row for row in found if "of 8 families" in row.what)
     assert "independent 1" in few.also  # more than 10 %: without clusters the same test is wrong
@@ -68,7 +68,7 @@ def test_a_challenger_that_is_no_better_is_promoted_with_at_most_alpha(benchmark
 
 @pytest.mark.slow
 def test_thirty_nights_promote_a_null_challenger_with_at_most_five_per_cent(benchmark: ModuleType) -> None:
-    found = rows(benchmark, "seasons", 600)
+    found = rows(benchmark, "seasons", 400)
     assert all(row.kept for row in found) and found[2].found > 0.3
 
 
@@ -80,4 +80,4 @@ def test_a_lead_of_eight_points_is_found_as_often_as_computed(benchmark: ModuleT
 
 @pytest.mark.slow
 def test_intervals_and_early_looks_keep_what_they_promise(benchmark: ModuleType) -> None:
-    assert all(row.kept for section in ("intervals", "early") for row in rows(benchmark, section, 2_000))
+    assert all(row.kept for section in ("intervals", "early") for row in rows(benchmark, section, 800))
