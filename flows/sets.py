@@ -100,12 +100,13 @@ def _meant(word: str) -> list[Path] | int:
 
 
 def _version(word: str) -> int | None:
-    """The registered version of that number or alias; None where the word can be neither."""
-    if word.isdecimal():
-        return int(word)
+    """The registered version of that number or alias, with or without @; None where the word can be neither."""
+    which = word.removeprefix("@")
+    if which.isdecimal():
+        return int(which)
     from components.tracking.aliases import aliases
 
-    return aliases().get(word.removeprefix("@"))
+    return aliases().get(which)
 
 
 def _played(numbers: Sequence[int], beside: Iterable[Path]) -> dict[int, Path]:
@@ -117,8 +118,7 @@ def _played(numbers: Sequence[int], beside: Iterable[Path]) -> dict[int, Path]:
     for number, version in asked.items():
         if version not in folders:
             raise ConfigurationError(
-                f"version {number} ({version}) has played no evaluation here; `ratchet models fetch {number}`, then "
-                "`ratchet evaluate --policy transformers:FOLDER`"
+                f"version {number} ({version}) has played no evaluation here; `ratchet evaluate --policy @{number}`"
             )
     together = set.intersection(*({place.parent for place in folders[version]} for version in asked.values()))
     nights = [place for place in together if place.name != "by-hand"]

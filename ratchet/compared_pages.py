@@ -27,6 +27,8 @@ def show_compared(found: "Compared") -> None:
         say()
         _tests(found.comparisons[0])
         say()
+        _kinds(found.comparisons[0])
+        say()
         _flips(found.comparisons[0])
 
 
@@ -53,7 +55,7 @@ def _sides(found: "Compared") -> None:
             )
         )
     columns = ("", first.by, "interval", f"less {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "over")
-    table(columns, _plain(rows))
+    table([_text(column) for column in columns], _plain(rows))
 
 
 def _played(each: "AgentComparison") -> str:
@@ -80,6 +82,27 @@ def _tests(each: "AgentComparison") -> None:
     )
 
 
+def _kinds(each: "AgentComparison") -> None:
+    from components.evaluation.report import interval_text, percent, points
+
+    believed = {kind.kind: kind.posterior for kind in each.kinds}
+    rows: list[tuple[object, ...]] = [
+        (
+            row.kind,
+            f"{row.difference.tasks} of {row.difference.families} families",
+            percent(row.a.value),
+            percent(row.b.value),
+            points(row.difference.value),
+            interval_text(row.difference, signed=True),
+            _share(known.p_better) if (known := believed.get(row.kind)) else None,
+            _share(known.p_worse) if known else None,
+        )
+        for row in each.by_kind
+    ]
+    columns = ("kind", "tasks", each.a.name, each.b.name, "difference", "interval", "better (bayes)", "worse (bayes)")
+    table([_text(column) for column in columns], _plain(rows), title="by kind of task")
+
+
 def _flips(each: "AgentComparison") -> None:
     from components.evaluation.report import percent
 
@@ -99,7 +122,8 @@ def _flips(each: "AgentComparison") -> None:
         for flip in each.flips[:SHOWN]
     ]
     names = each.a.name, each.b.name
-    table(("", "task", "kind", *names, *(f"episode of {name}" for name in names)), _plain(rows), title="flipped tasks")
+    columns = ("", "task", "kind", *names, *(f"episode of {name}" for name in names))
+    table([_text(column) for column in columns], _plain(rows), title="flipped tasks")
     if len(each.flips) > SHOWN:
         note(f"{len(each.flips) - SHOWN} more flipped tasks; --json gives all")
 

@@ -1,6 +1,6 @@
 """Comparison: two agents, pair by pair. `compare` decides, `compare_agents` answers by hand, `flips` says what to open first."""
 
-from .agents import AgentComparison, TestRow, compare_agents
+from .agents import AgentComparison, KindBelief, TestRow, compare_agents
 from .compare import AgentRef, Comparison, KindRow, compare
 from .flips import Flip, FlippedAttempt, flips
 from .pairing import Measure, TaskPair
@@ -11,6 +11,7 @@ __all__ = [
     "Comparison",
     "Flip",
     "FlippedAttempt",
+    "KindBelief",
     "KindRow",
     "Measure",
     "TaskPair",

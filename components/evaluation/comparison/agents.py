@@ -10,8 +10,16 @@ from collections.abc import Sequence
 import msgspec
 
 from ..metrics import AgentResult
-from ..statistics import Estimate, Interval, TestResult, mcnemar, permutation_test, wilcoxon
-from ..statistics.bayes import Posterior, bayes_paired
+from ..statistics import (
+    Estimate,
+    Interval,
+    TestResult,
+    clustered_standard_error,
+    mcnemar,
+    permutation_test,
+    wilcoxon,
+)
+from ..statistics.bayes import Posterior, bayes_groups, bayes_paired
 from .compare import AgentRef, KindRow, counts, estimates, kind_rows
 from .flips import Flip, flips
 from .pairing import Measure, PairedBy, TaskPair, paired
@@ -35,10 +43,18 @@ class TestRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exact: bool
 
 
+class KindBelief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to believe of the difference at one kind of task, each kind pulled towards the others as far as they agree."""
+
+    kind: str
+    posterior: Posterior
+
+
 class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `compare_agents` found: `difference` is b less a, a mean over tasks; `p_value` the permutation test's, two-sided.
 
-    `posterior`: how probable it is that b is better, practically equal (within `rope`), worse; None below two families.
+    `posterior`: how probable it is that b is better, practically equal (within `rope`), worse; None below two families. `kinds`
+    the same for each kind that has a spread, which needs no correction for their number.
     Tasks that one agent alone played are left out and counted (`unshared`), as are `lost` pairs of attempts without a known outcome
     and the `lost_tasks` that have none left. `won`, `lost_to`, `tied` count tasks.
     """
@@ -64,6 +80,7 @@ class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost_tasks: int
     unshared: int
     by_kind: tuple[KindRow, ...]
+    kinds: tuple[KindBelief, ...]
     flips: tuple[Flip, ...]
 
 
@@ -109,6 +126,7 @@ def compare_agents(
         lost_tasks=found.lost_tasks,
         unshared=found.unshared,
         by_kind=kind_rows(pairs, level, n_resamples, seed),
+        kinds=_kinds(pairs, rope, level),
         flips=flips(a, b, role) if by == "success" else (),
     )
 
@@ -133,6 +151,19 @@ def _tests(pairs: Sequence[TaskPair], level: float, n_resamples: int, seed: int)
 def _posterior(pairs: Sequence[TaskPair], rope: float, level: float) -> Posterior | None:
     families = [pair.family for pair in pairs]
     return bayes_paired([p.b for p in pairs], [p.a for p in pairs], clusters=families, rope=rope, level=level)
+
+
+def _kinds(pairs: Sequence[TaskPair], rope: float, level: float) -> tuple[KindBelief, ...]:
+    groups: dict[str, list[TaskPair]] = defaultdict(list)
+    for pair in pairs:
+        groups[pair.kind].append(pair)
+    seen: list[tuple[str, float, float]] = []
+    for kind, own in sorted(groups.items()):
+        differences = [pair.b - pair.a for pair in own]
+        if error := clustered_standard_error(differences, [pair.family for pair in own]):
+            seen.append((kind, sum(differences) / len(differences), error))
+    found = bayes_groups([mean for _, mean, _ in seen], [error for _, _, error in seen], rope=rope, level=level)
+    return tuple(KindBelief(kind, posterior) for (kind, _, _), posterior in zip(seen, found, strict=True))
 
 
 def _family_means(pairs: Sequence[TaskPair]) -> tuple[list[float], list[float]]:

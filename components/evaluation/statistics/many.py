@@ -37,7 +37,7 @@ def paired_p_values(
     if not values.size:
         return (1.0,) * len(values)
     index = family_index(clusters, values.shape[1])
-    sums = np.stack([np.bincount(index, weights=row) for row in values])
+    sums = np.stack([np.bincount(index, weights=row) for row in values]).astype(np.float64)
     slack = _SLACK * abs(values).max(axis=1) * np.sqrt(values.shape[1])
     sums = np.where(abs(sums) <= slack[:, None], 0.0, sums)
     sums = sums[:, (sums != 0).any(axis=0)]

@@ -179,6 +179,31 @@ class TestTests:
         assert known.p_better + known.p_equivalent + known.p_worse == pytest.approx(1)
         assert known.p_better > 0.9 and known.mean == pytest.approx(found.difference.value)
 
+    def test_each_kind_is_believed_between_its_own_difference_and_that_of_the_others(self):
+        rng = np.random.default_rng(2)
+        rates = {"easy": (0.5, 0.9), "hard": (0.5, 0.5), "more": (0.4, 0.7)}
+        a, b = (
+            msgspec.structs.replace(
+                agent_that(who, {}),
+                tasks=tuple(
+                    msgspec.structs.replace(
+                        task, task_id=f"{kind}{task.task_id}", family=f"{kind}{task.family}", kind=kind
+                    )
+                    for kind, both in rates.items()
+                    for task in at_random(who, [both[side]] * 30, 2, rng).tasks
+                ),
+            )
+            for side, who in enumerate("ab")
+        )
+        found = compare_agents(a, b)
+        rows = {row.kind: row.difference.value for row in found.by_kind}
+        overall = np.mean(list(rows.values()))
+        assert [each.kind for each in found.kinds] == sorted(rates)
+        for each in found.kinds:
+            low, high = sorted([rows[each.kind], overall])
+            assert low - 0.02 <= each.posterior.mean <= high + 0.02
+        assert {each.kind: each.posterior.p_better > 0.95 for each in found.kinds}["easy"]
+
     def test_swapped_agents_give_the_same_p_values_and_the_opposite_difference(self, found, two):
         back = compare_agents(two[1], two[0], n_resamples=2000)
         assert back.difference.value == pytest.approx(-found.difference.value)
@@ -189,7 +214,10 @@ class TestTests:
         same = compare_agents(two[0], msgspec.structs.replace(two[0], name="twin"))
         assert same.flips == () and same.difference.value == 0 and same.p_value == 1
         assert all(test.p_value == 1 for test in same.tests) and same.posterior.p_equivalent == 1
+        assert same.kinds == ()
 
     def test_a_single_task_gives_no_certainty(self):
         found = compare_agents(agent_that("a", {"t": [0]}), agent_that("b", {"t": [1]}))
-        assert found.difference.interval is None and found.p_value == 1 and found.posterior is None
+        assert (
+            found.difference.interval is None and found.p_value == 1 and found.posterior is None and found.kinds == ()
+        )
