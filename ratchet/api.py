@@ -4,6 +4,8 @@ from components.environments.conversation import DialogueEnvironment, Tool, tool
 from components.environments.conversation.common import FINISH, RESPOND, SUBMIT, THINK
 from components.environments.tasksets import load as load_taskset
 from components.environments.tools import ToolError
+from components.evaluation.comparison import compare_agents, flips
+from components.evaluation.leaderboard import leaderboard
 from components.policies.factory import make_policy
 from components.protocol import (
     DomainProfile,
@@ -100,8 +102,11 @@ __all__ = [
     "Writer",
     "as_gymnasium",
     "collect",
+    "compare_agents",
     "evaluate_agent",
     "find_hacks",
+    "flips",
+    "leaderboard",
     "list_domains",
     "list_envs",
     "load_domain",
