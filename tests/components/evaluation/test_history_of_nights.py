@@ -180,6 +180,7 @@ class TestDrift:
         (found,) = drift(points)
         assert (found.mean, found.heterogeneity, found.trend, found.moved()) == (None, None, None, False)
 
+    @pytest.mark.slow
     def test_a_fixed_agent_on_fresh_tasks_drifts_no_more_often_than_alpha(self):
         rng = np.random.default_rng(3)
         moved = 0

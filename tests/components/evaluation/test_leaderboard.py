@@ -161,6 +161,7 @@ class TestTiesAndGaps:
         assert board.places[0].worst_rank == 1 and board.places[0].name == "a0"
 
 
+@pytest.mark.slow
 def test_null_agents_are_told_apart_no_more_often_than_alpha():
     rng = np.random.default_rng(11)
     false = 0
