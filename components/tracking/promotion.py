@@ -16,9 +16,7 @@ _LONGEST = 1000
 """Characters of a reason."""
 
 
-def promote(
-    version: int, name: str = AGENT, *, why: str = "", anchor: bool = False, tags: Mapping[str, str] | None = None
-) -> ModelRef:
+def promote(version: int, name: str = AGENT, *, why: str = "", anchor: bool = False) -> ModelRef:
     """Point `champion` at a version, and `previous` at the one before; promoting the champion again changes nothing.
 
     `anchor`: it becomes the anchor too, where there is none. Raises ConfigurationError for a version that there is not, or
@@ -35,7 +33,7 @@ def promote(
             wanted[PREVIOUS] = holder
         if anchor and ANCHOR not in named:
             wanted[ANCHOR] = version
-        said = {"promoted_at": _now(), **({"promoted_why": why[:_LONGEST]} if why else {}), **(tags or {})}
+        said = {"promoted_at": _now(), **({"promoted_why": why[:_LONGEST]} if why else {})}
         texts = {str(version): why[:_LONGEST]} if why else {}
         line = (*_line(name, named), version)
         carry_out(Move(wanted, {str(version): said}, texts, line), name)

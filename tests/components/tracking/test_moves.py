@@ -166,7 +166,7 @@ def test_a_registry_of_an_older_version_knows_its_champions_from_the_aliases(reg
 
 
 ACTS = {
-    "promote": lambda: promotion.promote(4, why="better", tags={"night": "n"}),
+    "promote": lambda: promotion.promote(4, why="better"),
     "roll back": lambda: promotion.roll_back(why="worse"),
     "move anchor": lambda: promotion.move_anchor(2),
 }
