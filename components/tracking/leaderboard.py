@@ -37,11 +37,11 @@ def standings(points: Sequence[NightPoint], versions: Mapping[str, int]) -> Colu
     return {
         "rank": list(range(1, len(rows) + 1)),
         "agent": [role for _, role, _ in rows],
-        "version": [versions.get(standing.policy_version) for _, _, standing in rows],
-        "night": [point.night for point, _, _ in rows],
         "success": [standing.success.value for _, _, standing in rows],
         "low": [each.low if each else None for each in intervals],
         "high": [each.high if each else None for each in intervals],
+        "night": [point.night for point, _, _ in rows],
+        "version": [versions.get(standing.policy_version) for _, _, standing in rows],
         "tasks": [standing.success.tasks for _, _, standing in rows],
         "steps": [standing.steps for _, _, standing in rows],
         "tokens": [standing.tokens for _, _, standing in rows],

@@ -4,6 +4,7 @@ A run is named by our own key (`night` or `night/stage`), kept as the tag `ratch
 """
 
 import json
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -97,6 +98,15 @@ class NeverBegun(Exception):
 
 
 def table_content(columns: dict[str, list[Any]]) -> bytes:
-    """Columns of equal length as the JSON that MLflow shows as a table."""
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    """Columns of equal length as the JSON that MLflow shows as a table. It is for reading: numbers have five digits."""
+    rows = [[_readable(value) for value in row] for row in zip(*columns.values(), strict=True)]
     return json.dumps({"columns": list(columns), "data": rows}).encode()
+
+
+def _readable(value: Any) -> Any:
+    """What is no number (NaN) has no place in JSON: null."""
+    if not isinstance(value, float):
+        return value
+    if not isfinite(value):
+        return None
+    return float(f"{value:.5g}") if abs(value) < 1e4 else round(value, 1)

@@ -6,7 +6,7 @@ from components.protocol import InfrastructureError
 from components.tracking import runs, spool
 from components.tracking.agents import agent_run
 from components.tracking.readback import ReadBack
-from components.tracking.records import Artifact, End, Episodes, Input, NeverBegun, Played, Start, Values
+from components.tracking.records import Artifact, End, Episodes, Input, NeverBegun, Played, Start, Values, table_content
 from components.tracking.trace import EpisodeTrace
 
 
@@ -161,3 +161,13 @@ def test_what_waits_is_said_and_synced_by_hand(mlflow, capsys):
     mlflow.up = lambda call: True
     assert cli.run(["sync"]) == 0 and capsys.readouterr().out.startswith("told ")
     assert cli.run(["sync"]) == 0 and capsys.readouterr().out == "nothing waits\n"
+
+
+def test_a_table_is_for_reading_and_holds_what_json_can():
+    columns = {
+        "rate": [0.7609605893668878, 2.3456789e-7, float("nan"), None],
+        "n": [1, 394.65000000000003, 123456.789, "x"],
+    }
+    assert table_content(columns) == (
+        b'{"columns": ["rate", "n"], "data": [[0.76096, 1], [2.3457e-07, 394.65], [null, 123456.8], [null, "x"]]}'
+    )
