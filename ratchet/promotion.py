@@ -6,7 +6,8 @@ import typer
 
 from components.protocol import ConfigurationError
 
-from .terminal import draw, emit, say
+from .night import show_decision
+from .terminal import emit, say
 
 
 def add(app: typer.Typer) -> None:
@@ -76,14 +77,13 @@ def rollback(
 
 
 def _explain(which: str | None, as_json: bool) -> None:
-    """The table with its sentences, and the account of everything that they rest on."""
-    from components.evaluation.promotion.account import account
-    from components.evaluation.report import render
+    """The table, the sentences, and the account of everything that they rest on."""
+    import msgspec
+
     from flows.promotion import explained
 
     decision = explained(which)
     if as_json:
         emit(decision)
-        return
-    draw(render(decision))
-    say(account(decision))
+    else:
+        show_decision(msgspec.to_builtins(decision))
