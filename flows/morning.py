@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from components.evaluation import figures
 from components.evaluation.attempts import AgentResult
 from components.evaluation.comparison import flips
-from components.evaluation.history import NightPoint, regressions
+from components.evaluation.history import NightPoint, drift, regressions
 from components.evaluation.promotion import Decision, deciding, read_decision
 from components.evaluation.report.blocks import Picture
 from components.evaluation.report.duel import Duel, clean
@@ -84,10 +84,11 @@ def gather(night: Night, error: str | None = None, ended: str | None = None) -> 
         last=next(reversed(night.seconds), None),
         before=before,
         changes=regressions((before, point)) if before and decision else (),
+        drifts=tuple(each for each in drift([*points, point]) if each.moved()),
         duels=parts.part("the episodes side by side", lambda: _duels(night, played), ()),
         pictures=_pictures(parts, decision, played, [*points, point]) if decision else (),
         verdicts=parts.part("the verdicts on the data", lambda: _verdicts(night, failed=error is not None), ()),
-        version=results.get("register challenger", {}).get("version"),
+        version=(results.get("register challenger") or {}).get("version"),
         missing=tuple(parts.missing),
     )
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from components.protocol import ConfigurationError, DataError
@@ -89,3 +91,19 @@ def test_a_night_goes_on_with_its_recipe_and_with_no_other():
     assert begin("smoke", 1, None, "dpo").id != asked.id
     with pytest.raises(ConfigurationError, match=r"scale smoke, recipe r1 and seed 1; repeat those"):
         begin("smoke", 1, asked.id, "dpo")
+
+
+def test_a_night_keeps_how_long_each_finished_step_took_in_the_order_in_which_they_ended():
+    night = begin("smoke", 0)
+    night.once("second by name", lambda: time.sleep(0.02))
+    night.once("a first by name", lambda: None)
+    night.once("second by name", lambda: None)
+    seconds = open_night(night.id).seconds
+    assert list(seconds) == ["second by name", "a first by name"] and 0.02 <= seconds["second by name"] < 5
+
+
+def test_a_night_says_when_it_ended():
+    night = begin("smoke", 0)
+    assert night.ended is None
+    night.finish()
+    assert open_night(night.id).ended >= night.begun

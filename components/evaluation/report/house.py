@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
-from ..history import Change, NightPoint
+from ..history import Change, Drift, NightPoint
 from .blocks import Banner, Block, Commands, Prose, Table, Tone
 from .morning import Morning, StageVerdict
 from .words import interval_text, p_text, percent, points
@@ -89,6 +89,7 @@ def since(morning: Morning) -> Iterator[Block]:
     yield Table(("", before.night, now.night), tuple((name, one, two) for name, one, two in rows))
     for change in morning.changes:
         yield Prose(_told(change), "bad" if change.worse else "plain")
+    yield from (Prose(_moved(each), "bad") for each in morning.drifts)
     yield Prose("Nights play different tasks: small changes between them mean nothing.", "quiet")
 
 
@@ -196,6 +197,13 @@ _COMPARED: dict[str, Callable[[NightPoint], str]] = {
     "episodes in quarantine": lambda point: _data(point, "quarantined"),
     "time of all steps": _time,
 }
+
+
+def _moved(drift: Drift) -> str:
+    nights = f"{len(drift.appearances)} nights"
+    known = [p for p in (drift.heterogeneity, drift.trend_p) if p is not None]
+    sure = f" ({p_text(min(known))})" if known else ""
+    return f"{drift.policy_version} stayed as it is and its success did not, over {nights}{sure}: the tasks or the house changed."
 
 
 def _told(change: Change) -> str:

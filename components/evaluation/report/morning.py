@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from ..history import Change, NightPoint
+from ..history import Change, Drift, NightPoint
 from ..promotion import Decision
 from .blocks import Picture
 from .duel import Duel
@@ -39,8 +39,8 @@ class Morning(msgspec.Struct, frozen=True):
 
     `error` is the one line with which it failed, `ended` when it ended (ISO 8601, UTC); `done` counts its finished steps, of which
     `last` was the last. `before` is the latest night of the same taskset that was decided earlier, `changes` what differs from it
-    by role. `version` is the registry's number of the challenger. `missing` says in a sentence each what a report should show and
-    could not.
+    by role, `drifts` the agents that stayed as they were and did not succeed as before. `version` is the registry's number of the
+    challenger. `missing` says in a sentence each what a report should show and could not.
     """
 
     state: State
@@ -53,6 +53,7 @@ class Morning(msgspec.Struct, frozen=True):
     last: str | None = None
     before: NightPoint | None = None
     changes: tuple[Change, ...] = ()
+    drifts: tuple[Drift, ...] = ()
     duels: tuple[Duel, ...] = ()
     pictures: tuple[Picture, ...] = ()
     verdicts: tuple[StageVerdict, ...] = ()

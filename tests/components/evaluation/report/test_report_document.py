@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from mornings import morning
 
-from components.evaluation.history import NightCost
+from components.evaluation.history import Drift, NightCost
 from components.evaluation.promotion import Guardrail, Match
 from components.evaluation.report import VERDICTS, explain, summary_sentence
 from components.evaluation.report.blocks import Banner, Commands, Fold, Prose, Quoted, Sides, Title
@@ -188,3 +188,9 @@ def test_a_duration_is_told_as_people_say_it(seconds, text):
 
 def test_a_day_is_told_as_people_say_it_and_what_is_none_stays():
     assert day("2026-11-01T21:37:05.5+00:00") == "1 November 2026, 21:37 UTC" and day("yesterday") == "yesterday"
+
+
+def test_an_agent_that_stayed_as_it_was_and_changed_is_told():
+    moved = Drift("ckpt-1", "hash", (), 0.5, 0.0004, None, None)
+    said = [block for block in blocks(morning(drifts=(moved,)), Prose) if "ckpt-1" in block.text]
+    assert said[0].tone == "bad" and "p = 0.0004" in said[0].text and "the tasks or the house changed" in said[0].text
