@@ -5,7 +5,7 @@
         +--------------------------- @champion plays the next night <-----------------------------------+
 
 Started again after any end, the same command goes on where the night stood: each step's result is kept in the night's
-state, and a step that was interrupted continues from its own files. However a night ends, its report says how far it came.
+state, and a step that was interrupted continues from its own files. Its report is written at its end, also where it fails.
 """
 
 from typing import Any

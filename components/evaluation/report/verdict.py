@@ -51,7 +51,11 @@ def success(decision: Decision) -> Iterator[Block]:
     )
     leads = [("champion", decision.versus_champion), ("control", decision.versus_control)]
     rows = tuple(_lead(f"the {name}", effect) for name, effect in leads if effect is not None)
-    yield Table(("challenger against", "lead, points", "p (one-sided)", "won : lost : tied"), rows, "Tasks by lead")
+    yield Table(
+        ("challenger against", "lead, points", "p (one-sided)", "won : lost : tied"),
+        rows,
+        "Leads, and tasks solved more often, less often, as often",
+    )
     claimed = "yes" if decision.self_improvement else "not claimed"
     yield Prose(f"Self-improvement: {claimed}. {sentence(decision.self_improvement_why)}")
     if (match := decision.match) is not None:
