@@ -8,7 +8,7 @@ What is not shown does not pass: noise never counts as safety.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..metrics import AgentResult, TaskResult
 from ..statistics import Estimate, difference_estimate, permutation_test
@@ -107,14 +107,7 @@ def _tested(
     sign = 1.0 if better == "higher" else -1.0
     families = [family for _, _, family in rows]
     gains = [sign * (after - before) for before, after, _ in rows]
-    p_value = permutation_test(
-        gains,
-        [-margin] * len(gains),
-        clusters=families,
-        alternative="greater",
-        n_resamples=rule.n_resamples,
-        seed=seed,
-    ).p_value
+    p_value = None if margin == 0 and min(gains) >= 0 else _p_value(gains, margin, families, rule, seed)
     state = _state(p_value, _average(gains), margin, len(set(families)), rule.guardrail_alpha)
     return Guardrail(
         name,
@@ -129,10 +122,18 @@ def _tested(
     )
 
 
+def _p_value(gains: Sequence[float], margin: float, families: list[str], rule: PromotionRule, seed: int) -> float:
+    """Of "worse by the margin or more", one-sided."""
+    null = [-margin] * len(gains)
+    how: dict[str, Any] = {"clusters": families, "n_resamples": rule.n_resamples, "seed": seed}
+    return permutation_test(gains, null, alternative="greater", **how).p_value
+
+
 def _state(
-    p_value: float, gain: float, margin: float, families: int, alpha: float
+    p_value: float | None, gain: float, margin: float, families: int, alpha: float
 ) -> Literal["holds", "unclear", "broken", "untested"]:
-    if p_value <= alpha:
+    """Without a p-value the margin is nothing (as of what costs nothing) and no task is worse: there is nothing to show."""
+    if p_value is None or p_value <= alpha:
         return "holds"
     if gain < -margin:
         return "broken"

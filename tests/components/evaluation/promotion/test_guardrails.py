@@ -65,6 +65,18 @@ def test_a_margin_of_tokens_is_a_share_of_the_champions():
     assert found["tokens"].margin == pytest.approx(0.2 * 400)
 
 
+def test_where_the_champion_pays_nothing_the_challenger_may_not_pay_and_nothing_is_left_to_show_where_it_does_not():
+    free = contender("a", HALF, cost=0.0)
+    found = guards(free, contender("b", HALF, cost=0.0))["cost"]
+    assert (found.state, found.margin, found.p_value, found.passed) == ("holds", 0.0, None, True)
+    assert guards(free, contender("b", HALF, cost=0.1))["cost"].state == "broken"
+    strict = msgspec.structs.replace(RULE, unsafe_margin=0)
+    safe = contender("a", HALF, unsafe=0)
+    assert guards(safe, contender("b", HALF, unsafe=0), strict)["unsafe_actions"].passed
+    once = contender("b", HALF, each={"unsafe": [1] + [0] * 29})
+    assert not guards(safe, once, strict)["unsafe_actions"].passed
+
+
 def test_a_kind_that_gets_much_worse_is_broken_though_the_whole_is_better():
     """Half of the families, all of one kind, lose everything; the other kind wins everything."""
     kinds = ("kept", "lost")
