@@ -39,9 +39,9 @@ def cut(text: str, lines: int, characters: int) -> str:
     if len(text) <= characters and text.count("\n") < lines:
         return text
     head = "\n".join(text[: characters * 3 // 4].split("\n")[: lines * 3 // 4])
-    rest = text[len(head) :]
-    tail = "\n".join(rest[-(characters // 4) :].split("\n")[-(lines // 4) :])
-    left = len(rest) - len(tail)
+    end = text[max(len(head), len(text) - characters // 4) :]
+    tail = "\n".join(end.split("\n")[-(lines // 4) :])
+    left = len(text) - len(head) - len(tail)
     return f"{head}\n… {left:,} characters left out …\n{tail}" if left else text
 
 

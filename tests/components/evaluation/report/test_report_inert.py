@@ -72,6 +72,6 @@ def test_a_short_text_is_one_line_and_says_how_much_was_cut():
 
 
 def test_fifty_megabytes_cost_no_time():
-    begun = time.monotonic()
+    begun = time.process_time()
     assert len(shown("\u202e" * 50_000_000)) < 20 * CHARACTERS
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
