@@ -1,173 +1,203 @@
-"""Opens the comparison of two agents in the MLflow UI, in headless Chromium, and saves what it shows as a PNG.
+"""Opens MLflow's pages of a night in headless Chromium and saves what they show as PNGs.
 
-    python docs/screenshot.py --experiment repair [--night NIGHT] [--out docs/images/mlflow-compare.png]
+    python docs/screenshot.py [--experiment repair] [--night NIGHT] [--out docs/images] [--only trace …]
 
-Needs Debian's `chromium` and `chromium-driver`. Starts its own MLflow server over the local database, on loopback, and
-stops it. Exits 1 where the page never shows both runs: a screenshot of an error page is not a screenshot.
+Champion and challenger side by side, the leaderboard's table, the trace of a task that was won or lost, and the registry with its
+aliases. Needs Debian's `chromium`. Starts its own MLflow server over the local database, on loopback, and stops it. Exits 1 where
+a page never shows what it is there for: a screenshot of an error page is not a screenshot.
 """
 
 import argparse
-import base64
+import io
 import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import httpx
+from components.processes import free_port
+from components.tracking.models import AGENT
+from components.tracking.place import client
+from flows.ui import MlflowServer
 
-from components.tracking.place import client, server_command, server_environment
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
 
-SWITCHES = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1500,1500"),
-]
-
-
-class Browser:
-    """The few commands of the WebDriver protocol (W3C) that a screenshot needs."""
-
-    def __init__(self, driver: str, profile: Path) -> None:
-        options = {"args": [*SWITCHES, f"--user-data-dir={profile}"]}
-        self._http = httpx.Client(base_url=driver, timeout=120)
-        answer = self._send("POST", "/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}})
-        self._session = f"/session/{answer['sessionId']}"
-
-    def open(self, url: str) -> None:
-        """Go to a page."""
-        self._send("POST", f"{self._session}/url", {"url": url})
-
-    def run(self, script: str, *arguments: object) -> Any:
-        """The value of a JavaScript function body in the page."""
-        return self._send("POST", f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
-
-    def text(self) -> str:
-        """All visible text of the page."""
-        return str(self.run("return document.body.innerText"))
-
-    def png(self) -> bytes:
-        """The window as a PNG."""
-        return base64.b64decode(self._send("GET", f"{self._session}/screenshot"))
-
-    def close(self) -> None:
-        """End the browser."""
-        self._send("DELETE", self._session)
-        self._http.close()
-
-    def _send(self, method: str, path: str, body: object = None) -> Any:
-        response = self._http.request(method, path, json=body)
-        value = response.json()["value"]
-        if response.is_error:
-            raise SystemExit(f"chromedriver: {value['error']}: {value['message'].splitlines()[0]}")
-        return value
+WIDTH, HEIGHT = 1400, 1000
+SECONDS = 90.0
+"""That a page has to show what it is there for; the first one waits for the server's own imports."""
+LOOPBACK = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+QUIET = """
+localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
+localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
+"""
+"""MLflow opens a panel over every first page; here it is no first page."""
+COLOURS = 256
+PLACELESS = """
+for (const each of document.querySelectorAll('*'))
+    if (each.childElementCount === 0 && each.textContent.includes('file:///')) each.style.visibility = 'hidden';
+"""
+"""Where the files of this machine lie is nobody's business."""
 
 
-def free_port() -> int:
-    """A port on loopback that nobody holds now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class Page(NamedTuple):
+    """A page of MLflow: what its picture is called, where it is, all that it must show, and the window's size in pixels."""
+
+    name: str
+    path: str
+    shows: tuple[str, ...]
+    width: int = WIDTH
+    height: int = HEIGHT
 
 
-@contextmanager
-def process(command: list[str], healthy: str, environment: dict[str, str] | None = None) -> Iterator[None]:
-    """Run a server until the block ends; the block starts when `healthy` answers 200."""
-    with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, **(environment or {})}, start_new_session=True
-        )
-        try:
-            if not wait(lambda: answers(healthy), 120):
-                log.seek(0)
-                raise SystemExit(f"{command[0]} did not start: {log.read().decode(errors='replace')[-500:]}")
-            yield
-        finally:
-            os.killpg(server.pid, 15)
-            server.wait(20)
-
-
-def answers(url: str) -> bool:
-    """Does a GET of `url` answer 200?"""
-    try:
-        return httpx.get(url, timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def wait(ready: Callable[[], bool], seconds: float) -> bool:
-    """Poll until `ready`, at most so long."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if ready():
-            return True
-        time.sleep(0.5)
-    return False
-
-
-def agents(experiment: str, night: str | None) -> tuple[str, list[str]]:
-    """The experiment's id and the runs of champion and challenger of a night, the newest by default."""
+def pages(experiment: str, night: str | None = None) -> list[Page]:
+    """The pages of a night, the newest by default. Raises SystemExit where MLflow holds no such night."""
     found = client().get_experiment_by_name(experiment)
     if found is None:
         raise SystemExit(f"no experiment '{experiment}' in MLflow; run a night first")
-    runs = client().search_runs(
-        [found.experiment_id], "tags.`ratchet.kind` = 'agent'", order_by=["attributes.start_time DESC"]
-    )
-    newest: dict[str, str] = {}
+    place = found.experiment_id
+    agents = _agents(place, night)
+    both = {"runs": [agents["champion"].info.run_id, agents["challenger"].info.run_id], "experiments": [place]}
+    query = "&".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in both.items())
+    board, trace = _board(place), _flipped(place, agents["challenger"])
+    return [
+        Page(
+            "compare",
+            f"/compare-runs?{query}",
+            ("Comparing 2 Runs", "champion", "challenger", "eval/success", "eval/truncation_rate"),
+            height=1700,
+        ),
+        Page(
+            "leaderboard",
+            f"/experiments/{place}/runs/{board}/artifacts/leaderboard.json",
+            ("View as table", "rank", "challenger", "champion", "success"),
+            width=1800,
+            height=700,
+        ),
+        Page(
+            "trace",
+            f"/experiments/{place}/traces?selectedEvaluationId={trace.info.trace_id}",
+            (trace.info.tags["ratchet.task"], "turn 0", "outcome"),
+        ),
+        Page("registry", f"/models/{AGENT}", ("Version 1", "@ champion")),
+    ]
+
+
+def _agents(place: str, night: str | None) -> dict[str, Any]:
+    """The newest runs of champion and challenger of one night."""
+    runs = client().search_runs([place], "tags.`ratchet.kind` = 'agent'", order_by=["attributes.start_time DESC"])
+    found: dict[str, Any] = {}
     for run in runs:
-        of_night, _, label = run.data.tags["ratchet.run"].partition("/")
-        if night in (None, of_night) and label in ("champion", "challenger"):
+        of_night, agent = run.data.tags.get("ratchet.night"), run.data.tags.get("ratchet.agent")
+        if night in (None, of_night) and agent in ("champion", "challenger"):
             night = of_night
-            newest.setdefault(label, run.info.run_id)
-    if len(newest) < 2:
-        raise SystemExit(f"experiment '{experiment}' holds no champion and challenger of one night")
-    return found.experiment_id, [newest["champion"], newest["challenger"]]
+            found.setdefault(agent, run)
+    if len(found) < 2:
+        raise SystemExit("the experiment holds no champion and challenger of one night")
+    return found
 
 
-def shows_comparison(page: str) -> bool:
-    """Does the page's text show both runs side by side with their success?"""
-    return "Comparing 2 Runs" in page and all(word in page for word in ("champion", "challenger", "eval/success"))
+def _board(place: str) -> str:
+    runs = client().search_runs([place], "tags.`ratchet.kind` = 'leaderboard'")
+    if not runs:
+        raise SystemExit("the experiment holds no leaderboard: no night was logged to its end")
+    return str(runs[0].info.run_id)
 
 
-def capture(browser: Browser, url: str, out: Path) -> None:
-    """Open the page, wait until it shows both runs, scroll to the metrics, save."""
-    browser.open(url)
-    if not wait(lambda: shows_comparison(browser.text()), 90):
-        out.with_suffix(".failed.png").write_bytes(browser.png())
-        raise SystemExit(f"{url} never showed the comparison; see {out.with_suffix('.failed.png')}")
-    time.sleep(2)  # the plot above the table draws itself
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(browser.png())
+def _flipped(place: str, challenger: Any) -> Any:
+    """The challenger's trace of a task that it won; else of one that it lost; else of one that both played alike."""
+    of_run = f"tags.`ratchet.run` = '{challenger.data.tags['ratchet.run']}'"
+    for flip in ("won", "lost", "tied"):
+        found = client().search_traces(
+            locations=[place], filter_string=f"{of_run} AND tags.`ratchet.flip` = '{flip}'", max_results=1
+        )
+        if found:
+            return found[0]
+    raise SystemExit("the night has no trace of a flipped task")
 
 
-def main() -> None:
-    """Start MLflow and Chromium, take the picture, stop both."""
+@contextmanager
+def mlflow() -> Iterator[str]:
+    """The address of a server over the local database, for as long as the block lasts."""
+    server = MlflowServer(free_port()).start()
+    try:
+        yield server.ready()
+    finally:
+        server.stop()
+
+
+@contextmanager
+def chromium() -> Iterator["Tab"]:
+    """A tab of the system's Chromium that reaches loopback and nothing else."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    if program is None:
+        raise SystemExit("chromium is absent; install Debian's package of that name")
+    with sync_playwright() as driver:
+        switches = [
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        ]
+        browser = driver.chromium.launch(executable_path=program, args=switches)
+        context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", timezone_id="UTC")
+        context.add_init_script(QUIET)
+        yield context.new_page()
+        browser.close()
+
+
+def take(tab: "Tab", server: str, wanted: Iterable[Page], out: Path) -> list[Path]:
+    """Open each page, wait until all that it must show is to be seen, and save it as `mlflow-<name>.png` in the folder.
+
+    Raises SystemExit where something is not shown; the page as it was is `mlflow-<name>.failed.png`.
+    """
+    from playwright.sync_api import TimeoutError as TooLate
+
+    saved = []
+    for page in wanted:
+        tab.set_viewport_size({"width": page.width, "height": page.height})
+        tab.goto(f"{server}/#{page.path}")
+        path = out / f"mlflow-{page.name}.png"
+        try:
+            for text in page.shows:
+                tab.get_by_text(text).locator("visible=true").first.wait_for(timeout=SECONDS * 1000)
+        except TooLate:
+            tab.screenshot(path=path.with_suffix(".failed.png"))
+            raise SystemExit(f"{tab.url} never showed '{text}'; see {path.with_suffix('.failed.png')}") from None
+        tab.wait_for_timeout(2000)  # plots draw themselves, and drawers slide in
+        tab.evaluate(PLACELESS)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(small(tab.screenshot()))
+        saved.append(path)
+    return saved
+
+
+def small(png: bytes) -> bytes:
+    """The picture in few colours: a page has not many, and the file is a third."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Start MLflow and Chromium, take the pictures, stop both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiment", default="repair")
     parser.add_argument("--night")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images" / "mlflow-compare.png")
-    arguments = parser.parse_args()
-    driver = shutil.which("chromedriver")
-    if driver is None:
-        raise SystemExit("chromedriver is absent; install Debian's chromium and chromium-driver")
-    experiment, runs = agents(arguments.experiment, arguments.night)
-    ui, control = free_port(), free_port()
-    query = f"runs={json.dumps(runs, separators=(',', ':'))}&experiments={json.dumps([experiment])}"
-    server = process(server_command(ui), f"http://127.0.0.1:{ui}/health", server_environment())
-    chrome = process([driver, f"--port={control}"], f"http://127.0.0.1:{control}/status")
-    with server, chrome, tempfile.TemporaryDirectory() as profile:
-        browser = Browser(f"http://127.0.0.1:{control}", Path(profile))
-        try:
-            capture(browser, f"http://127.0.0.1:{ui}/#/compare-runs?{query}", arguments.out)
-        finally:
-            browser.close()
-    print(f"saved {arguments.out}", file=sys.stderr)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
+    parser.add_argument("--only", nargs="+", help="names of pages")
+    given = parser.parse_args(arguments)
+    wanted = [page for page in pages(given.experiment, given.night) if given.only is None or page.name in given.only]
+    with mlflow() as server, chromium() as tab:
+        for path in take(tab, server, wanted, given.out):
+            print(f"saved {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

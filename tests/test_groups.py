@@ -7,7 +7,7 @@ def name_of_group(request: pytest.FixtureRequest) -> str | None:
     """The group by which the scheduler keeps a test together with others; None where nothing is distributed."""
     if not getattr(request.config.option, "loadgroup", False):
         return None
-    return request.node.nodeid.rpartition("@")[2]
+    return str(request.node.nodeid).rpartition("@")[2]
 
 
 @pytest.mark.xdist_group("of_its_own")

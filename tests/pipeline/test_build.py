@@ -3,13 +3,14 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -142,6 +143,15 @@ def contents(root: Path) -> dict[str, str | None]:
     return {name: md5_of(root / name) for name in (*names, *more)}
 
 
+def copied(root: Path, target: Path) -> Path:
+    return Path(shutil.copytree(root, target, symlinks=True))
+
+
+def tree(root: Path) -> tuple[str, ...]:
+    """What git says of a clone."""
+    return git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD"), git(root, "branch")
+
+
 def kill_at(root: Path, stage: str, wanted: Inputs, kill: Callable[[int, int], None] = os.killpg) -> None:
     """Begin a build in a process group of its own, and kill the whole group, or it alone, once it has come to a stage."""
     code = f"from components.versioning import *; build({wanted!r}, on_stage=lambda name: print(name, flush=True))"
@@ -164,7 +174,7 @@ def plain() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
-    """Demonstrations and a night, built, pushed and tagged; then a second night, sealed."""
+    """Demonstrations and two nights, sealed: of the first two `first` makes a build, and so it stays."""
     root = new_project(tmp_path_factory.mktemp("project"))
     shown = [
         make_episode(f"repair/train-{task:04d}", policy="teacher", version="teacher-1") for task in range(500, 520)
@@ -192,6 +202,36 @@ def first(project: Path) -> BuildReport:
     push(root=project)
     commit_night(FIRST, {"verdict": "promote"}, "the first night", root=project)
     return report
+
+
+class Second(NamedTuple):
+    """The project with its second night: the build that was killed twice, and git's state before it and after."""
+
+    root: Path
+    report: BuildReport
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def second(project: Path, first: BuildReport, tmp_path_factory: pytest.TempPathFactory) -> Second:
+    root = copied(project, tmp_path_factory.mktemp("second") / "project")
+    with (root / "params.yaml").open("a") as file:
+        file.write("# a note\n")
+    (root / "untracked").write_text("mine")
+    before = tree(root)
+    kill_at(root, f"score@{SECOND}", inputs(SHOWN, FIRST, SECOND), os.kill)
+    kill_at(root, "validate", inputs(SHOWN, FIRST, SECOND))
+    report = build(inputs(SHOWN, FIRST, SECOND), root=root)
+    push(root=root)
+    commit_night(SECOND, {"verdict": "keep"}, "the second night", root=root)
+    return Second(root, report, before, tree(root))
+
+
+@pytest.fixture
+def own(project: Path, first: BuildReport, tmp_path: Path) -> Path:
+    """A copy of the project as the first night left it, for what changes it."""
+    return copied(project, tmp_path / "own")
 
 
 @pytest.fixture(scope="module")
@@ -332,21 +372,10 @@ def test_a_sealed_night_that_was_changed_is_refused(project: Path, first_content
     assert contents(project) == first_contents
 
 
-def test_a_second_night_killed_twice_leaves_the_first_ones_scores_alone_and_the_tree_too(
-    project: Path, first: BuildReport
-) -> None:
-    with (project / "params.yaml").open("a") as file:
-        file.write("# a note\n")
-    (project / "untracked").write_text("mine")
-    before = git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD"), git(project, "branch")
-    kill_at(project, f"score@{SECOND}", inputs(SHOWN, FIRST, SECOND), os.kill)
-    kill_at(project, "validate", inputs(SHOWN, FIRST, SECOND))
-    report = build(inputs(SHOWN, FIRST, SECOND), root=project)
-    assert states(report)[f"score@{FIRST}"] == "unchanged"
-    assert {"validate", "gate"} <= {name for name, state in states(report).items() if state == "ran"}
-    push(root=project)
-    commit_night(SECOND, {"verdict": "keep"}, "the second night", root=project)
-    assert (git(project, "status", "--porcelain"), git(project, "rev-parse", "HEAD"), git(project, "branch")) == before
+def test_a_second_night_killed_twice_leaves_the_first_ones_scores_alone_and_the_tree_too(second: Second) -> None:
+    assert states(second.report)[f"score@{FIRST}"] == "unchanged"
+    assert {"validate", "gate"} <= {name for name, state in states(second.report).items() if state == "ran"}
+    assert second.after == second.before
 
 
 def test_in_a_fresh_clone_a_night_comes_back_hash_for_hash(
@@ -369,55 +398,50 @@ def test_in_a_fresh_clone_a_night_comes_back_hash_for_hash(
     assert "up to date" in dvc.run(["status"], clone)
 
 
-def test_where_other_data_stands_a_night_is_laid_beside_it(project: Path, first: BuildReport) -> None:
-    build(inputs(SHOWN, FIRST, SECOND), root=project)
-    before = contents(project)
-    back = checkout_night(FIRST, root=project)
-    assert back.place == project / "data/nights" / FIRST
+def test_where_other_data_stands_a_night_is_laid_beside_it(second: Second, first: BuildReport) -> None:
+    before = contents(second.root)
+    back = checkout_night(FIRST, root=second.root)
+    assert back.place == second.root / "data/nights" / FIRST
     assert {path: md5_of(back.place / path) for path in first.outputs} == first.outputs
-    assert contents(project) == before
-    assert checkout_night(FIRST, root=project) == back
+    assert contents(second.root) == before
+    assert checkout_night(FIRST, root=second.root) == back
 
 
-def test_the_inputs_of_an_older_ratchet_are_completed(
-    project: Path, first: BuildReport, first_contents: dict[str, str | None]
-) -> None:
-    build(inputs(SHOWN, FIRST), root=project)
-    path = project / "data/build.yaml"
+def test_the_inputs_of_an_older_ratchet_are_completed(own: Path, first_contents: dict[str, str | None]) -> None:
+    path = own / "data/build.yaml"
     values = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump({name: values[name] for name in values if name not in NEW_KEYS}))
-    build(root=project)
-    assert contents(project) == first_contents
+    build(root=own)
+    assert contents(own) == first_contents
 
 
 def test_labels_of_a_later_night_correct_what_a_judge_said_of_an_earlier_one(
-    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+    own: Path, first_contents: dict[str, str | None]
 ) -> None:
     def processes() -> dict[str, float]:
-        rows = read_rows(project / f"data/scores/{FIRST}.parquet")
+        rows = read_rows(own / f"data/scores/{FIRST}.parquet")
         return {row["episode_id"]: row["score"] for row in rows if (row["scorer"], row["turn"]) == ("process", -1)}
 
-    build(inputs(SHOWN, FIRST), root=project)
     before = processes()
-    write_night(project / "data/rollouts/labelled", night_of(3, 2, version="weights-7"))
-    seal_beside(LABELS, "labelled", labels_of(JUDGED), root=project)
-    report = build(inputs(SHOWN, FIRST, "labelled"), root=project)
+    write_night(own / "data/rollouts/labelled", night_of(3, 2, version="weights-7"))
+    seal_beside(LABELS, "labelled", labels_of(JUDGED), root=own)
+    report = build(inputs(SHOWN, FIRST, "labelled"), root=own)
     assert (states(report)["calibrate"], states(report)[f"score@{FIRST}"]) == ("ran", "ran")
-    assert Calibration.load(project / "data/calibration.json").version.startswith("cal-")
+    assert Calibration.load(own / "data/calibration.json").version.startswith("cal-")
     after = processes()
     failed = [each.episode_id for each in JUDGED if not each.outcome.success]
     assert failed and all(after[each] < before[each] for each in failed)
-    build(inputs(SHOWN, FIRST), root=project)
-    assert contents(project) == first_contents
+    build(inputs(SHOWN, FIRST), root=own)
+    assert contents(own) == first_contents
 
 
 def test_a_build_of_an_earlier_window_is_found_in_the_cache(
-    project: Path, first: BuildReport, first_contents: dict[str, str | None]
+    second: Second, first_contents: dict[str, str | None], tmp_path: Path
 ) -> None:
-    build(inputs(SHOWN, FIRST, SECOND), root=project)
-    report = build(inputs(SHOWN, FIRST), root=project)
+    root = copied(second.root, tmp_path / "own")
+    report = build(inputs(SHOWN, FIRST), root=root)
     assert "ran" not in states(report).values()
-    assert contents(project) == first_contents
+    assert contents(root) == first_contents
 
 
 def test_another_clone_hash_seed_time_zone_and_core_count_give_the_same_lock(
@@ -436,31 +460,37 @@ def test_another_clone_hash_seed_time_zone_and_core_count_give_the_same_lock(
         "import os; os.sched_setaffinity(0, {0}); from dvc.cli import main; main(['repro', '-f'])",
     ]
     subprocess.run(command, cwd=clone, env={**dvc.environment(), **odd}, check=True, capture_output=True)
-    build(inputs(SHOWN, FIRST), root=project)
     assert (clone / "dvc.lock").read_bytes() == (project / "dvc.lock").read_bytes()
     assert hashlib.sha256((clone / "dvc.lock").read_bytes()).hexdigest() == first.lock_hash
 
 
 def test_one_changed_parameter_of_the_scorer_reruns_scoring_and_what_follows(
-    project: Path, first_contents: dict[str, str | None]
+    own: Path, first_contents: dict[str, str | None]
 ) -> None:
-    build(inputs(SHOWN, FIRST), root=project)
-    text = (project / "params.yaml").read_text()
-    (project / "params.yaml").write_text(text.replace("    process: 0.5 ", "    process: 0.4 ", 1))
-    assert (project / "params.yaml").read_text() != text
-    changed = states(build(root=project))
-    assert changed.pop("calibrate") == "unchanged"
-    assert {changed[name] for name in (f"score@{SHOWN}", f"score@{FIRST}", "validate", "rank")} == {"ran"}
-    (project / "params.yaml").write_text(text.replace("  half_life_days: 30", "  half_life_days: 29", 1))
-    later = states(build(root=project))
-    before = {"calibrate", f"score@{SHOWN}", f"score@{FIRST}", "validate", "duplicates"}
-    assert "ran" not in {later[name] for name in before} and later["rank"] == "ran"
-    (project / "params.yaml").write_text(text)
-    assert "ran" not in states(build(root=project)).values()
-    assert contents(project) == first_contents
+    """Each build is ended by a parameter of `pairs` that does not exist, so that not all is run to see what is run first."""
+    text = (own / "params.yaml").read_text()
+
+    def run_after(old: str, new: str) -> list[str]:
+        changed = text.replace(old, new, 1)
+        assert changed != text
+        (own / "params.yaml").write_text(
+            re.sub(r"^pairs:.*\n", "pairs:\n  no_such_key: 1\n", changed, flags=re.MULTILINE)
+        )
+        run: list[str] = []
+        with pytest.raises(DataError, match=r"stopped at pairs: .*unknown key 'no_such_key'"):
+            build(root=own, on_stage=run.append)
+        return run
+
+    scorer = run_after("    process: 0.5 ", "    process: 0.4 ")
+    assert scorer == [f"score@{SHOWN}", f"score@{FIRST}", "validate", "duplicates", "rank", "pairs"]
+    assert run_after("  half_life_days: 30", "  half_life_days: 29") == ["rank", "pairs"]
+    (own / "params.yaml").write_text(text)
+    assert "ran" not in states(build(root=own)).values()
+    assert contents(own) == first_contents
 
 
-def test_the_next_build_is_held_against_the_accepted_one(project: Path, first: BuildReport, tmp_path: Path) -> None:
+def test_the_next_build_is_held_against_the_accepted_one(second: Second, first: BuildReport, tmp_path: Path) -> None:
+    project = copied(second.root, tmp_path / "own")
     build(inputs(SHOWN, FIRST), root=project)
     assert first.profile is not None and last_accepted(project) == first.profile
     wanted = inputs_for(Request(nights=(SHOWN, FIRST, SECOND)), "2026-11-21", root=project)
@@ -485,36 +515,33 @@ def test_the_next_build_is_held_against_the_accepted_one(project: Path, first: B
 
 
 def test_any_folder_of_trajectories_can_be_built_from(
-    project: Path, first: BuildReport, first_contents: dict[str, str | None], tmp_path: Path
+    own: Path, first_contents: dict[str, str | None], tmp_path: Path
 ) -> None:
-    build(inputs(SHOWN, FIRST), root=project)
     theirs = write_night(tmp_path / "their rollouts", night_of(12, 4, version="theirs-1"), shard=20)
     before = md5_of(theirs)
-    text = (project / "params.yaml").read_text()
-    (project / "params.yaml").write_text(text.replace("  rollouts: null ", f"  rollouts: '{theirs}' "))
-    report = build(inputs_for(Request(baseline="none"), "2026-11-21", root=project), root=project)
+    text = (own / "params.yaml").read_text()
+    (own / "params.yaml").write_text(text.replace("  rollouts: null ", f"  rollouts: '{theirs}' "))
+    report = build(inputs_for(Request(baseline="none"), "2026-11-21", root=own), root=own)
     (night,) = report.nights
     assert night.startswith("their-rollouts-") and md5_of(theirs) == before
     assert report.metrics["episodes"] == 48 and report.metrics["sft_train_rows"] > 0
-    (project / "params.yaml").write_text(text)
-    build(inputs(SHOWN, FIRST), root=project)
-    assert contents(project) == first_contents
+    (own / "params.yaml").write_text(text)
+    build(inputs(SHOWN, FIRST), root=own)
+    assert contents(own) == first_contents
 
 
 def test_from_s3_a_clone_has_nothing_to_do_and_dvc_shows_metrics_and_plots_of_two_nights(
-    project: Path, first: BuildReport, tmp_path: Path, s3: str
+    project: Path, second: Second, tmp_path: Path, s3: str
 ) -> None:
-    for nights in ((SHOWN, FIRST), (SHOWN, FIRST, SECOND)):
-        build(inputs(*nights), root=project)
-        push(remote=s3, root=project)
-    commit_night("more", {"verdict": "keep"}, "one night more", root=project)
+    for root in (project, second.root):
+        push(remote=s3, root=root)
     view = tmp_path / "view"
-    git(project, "clone", "-q", str(project), str(view))
-    git(view, "checkout", "-q", "night/more")
+    git(project, "clone", "-q", str(second.root), str(view))
+    git(view, "checkout", "-q", f"night/{SECOND}")
     dvc.run(["remote", "modify", "--local", "local", "url", s3], view)
     dvc.run(["pull"], view)
     assert "up to date" in dvc.run(["repro"], view)
-    assert md5_of(view / "dvc.lock") == md5_of(project / "dvc.lock")
+    assert md5_of(view / "dvc.lock") == md5_of(second.root / "dvc.lock")
     said = json.loads(dvc.run(["metrics", "diff", f"night/{FIRST}", "--json"], view).splitlines()[-1])
     assert said["data/quality_report.json"]["episodes"]["old"] == 183
     assert said["data/figures/summary.json"]["episodes"]["diff"] == 80

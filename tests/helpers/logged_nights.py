@@ -1,0 +1,77 @@
+"""Nights as MLflow holds them in the morning: agents that have played, decided by the real rule, told by the real flow.
+
+To be called where RATCHET_HOME is set.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from episodes import make_episode, write_night
+
+from components.evaluation.promotion import Decision, PromotionRule, TasksetRef, decide
+from components.tracking import models, promotion
+from components.tracking.runs import night_run
+from components.trajectories.record import sealed
+from flows.logged import log_evaluation
+from flows.recipe import load_recipe
+from flows.scale import load_scale
+from flows.state import Night, NightRecord, night_folder
+from flows.tonight import Tonight
+from tasks.home import home
+from tasks.registry import Model
+from tasks.results import results_of
+
+TASKSET = TasksetRef("repair", "1", "6454ed5a40770ce8", "instance")
+
+
+def registered(policy_version: str, night: str, champion: str | None = None) -> int:
+    """A checkpoint that stands for a training, in the registry; `champion`: why it takes the place, None where it does not."""
+    folder = home() / "trained" / policy_version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(policy_version.encode())
+    version = models.register(folder, policy_version=policy_version, tags={"night": night}).version
+    if champion is not None:
+        promotion.promote(version, why=champion, anchor=True)
+    return version
+
+
+def log_night(name: str, folders: Mapping[str, Path], seed: int, rule: PromotionRule | None = None) -> Decision:
+    """One night of agents that have played, folders of episodes by the agents' names: decided, and told whole."""
+    results = results_of(folders)
+    agents = (results["champion"], results["challenger"], results.get("control"))
+    decision = decide(*agents, TASKSET, rule, night=name, seed=seed)
+    known = {ref.policy_version: ref.version for ref in models.versions()}
+    night = _decided(name, decision, seed)
+    with night_run(name, TASKSET.name, params={"scale": "smoke", "seed": seed, "recipe": "sft"}) as run:
+        tonight = Tonight(night, load_scale("smoke"), run, load_recipe("sft", "smoke"))
+        played = {
+            role: Model(result.policy_version, "", (), version=known.get(result.policy_version))
+            for role, result in results.items()
+        }
+        log_evaluation(tonight, decision, folders, played)
+    night.finish()
+    if decision.verdict == "promote":
+        promotion.promote(known[results["challenger"].policy_version], why=decision.why)
+    assert run.written is not None and not run.written.absent, run.written
+    return decision
+
+
+def _decided(name: str, decision: Decision, seed: int) -> Night:
+    """A night whose state says no more than what was decided."""
+    night_folder(name).mkdir(parents=True)
+    night = Night(NightRecord(name, "smoke", seed, f"{name[:10]}T01:00:00+00:00"))
+    night.once("decision", lambda: decision)
+    return night
+
+
+def played(folder: Path, version: str, solved: int, tasks: int = 24) -> Path:
+    """Episodes of an agent that solves so many of the tasks, each twice; every task is a family of its own."""
+    episodes = []
+    for number in range(tasks):
+        task = f"repair/promote-{number:04d}"
+        for attempt in range(2):
+            own = make_episode(task, attempt, success=(number * 7) % tasks < solved, version=version, role="promote")
+            own = msgspec.structs.replace(own, task=msgspec.structs.replace(own.task, family=task))
+            episodes.append(sealed(own))
+    return write_night(folder, episodes)
