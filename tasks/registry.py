@@ -9,7 +9,9 @@ from prefect.cache_policies import NO_CACHE
 
 from components.evaluation.promotion import Decision, read_decision
 from components.policies import checkpoints
+from components.protocol import DataError
 
+from .display import display
 from .retries import AGAIN
 
 
@@ -109,11 +111,20 @@ def move_anchor(version: int) -> int:
 
 @task(name="anchor", cache_policy=NO_CACHE, **AGAIN)
 def find_anchor() -> Model | None:
-    """The old champion that the champion is measured against, as `find_champion` gives that; None where it is gone."""
+    """The old champion that the champion is measured against, on this machine and checked; None where none can play.
+
+    One whose files are gone or damaged, or that never held the place, could not take it back: the anchor moves on then.
+    """
     from components.tracking import models, promotion
 
     found = models.by_alias(promotion.ANCHOR)
-    return None if found is None or found.pruned else local(found)
+    if found is None or found.pruned or found.version not in promotion.champions():
+        return None
+    try:
+        return local(found)
+    except DataError as error:
+        display().say(f"no match tonight: the anchor cannot play ({error})")
+        return None
 
 
 @task(name="keep decision", task_run_name="keep decision on version {version}", cache_policy=NO_CACHE, **AGAIN)

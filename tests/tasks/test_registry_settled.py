@@ -1,6 +1,10 @@
-"""Who is champion is asked of a registry in which no move is half."""
+"""Who is champion is asked of a registry in which no move is half; an anchor plays only where it could take the place back."""
 
-from components.tracking import models, moves
+import pytest
+
+from components.protocol import DataError
+from components.tracking import models, moves, promotion
+from components.tracking.models import ModelRef
 from tasks import registry
 
 
@@ -9,3 +13,26 @@ def test_a_night_completes_what_an_earlier_move_left_before_it_asks_who_is_champ
     monkeypatch.setattr(moves, "settle", lambda: calls.append("settle"))
     monkeypatch.setattr(models, "champion", lambda: calls.append("champion"))
     assert registry.find_champion.fn() is None and calls == ["settle", "champion"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "champions", "damaged", "plays"),
+    [
+        ({}, (1, 3), False, True),
+        ({"pruned": "true"}, (1, 3), False, False),
+        ({}, (3,), False, False),
+        ({}, (1, 3), True, False),
+    ],
+)
+def test_an_anchor_that_could_not_take_the_place_back_does_not_play(monkeypatch, tags, champions, damaged, plays):
+    def local(found):
+        if damaged:
+            raise DataError("the checkpoint of agent version 1 is damaged")
+        return registry.Model(found.policy_version, "/models/1", (), version=found.version)
+
+    anchor = ModelRef("agent", 1, "p1", "m-1", None, "", "h1", tags)
+    monkeypatch.setattr(models, "by_alias", lambda alias: anchor if alias == promotion.ANCHOR else None)
+    monkeypatch.setattr(promotion, "champions", lambda: champions)
+    monkeypatch.setattr(registry, "local", local)
+    found = registry.find_anchor.fn()
+    assert (found is not None) == plays and (found is None or found.version == 1)
