@@ -18,7 +18,7 @@ from components.trajectories.record import Trajectory, digest
 from components.trajectories.sanitise import Sanitiser
 
 from .assessments import EPISODE_SCORES
-from .flipped import Shown
+from .flipped import FLIP_TAG, Shown
 from .place import client
 from .runs import Run
 from .span_ids import place_of
@@ -168,6 +168,8 @@ def read_feedback(experiment: str | None = None) -> Feedback:
 
 def _label(info: "TraceInfo", assessment: "Assessment") -> Label:
     """Raises ValueError where it says nothing that a label says."""
+    if f"ratchet.{FLIP_TAG}" in info.tags:
+        raise ValueError("it is about an episode of an evaluation, and those are never learned from")
     if assessment.feedback is None:
         raise ValueError("it is an expectation, and no judgement of what was done")
     value = assessment.feedback.value

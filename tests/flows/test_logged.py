@@ -14,6 +14,7 @@ from components.processes import free_port
 from components.tracking import models, place, promotion, telling
 from components.tracking.runs import MAX_METRICS, night_run
 from components.tracking.spool import spool_folder, sync
+from components.tracking.traces import read_feedback
 from flows import training_run
 from flows.logged import log_evaluation
 from flows.recipe import load_recipe
@@ -167,6 +168,19 @@ def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
     assert {each.trace_metadata["mlflow.trace.session"] for each in infos} == {"repair/promote-0000 #0"}
     assert {each.tags["ratchet.success"] for each in infos} == {"yes", "no"}
     assert {each.tags["mlflow.traceName"] for each in infos} == {"lost: repair/promote-0000"}
+
+
+def test_what_people_say_of_an_evaluations_episode_is_no_label(first):
+    from mlflow.entities import AssessmentSource, Feedback
+
+    experiment = place.client().get_experiment_by_name("repair").experiment_id
+    info = next(iter(telling.traces_of([experiment], "night-1/champion s1")))
+    said = Feedback(name="feedback", value=True, source=AssessmentSource("HUMAN", "ann"))
+    telling._tracing(place.tracking_uri()).log_assessment(info.trace_id, said)
+    found = read_feedback("repair")
+    assert found.labels == [] and found.refused == {
+        "it is about an episode of an evaluation, and those are never learned from": 1
+    }
 
 
 def test_one_leaderboard_is_gone_on_with_night_after_night(first, folders, agents, tmp_path):
