@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..report import effect_text, interval_text, p_text
+from ..report import effect_text, interval_text, p_text, percent
 from ..statistics import Estimate
 from .declared import Declared
 from .guardrails import KIND
@@ -57,16 +57,20 @@ def _declared(made: Declared) -> Iterator[str]:
 def guardrail_line(guard: Guardrail, alpha: float) -> str:
     """`Guardrail mean_steps: holds; 3.05 against 3.04, +0.01 [-0.02, +0.05], margin 0.5, p = 0.0001 against alpha 0.05.`"""
     state = _STATES[guard.state] if guard.state else ("holds" if guard.passed else "BROKEN")
-    figures = f"{_number(guard.challenger)} against {_number(guard.champion)}"
+    if guard.name.startswith(KIND):
+        figures, margin = (
+            f"{percent(guard.challenger)} against {percent(guard.champion)}",
+            f"{100 * guard.margin:g} points",
+        )
+    else:
+        figures, margin = f"{_number(guard.challenger)} against {_number(guard.champion)}", f"{guard.margin:.3g}"
     if guard.champion is None:
-        return f"Guardrail {guard.name}: {state}; {_number(guard.challenger)}, limit {guard.margin:.3g}."
-    if guard.difference is None or guard.p_value is None:
-        return f"Guardrail {guard.name}: {state}; {figures}, margin {guard.margin:.3g}."
-    difference = _difference(guard.difference, points=guard.name.startswith(KIND))
-    return (
-        f"Guardrail {guard.name}: {state}; {figures}, {difference}, margin {guard.margin:.3g}, "
-        f"{p_text(guard.p_value)} against alpha {alpha:g}."
+        return f"Guardrail {guard.name}: {state}; {_number(guard.challenger)}, limit {margin}."
+    difference = (
+        "" if guard.difference is None else f", {_difference(guard.difference, points=guard.name.startswith(KIND))}"
     )
+    test = "" if guard.p_value is None else f", {p_text(guard.p_value)} against alpha {alpha:g}"
+    return f"Guardrail {guard.name}: {state}; {figures}{difference}, margin {margin}{test}."
 
 
 def _difference(estimate: Estimate, *, points: bool) -> str:

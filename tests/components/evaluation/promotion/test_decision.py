@@ -178,6 +178,11 @@ class TestRecord:
         assert lines[0].startswith("Declared at 2026-11-22T01:00:00+00:00") and "alpha 0.01" in lines[0]
         guards = [line for line in lines if line.startswith("Guardrail ")]
         assert len(guards) == 5 and all("margin" in line or "limit" in line for line in guards)
+        (kind,) = [line for line in guards if "success: " in line]
+        assert (
+            kind.startswith("Guardrail success: kind: holds; 90.0 % against 40.0 %, +50.0 points [")
+            and "margin 25 points" in kind
+        )
         assert any(line.startswith("Match: the champion is not shown to be worse") for line in lines)
         assert lines[-1].startswith("Correction: intersection-union test (Berger 1982)")
         assert account(decided()).startswith("Declared: nothing beforehand")
