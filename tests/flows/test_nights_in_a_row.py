@@ -38,6 +38,7 @@ def test_a_night_declares_before_anything_is_played_and_keeps_to_it(world):
     assert decision["declared"]["tasks"] == 40 and decision["declared"]["attempts"] == 2
 
 
+@pytest.mark.slow
 def test_a_rule_that_is_changed_during_the_night_holds_from_the_next_one_on(world, monkeypatch):
     world.die_at = 8
     with pytest.raises(Killed):
@@ -94,6 +95,7 @@ def test_a_night_that_never_came_to_a_decision_has_spent_too(world):
     assert declared(another)["allowance"]["test"] == 2
 
 
+@pytest.mark.slow
 def test_nothing_is_declared_after_the_fact(world):
     """A night that an older version began goes on as it was begun."""
     night = begin("smoke", 1)
@@ -103,6 +105,7 @@ def test_nothing_is_declared_after_the_fact(world):
     assert world.plans["evaluate champion"].task_ids[:40] == draw(REPAIR.tasks(Role.PROMOTE), 40, 1, "promote")
 
 
+@pytest.mark.slow
 def test_the_first_champion_is_the_first_anchor_and_meets_itself_nowhere(world, matches):
     run()
     assert "evaluate anchor" not in world.effects

@@ -198,7 +198,7 @@ def test_killed_at_any_write_the_place_is_the_old_or_the_new_one_and_the_next_ca
         assert moves.settle() is False
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["promote", "back", "anchor"]), st.integers(1, 5), st.integers(0, 9)), max_size=8

@@ -129,6 +129,7 @@ def test_an_attempt_that_was_lost_for_one_counts_for_neither():
     assert guards(contender("a", rows), after)["mean_steps"].difference.tasks == 8
 
 
+@pytest.mark.slow
 def test_an_agent_exactly_at_the_margin_passes_at_most_at_the_declared_rate():
     """600 agents whose steps are worse by exactly the margin, family by family at random."""
     rng = np.random.default_rng(1)
