@@ -9,8 +9,11 @@ import msgspec
 from components.evaluation.comparison import Flip
 from components.evaluation.metrics import AgentResult
 from components.trajectories.record import digest
+from components.trajectories.rendering import one_line
 
 FLIP_TAG, PAIR_TAG, AGENT_TAG = "flip", "pair", "agent"
+LONGEST = 160
+"""Characters of a task in the name of a pair: databases have limits."""
 
 
 class PairSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +64,7 @@ def _by_turns(flips: Sequence[Flip], count: int) -> list[Flip]:
 
 
 def _pair(task: Flip | str, flip: str, attempt: int, champion: str, challenger: str) -> list[Shown]:
-    pair = f"{task if isinstance(task, str) else task.task_id} #{attempt}"
+    pair = f"{one_line(task if isinstance(task, str) else task.task_id, LONGEST)} #{attempt}"
     return [Shown(champion, "champion", flip, pair), Shown(challenger, "challenger", flip, pair)]
 
 

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,8 +28,8 @@ from .trace import EpisodeTrace, episode_trace
 if TYPE_CHECKING:
     from mlflow.entities import Assessment, TraceInfo
 
-BATCH = 20
-"""Traces that are told at once: their spans are one transaction of MLflow's database."""
+BATCH, SPANS = 20, 1000
+"""Traces, and spans, that are told at once: they are one transaction of MLflow's database."""
 LOOKBACK_DAYS = 90
 """How old an episode may be whose feedback is still read: what MLflow has to search grows every night."""
 OURS = {*EPISODE_SCORES, "judge", "learned", "feedback"}
@@ -84,28 +83,37 @@ def log_traces(
     for each in judgements:
         said.setdefault(each.episode_id, []).append(each)
     chosen = waiting = 0
-    for batch in _batches(trajectories):
-        traces = []
-        for trajectory in batch:
+
+    def traces() -> Iterator[EpisodeTrace]:
+        for trajectory in trajectories:
             clean, _ = sanitiser.trajectory(trajectory)
             if clean is None:
                 continue
             told = msgspec.structs.replace(clean, content_hash=trajectory.content_hash)
             own = said.get(trajectory.episode_id, ())
             trace = _clean(episode_trace(told, scores.get(trajectory.episode_id), own, begin=time.time_ns()), sanitiser)
-            traces.append(_labelled(trace, labels.get(trajectory.episode_id)))
-        chosen += len(traces)
-        if traces and not run.traces(traces):
-            waiting += len(traces)
+            yield _labelled(trace, labels.get(trajectory.episode_id))
+
+    for batch in _batches(traces()):
+        chosen += len(batch)
+        waiting += 0 if run.traces(batch) else len(batch)
     report = TraceReport(chosen, _count(run) if waiting < chosen else 0, waiting)
     if report.found < chosen - waiting:
         _log.warning("MLflow keeps %d of %d traces of run '%s'", report.found, chosen - waiting, run.name)
     return report
 
 
-def _batches(trajectories: Iterable[Trajectory]) -> Iterator[list[Trajectory]]:
-    rest = iter(trajectories)
-    while batch := list(islice(rest, BATCH)):
+def _batches(traces: Iterable[EpisodeTrace]) -> Iterator[list[EpisodeTrace]]:
+    """At most BATCH traces with SPANS spans; one that has more goes alone."""
+    batch: list[EpisodeTrace] = []
+    spans = 0
+    for trace in traces:
+        if batch and (len(batch) == BATCH or spans + len(trace.spans) > SPANS):
+            yield batch
+            batch, spans = [], 0
+        batch.append(trace)
+        spans += len(trace.spans)
+    if batch:
         yield batch
 
 

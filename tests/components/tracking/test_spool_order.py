@@ -1,9 +1,10 @@
 """MLflow goes away at any moment of a night and comes back: all is told, in order, and nothing is lost. MLflow is a list here."""
 
 import pytest
+from episodes import make_episode, night_of, turn
 
 from components.protocol import InfrastructureError
-from components.tracking import runs, spool
+from components.tracking import runs, spool, traces
 from components.tracking.agents import agent_run
 from components.tracking.readback import ReadBack
 from components.tracking.records import Artifact, End, Episodes, Input, NeverBegun, Played, Start, Values, table_content
@@ -149,6 +150,15 @@ def test_of_many_traces_the_one_that_is_refused_goes_alone(mlflow):
     assert told == ["a", "c"]
     rejected = (spool.spool_folder() / spool.REJECTED).read_bytes().splitlines()
     assert len(rejected) == 2 and all(b'"bad"' in line for line in rejected)
+
+
+def test_traces_are_told_in_batches_that_a_database_can_take(mlflow, monkeypatch):
+    monkeypatch.setattr(traces, "_count", lambda run: 45)
+    long = make_episode("repair/long", turns=[turn(number, "read_file", path="x") for number in range(600)])
+    with runs.night_run("n", "repair") as run:
+        report = traces.log_traces(run, [*night_of(15, 3), long, *night_of(1, 2, version="other")], {})
+    told = [len(record.traces) for record in mlflow.told if isinstance(record, Episodes)]
+    assert told == [20, 20, 5, 1, 2] and report.chosen == sum(told)
 
 
 def test_what_waits_is_said_and_synced_by_hand(mlflow, capsys):
