@@ -9,6 +9,7 @@ from components.environments.tasksets import load
 from components.evaluation.promotion import Decision, Trained
 from components.protocol import Role
 from tasks.collect import play
+from tasks.display import display
 from tasks.evaluate import compare
 from tasks.home import folder
 from tasks.registry import Model, find_anchor, keep_decision, move_anchor, promote, roll_back
@@ -38,7 +39,8 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
 def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Model]) -> None:
     """Turn the ratchet one tooth, or leave it where it stands; on the nights of a match, back to the anchor where that is better.
 
-    The record is kept with the challenger before any alias moves, and each alias moves as a whole.
+    The record is kept with the challenger before any alias moves, and each alias moves as a whole. Where another took the place
+    while the night ran, nobody has met it: it stays.
     """
     night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
     assert challenger is not None
@@ -46,12 +48,18 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     if decision.match is not None and decision.match.rollback:
         why, anchor = decision.match.why, msgspec.convert(night.results["anchor"], Model).version
         assert anchor is not None
-        night.once("roll back", lambda: roll_back(anchor, why))
+        _said(anchor, night.once("roll back", lambda: roll_back(anchor, why, over=champion)))
     elif decision.verdict == "promote":
-        night.once("promote", lambda: promote(challenger, decision.why))
+        _said(challenger, night.once("promote", lambda: promote(challenger, decision.why, over=champion)))
     made = declared(tonight)
     if made is not None and made.match and not (decision.match and decision.match.rollback) and champion is not None:
         night.once("move anchor", lambda: move_anchor(champion))
+
+
+def _said(wanted: int, holder: int) -> None:
+    if holder != wanted:
+        told = f"the place stays with version {holder}, which took it while the night ran"
+        display().say(f"{told}; `ratchet promote {wanted}` gives it to what tonight decided for")
 
 
 def _anchor(tonight: Tonight, champion: Model) -> Model | None:

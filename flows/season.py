@@ -62,9 +62,18 @@ def _choose(tonight: Tonight) -> tuple[str, ...]:
 
 
 def _past(tonight: Tonight) -> list[Past]:
-    """Every other night of this home that was begun before; the champion's place is one for all of their scales."""
-    mine = tonight.night.begun, tonight.id
-    return [past_of(night) for night in nights() if (night.begun, night.id) < mine]
+    """Every other night of this home, in the order in which they declared; the champion's place is one for all of their scales.
+
+    Not in that of their beginning: a night that began first, failed before it declared, and goes on after another has played, comes
+    after that one.
+    """
+    others = [night for night in nights() if night.id != tonight.id]
+    return [past_of(night) for night in sorted(others, key=_declared_at)]
+
+
+def _declared_at(night: Night) -> tuple[str, str]:
+    """When it declared, by its beginning where it did not or in the same second."""
+    return (night.results.get(DECLARED) or {}).get("at") or night.begun, night.begun
 
 
 def past_of(night: Night) -> Past:

@@ -41,8 +41,8 @@ def find_champion() -> Model | None:
     """The promoted model, its checkpoint on this machine and checked; None before the first."""
     from components.tracking import models, moves
 
-    moves.settle()
-    found = models.champion()
+    with moves.alone():
+        found = models.champion()
     return None if found is None else local(found)
 
 
@@ -86,27 +86,30 @@ def register(
 
 
 @task(name="promote", task_run_name="promote version {version}", cache_policy=NO_CACHE, **AGAIN)
-def promote(version: int, why: str, *, first: bool = False) -> int:
-    """Point the alias `champion` at a version; once it points there, nothing changes. The first one is the anchor too."""
+def promote(version: int, why: str, *, first: bool = False, over: int | None = None) -> int:
+    """Point the alias `champion` at a version, unless another than `over` holds it by now; the version that holds it then.
+
+    Once it points there, nothing changes. The first one is the anchor too.
+    """
     from components.tracking import promotion
 
-    return promotion.promote(version, why=why, anchor=first).version
+    return promotion.promote(version, why=why, anchor=first, over=over).version
 
 
 @task(name="roll back", task_run_name="roll back to version {version}", cache_policy=NO_CACHE, **AGAIN)
-def roll_back(version: int, why: str) -> int:
-    """Give the place back to an earlier champion; once it holds it, nothing changes."""
+def roll_back(version: int, why: str, *, over: int | None) -> int:
+    """Give the place back to an earlier champion, unless another than `over` holds it by now; the version that holds it then."""
     from components.tracking import promotion
 
-    return promotion.roll_back(to=version, why=why).version
+    return promotion.roll_back(to=version, why=why, over=over).version
 
 
 @task(name="move anchor", task_run_name="anchor: version {version}", cache_policy=NO_CACHE, **AGAIN)
-def move_anchor(version: int) -> int:
-    """Point the alias `anchor` at a version; once it points there, nothing changes."""
+def move_anchor(version: int) -> int | None:
+    """Point the alias `anchor` at a champion, unless it has lost the place meanwhile; the version that it points to then."""
     from components.tracking import promotion
 
-    return promotion.move_anchor(version).version
+    return promotion.move_anchor(version)
 
 
 @task(name="anchor", cache_policy=NO_CACHE, **AGAIN)

@@ -2,8 +2,8 @@
 
 What is intended is written down first, as one tag of the registered model: the journal. Then each change is made, then the
 journal is cleared. Whatever ends the process, a reader sees the alias `champion` at the old version or at the new one, and
-the next call (`settle`) completes what was begun, from any machine. Two processes of one home wait for each other; between homes
-that share a server nobody can, and the later move wins as a whole.
+the next call (`alone`, `settle`) completes what was begun, from any machine. Two processes of one home wait for each other; between
+homes that share a server nobody can, and the later move wins as a whole.
 """
 
 import fcntl
@@ -24,6 +24,7 @@ JOURNAL = "ratchet.move"
 LINE = "ratchet.champions"
 """On the registered model: the versions that held the place, oldest first, without those that were rolled back."""
 LONGEST_LINE = 1000
+SCHEMA_VERSION = 1
 
 
 class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,18 +35,21 @@ class Move(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     descriptions: dict[str, str] = {}
     line: tuple[int, ...] | None = None
     id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
+    schema_version: int = SCHEMA_VERSION
+
+
+class _Versioned(msgspec.Struct):
     schema_version: int = 1
 
 
 @contextmanager
-def alone(name: str = AGENT) -> Iterator[None]:
-    """Hold the lock of a home's moves, with what an earlier one left undone completed."""
+def alone(name: str = AGENT) -> Iterator[Move | None]:
+    """Hold the lock of a home's moves; the move that an earlier call had left undone, now completed, or None."""
     folder = home() / "run"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"registry-{name}.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        settle(name)
-        yield
+        yield settle(name)
 
 
 def carry_out(move: Move, name: str = AGENT) -> None:
@@ -56,16 +60,18 @@ def carry_out(move: Move, name: str = AGENT) -> None:
     settle(name)
 
 
-def settle(name: str = AGENT) -> bool:
-    """Complete the move that was begun, if there is one; whether there was.
+def settle(name: str = AGENT) -> Move | None:
+    """Complete the move that was begun, if there is one, and give it back. To be called by who holds the lock (`alone`): beside
+    another process it would make an old move over a newer one.
 
     Raises DataError for one that the registry refuses for good, as of a version that was deleted meanwhile: it is given up.
+    One of a newer Ratchet is refused too, and left for that to complete.
     """
     written = tags_of(name).get(JOURNAL)
     if not written:
-        return False
+        return None
     try:
-        move = msgspec.json.decode(written, type=Move)
+        move = _read(written, name)
         for change in _changes(move, name):
             reach(change)
     except (msgspec.DecodeError, Refused) as error:
@@ -74,7 +80,17 @@ def settle(name: str = AGENT) -> bool:
             f"a move of '{name}' cannot be completed ({error}) and is given up; see `ratchet models list`"
         ) from error
     _clear(name)
-    return True
+    return move
+
+
+def _read(written: str, name: str) -> Move:
+    version = msgspec.json.decode(written, type=_Versioned).schema_version
+    if version > SCHEMA_VERSION:
+        raise DataError(
+            f"a move of '{name}' was begun by a newer Ratchet (schema_version {version}, ours is {SCHEMA_VERSION}); upgrade, "
+            "then give the same command again"
+        )
+    return msgspec.json.decode(written, type=Move)
 
 
 def tags_of(name: str = AGENT) -> dict[str, str]:

@@ -12,15 +12,20 @@ from .models import AGENT, CHAMPION, PREVIOUS, ModelRef, get, whole
 from .moves import LINE, Move, alone, carry_out, tags_of
 
 ANCHOR = "anchor"
+_BACK = "rolled_back_to"
+"""Tag of a version that has lost the place to an earlier one."""
 _LONGEST = 1000
 """Characters of a reason."""
 
 
-def promote(version: int, name: str = AGENT, *, why: str = "", anchor: bool = False) -> ModelRef:
-    """Point `champion` at a version, and `previous` at the one before; promoting the champion again changes nothing.
+def promote(
+    version: int, name: str = AGENT, *, why: str = "", anchor: bool = False, over: int | None = None
+) -> ModelRef:
+    """Point `champion` at a version, and `previous` at the one before; who holds the place then. Promoting the champion again
+    changes nothing.
 
-    `anchor`: it becomes the anchor too, where there is none. Raises ConfigurationError for a version that there is not, or
-    whose files are gone.
+    `anchor`: it becomes the anchor too, where there is none. `over`: the champion that it was compared with; where another has
+    taken the place meanwhile, nothing changes. Raises ConfigurationError for a version that there is not, or whose files are gone.
     """
     with alone(name):
         target = whole(get(version, name))
@@ -28,6 +33,8 @@ def promote(version: int, name: str = AGENT, *, why: str = "", anchor: bool = Fa
         holder = named.get(CHAMPION)
         if holder == version:
             return target
+        if over is not None and holder is not None and holder != over:
+            return get(holder, name)
         wanted = {CHAMPION: version}
         if holder is not None:
             wanted[PREVIOUS] = holder
@@ -40,21 +47,29 @@ def promote(version: int, name: str = AGENT, *, why: str = "", anchor: bool = Fa
     return target
 
 
-def roll_back(name: str = AGENT, *, to: int | None = None, steps: int = 1, why: str) -> ModelRef:
-    """Give the place back to an earlier champion: `to`, or the one `steps` before. Rolling back to the champion changes nothing.
+def roll_back(
+    name: str = AGENT, *, to: int | None = None, steps: int = 1, why: str, over: int | None = None
+) -> ModelRef:
+    """Give the place back to an earlier champion, `to` or the one `steps` before; who holds it then. Rolling back to the champion
+    changes nothing.
 
-    The version that loses it is `previous` then, and says when and why; a second call goes back further, not forth. An anchor
-    that is left behind comes along. Raises ConfigurationError where nobody held the place so long ago, where `to` never did,
-    and where its files are gone.
+    The version that loses it is `previous` then, and says when and why; a second call goes back further, not forth. But a
+    call that finds an earlier one half done completes that, and goes no further by `steps`. An anchor that is left behind comes
+    along. `over`: the champion that is to lose the place; where another has taken it meanwhile, nothing changes. Raises
+    ConfigurationError where nobody held the place so long ago, where `to` never did, and where its files are gone.
     """
-    with alone(name):
+    with alone(name) as completed:
         named = aliases(name)
+        if to is None and completed is not None and _went_back(completed):
+            return get(named[CHAMPION], name)
+        if over is not None and named.get(CHAMPION, over) != over:
+            return get(named[CHAMPION], name)
         line = _line(name, named)
         target = whole(get(_goal(line, to, steps, name), name))
         holder = named[CHAMPION]
         if target.version == holder:
             return target
-        lost = {"rolled_back_at": _now(), "rolled_back_to": str(target.version), "rolled_back_why": why[:_LONGEST]}
+        lost = {"rolled_back_at": _now(), _BACK: str(target.version), "rolled_back_why": why[:_LONGEST]}
         kept = line[: _last(line, target.version) + 1]
         wanted = {CHAMPION: target.version, PREVIOUS: holder}
         if named.get(ANCHOR, target.version) not in kept:
@@ -63,13 +78,16 @@ def roll_back(name: str = AGENT, *, to: int | None = None, steps: int = 1, why: 
     return target
 
 
-def move_anchor(version: int, name: str = AGENT) -> ModelRef:
-    """Point `anchor` at a version; once it points there, nothing changes."""
+def move_anchor(version: int, name: str = AGENT) -> int | None:
+    """Point `anchor` at a champion; the version that it points to then. Once it points there, nothing changes, nor for one that
+    is not among the champions, as after a rollback: it could not take the place back.
+    """
     with alone(name):
-        target = whole(get(version, name))
-        if aliases(name).get(ANCHOR) != version:
-            carry_out(Move({ANCHOR: version}, {str(version): {"anchored_at": _now()}}), name)
-    return target
+        target, named = whole(get(version, name)), aliases(name)
+        if named.get(ANCHOR) == version or version not in _line(name, named):
+            return named.get(ANCHOR)
+        carry_out(Move({ANCHOR: version}, {str(version): {"anchored_at": _now()}}), name)
+    return target.version
 
 
 def champions(name: str = AGENT) -> tuple[int, ...]:
@@ -107,6 +125,10 @@ def _goal(line: tuple[int, ...], to: int | None, steps: int, name: str) -> int:
             f"version {to} was never champion (those were {known}); `ratchet promote {to}` makes it one"
         )
     return to
+
+
+def _went_back(move: Move) -> bool:
+    return any(_BACK in tags for tags in move.tags.values())
 
 
 def _last(line: tuple[int, ...], version: int) -> int:

@@ -171,13 +171,16 @@ class World:
             self.registry.append(model)
         return msgspec.structs.replace(model, version=self.registry.index(model) + 1)
 
-    def promote(self, version, why, *, first=False):
+    def promote(self, version, why, *, first=False, over=None):
+        if over is not None and self.champion.version not in (version, over):
+            return self.champion.version
         self.happens(f"promote {version}")
         self.champion = msgspec.structs.replace(self.registry[version - 1], version=version)
         self.anchor = self.champion if first else self.anchor
         return version
 
-    def roll_back(self, version, why):
+    def roll_back(self, version, why, *, over):
+        assert over == self.champion.version or version == self.champion.version
         self.happens(f"roll back {version}")
         self.champion = msgspec.structs.replace(self.registry[version - 1], version=version)
         return version

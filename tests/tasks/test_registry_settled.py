@@ -1,5 +1,7 @@
 """Who is champion is asked of a registry in which no move is half; an anchor plays only where it could take the place back."""
 
+import fcntl
+
 import pytest
 
 from components.protocol import DataError
@@ -8,10 +10,18 @@ from components.tracking.models import ModelRef
 from tasks import registry
 
 
-def test_a_night_completes_what_an_earlier_move_left_before_it_asks_who_is_champion(monkeypatch):
+def test_a_night_completes_what_an_earlier_move_left_before_it_asks_who_is_champion(monkeypatch, tmp_path):
+    """And waits for a process that is about to move."""
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
     calls = []
-    monkeypatch.setattr(moves, "settle", lambda: calls.append("settle"))
-    monkeypatch.setattr(models, "champion", lambda: calls.append("champion"))
+
+    def asked(what):
+        with (tmp_path / "run" / "registry-agent.lock").open("a") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        calls.append(what)
+
+    monkeypatch.setattr(moves, "settle", lambda name: asked("settle"))
+    monkeypatch.setattr(models, "champion", lambda: asked("champion"))
     assert registry.find_champion.fn() is None and calls == ["settle", "champion"]
 
 

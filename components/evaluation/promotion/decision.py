@@ -3,7 +3,7 @@
 from ..comparison import AgentRef, Comparison, compare
 from ..metrics import AgentResult, summary
 from ..report import effect_text
-from ..statistics import permutation_test, rate_estimate
+from ..statistics import Alternative, permutation_test, rate_estimate
 from .declared import Declared
 from .guardrails import guardrails
 from .planning import spread
@@ -38,8 +38,8 @@ def decide(
 
     Superiority is tested at the declared level (the rule's alpha where nothing was declared), guardrails at theirs. The test
     against the control comes second and only counts after a significant first one, which keeps the family-wise error
-    without dividing it. With an `anchor`, the champion must first hold its place against it. Raises DataError where the
-    agents cannot be compared.
+    without dividing it. With an `anchor`, the champion must first hold its place against it, at the declared level of the match.
+    Raises DataError where the agents cannot be compared.
     """
     rule = rule or PromotionRule()
     level = declared.level if declared else rule.alpha
@@ -51,7 +51,8 @@ def decide(
     versus_control = _effect(second, rule, level, seed) if second else None
     drift = _compare(champion, control, "promote", rule, seed) if control else None
     guards = guardrails(champion, challenger, _lost(main), rule, seed)
-    match = _match(deciding(anchor), champion, rule, seed) if anchor else None
+    match_alpha = rule.alpha if declared is None or declared.match_alpha is None else declared.match_alpha
+    match = _match(deciding(anchor), champion, rule, match_alpha, seed) if anchor else None
     variance = spread(main.pairs, main.k)
     families = [pair.family for pair in main.pairs]
     found = answer(Found(versus_champion, families, main.k, variance, guards, level, match), rule)
@@ -105,39 +106,39 @@ def _contender(result: AgentResult, role: str, rule: PromotionRule, seed: int) -
 
 def _effect(found: Comparison, rule: PromotionRule, level: float, seed: int) -> Effect:
     """Where the sampled p-value is too coarse for the level, it is drawn again, finely enough."""
-    needed = round(FINE / level)
-    p_value = found.p_value
-    if not found.exact and needed > rule.n_resamples:
-        p_value = permutation_test(
-            [pair.b for pair in found.pairs],
-            [pair.a for pair in found.pairs],
-            clusters=[pair.family for pair in found.pairs],
-            alternative="greater",
-            n_resamples=needed,
-            seed=seed,
-        ).p_value
+    coarse = not found.exact and _draws(rule, level) > rule.n_resamples
+    p_value = _p_value(found, "greater", _draws(rule, level), seed) if coarse else found.p_value
     return Effect(found.difference, p_value, found.exact, found.won, found.lost_to, found.tied)
+
+
+def _draws(rule: PromotionRule, level: float) -> int:
+    return max(rule.n_resamples, round(FINE / level))
+
+
+def _p_value(found: Comparison, alternative: Alternative, draws: int, seed: int) -> float:
+    """Of the sign-flip test over families."""
+    return permutation_test(
+        [pair.b for pair in found.pairs],
+        [pair.a for pair in found.pairs],
+        clusters=[pair.family for pair in found.pairs],
+        alternative=alternative,
+        n_resamples=draws,
+        seed=seed,
+    ).p_value
 
 
 def _lost(main: Comparison) -> float:
     return main.lost / ((main.n_tasks + main.lost_tasks) * main.k)
 
 
-def _match(anchor: AgentResult, champion: AgentResult, rule: PromotionRule, seed: int) -> Match:
-    """The champion against the anchor, one-sided at the rule's alpha: is it worse than what stood there before?"""
+def _match(anchor: AgentResult, champion: AgentResult, rule: PromotionRule, alpha: float, seed: int) -> Match:
+    """The champion against the anchor, one-sided at `alpha`: is it worse than what stood there before?"""
     found = _compare(anchor, champion, "promote", rule, seed)
-    p_value = permutation_test(
-        [pair.b for pair in found.pairs],
-        [pair.a for pair in found.pairs],
-        clusters=[pair.family for pair in found.pairs],
-        alternative="less",
-        n_resamples=rule.n_resamples,
-        seed=seed,
-    ).p_value
+    p_value = _p_value(found, "less", _draws(rule, alpha), seed)
     effect = Effect(found.difference, p_value, found.exact, found.won, found.lost_to, found.tied)
-    worse = p_value <= rule.alpha
+    worse = p_value <= alpha
     sentence = f"the champion is {'' if worse else 'not shown to be '}worse than the anchor: {effect_text(effect)}"
-    return Match(_contender(anchor, "promote", rule, seed), effect, rule.alpha, worse, sentence)
+    return Match(_contender(anchor, "promote", rule, seed), effect, alpha, worse, sentence)
 
 
 def _self_improvement(main: Effect, second: Effect | None, verdict: str, level: float) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `level`: tonight's one-sided level of superiority, what `allowance` leaves and at most the rule's alpha. `margins` and
     `guardrail_alpha` as in the rule. `minimum_effect` is looked for with `power`; `detectable` is the lead that `tasks` tasks of
     `families` families with `attempts` attempts find with that power, None where it is not known. `match`: whether the champion
-    meets the anchor tonight.
+    meets the anchor tonight, at `match_alpha`.
     """
 
     at: str
@@ -26,3 +26,4 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attempts: int
     detectable: float | None = None
     match: bool = False
+    match_alpha: float | None = None

@@ -3,6 +3,7 @@
 What a night has declared is spent, whether or not it came to a decision: nobody may look, stop, and try again at full strength.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,6 +31,7 @@ def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], 
     """What tonight is judged by after `past`, every earlier night in order, on tasks of those families (one a task)."""
     left = allowance(rule.spending, [Look(night.tested, night.promoted) for night in past])
     level = min(left.level, rule.alpha)
+    match = match_due(past, rule.anchor_every)
     known = [night.spread for night in past if night.spread is not None]
     return Declared(
         at=at,
@@ -43,7 +45,8 @@ def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], 
         families=len(set(families)),
         attempts=attempts,
         detectable=detectable(families, attempts, known[-1] if known else None, level, rule.power),
-        match=match_due(past, rule.anchor_every),
+        match=match,
+        match_alpha=match_alpha(rule) if match else None,
     )
 
 
@@ -55,6 +58,15 @@ def match_due(past: Sequence[Past], every: int | None) -> bool:
     for night in past:
         since = 0 if night.matched else since + night.tested
     return since + 1 >= every
+
+
+def match_alpha(rule: PromotionRule) -> float:
+    """The level of one match: those of a season share the rule's alpha (Bonferroni), so that a season in which no champion is worse
+    rolls one back with probability at most alpha. `fixed` promises nothing over many nights, and spends alpha at each.
+    """
+    if rule.anchor_every is None or rule.spending.method == "fixed":
+        return rule.alpha
+    return rule.alpha / math.ceil(rule.spending.nights / rule.anchor_every)
 
 
 def uses(past: Sequence[Past]) -> dict[str, int]:

@@ -1,95 +1,20 @@
-"""Who holds the place: every move is whole. A registry of fakes counts its writes and dies before any of them."""
+"""Who holds the place: every move is whole, whenever it is killed."""
 
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
+from fake_registry import Killed, Registry, installed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.protocol import ConfigurationError, DataError, InfrastructureError
-from components.tracking import aliases, models, moves, promotion, spool
-from components.tracking.models import ModelRef
-
-
-class Killed(BaseException):
-    """What kill -9 looks like to a process that is asked nothing."""
-
-
-class NotThere(Exception):
-    """What MLflow says of a version that it does not have."""
-
-    error_code = "RESOURCE_DOES_NOT_EXIST"
-
-
-class Registry:
-    """What MLflow keeps of `agent`: versions with tags and descriptions, aliases, tags. `die_at`: before which write it dies."""
-
-    def __init__(self, versions=5):
-        self.aliases, self.tags, self.writes, self.die_at, self.down = {}, {}, 0, None, False
-        self.versions = {str(number): {"tags": {}, "description": ""} for number in range(1, versions + 1)}
-
-    def written(self):
-        if self.down:
-            raise OSError("connection refused")
-        if self.writes == self.die_at:
-            self.die_at = None
-            raise Killed
-        self.writes += 1
-
-    def get_registered_model(self, name):
-        return SimpleNamespace(aliases={alias: str(version) for alias, version in self.aliases.items()}, tags=self.tags)
-
-    def set_registered_model_tag(self, name, key, value):
-        self.written()
-        self.tags[key] = value
-
-    def delete_registered_model_tag(self, name, key):
-        self.written()
-        del self.tags[key]
-
-    def set_registered_model_alias(self, name, alias, version):
-        self.written()
-        self.version(version)
-        self.aliases[alias] = int(version)
-
-    def set_model_version_tag(self, name, version, key, value):
-        self.written()
-        self.version(version)["tags"][key] = value
-
-    def update_model_version(self, name, version, description=None):
-        self.written()
-        self.version(version)["description"] = description
-
-    def version(self, version):
-        try:
-            return self.versions[str(version)]
-        except KeyError:
-            raise NotThere(f"no version {version}") from None
-
-    def get(self, version, name="agent"):
-        if str(version) not in self.versions:
-            raise ConfigurationError(f"model '{name}' has no version {version}")
-        tags = self.versions[str(version)]["tags"]
-        return ModelRef(name, int(version), f"p{version}", f"m-{version}", None, "", f"h{version}", dict(tags))
-
-    def state(self):
-        return dict(self.aliases), promotion.champions(), moves.JOURNAL in self.tags
+from components.tracking import moves, promotion
 
 
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
     return installed(Registry(), monkeypatch)
-
-
-def installed(made, monkeypatch):
-    for module in (aliases, models, moves):
-        monkeypatch.setattr(module, "client", lambda: made)
-    monkeypatch.setattr(promotion, "get", made.get)
-    monkeypatch.setattr(spool, "WAITS", ())
-    monkeypatch.setattr(spool, "_troubles", lambda: (NotThere, OSError))
-    return made
 
 
 def champion(registry):
@@ -195,7 +120,7 @@ def test_killed_at_any_write_the_place_is_the_old_or_the_new_one_and_the_next_ca
         assert champion(made) in (old[0]["champion"], new[0]["champion"]), moment
         moves.settle()
         assert made.state() == (old if moment == 0 else new), moment
-        assert moves.settle() is False
+        assert moves.settle() is None
 
 
 @settings(max_examples=30, deadline=None)
@@ -234,7 +159,7 @@ def test_a_registry_that_does_not_answer_moves_nothing_and_says_so(registry):
     with pytest.raises(InfrastructureError, match="does not answer"):
         promotion.promote(2)
     registry.down = False
-    assert moves.settle() is False and champion(registry) == 1
+    assert moves.settle() is None and champion(registry) == 1
 
 
 def test_a_move_to_a_version_that_was_deleted_meanwhile_is_given_up_in_one_line(registry):
@@ -258,4 +183,53 @@ def test_a_journal_that_cannot_be_read_moves_nothing(registry, written):
     if written:
         with pytest.raises(DataError, match="cannot be completed"):
             moves.settle()
-    assert moves.settle() is False and champion(registry) == 1
+    assert moves.settle() is None and champion(registry) == 1
+
+
+def held(registry, *versions):
+    for version in versions:
+        promotion.promote(version)
+    return registry.writes
+
+
+def test_who_was_never_met_is_not_displaced(registry):
+    """The night compared 3 with champion 1; a hand has promoted 2 meanwhile."""
+    writes = held(registry, 1, 2)
+    assert promotion.promote(3, why="better than 1", over=1).version == 2
+    assert promotion.roll_back(to=1, why="1 is better than 4", over=4).version == 2
+    assert registry.writes == writes and promotion.champions() == (1, 2)
+    assert promotion.promote(3, why="better than 2", over=2).version == 3
+    assert promotion.promote(3, why="again", over=2).version == 3
+    assert promotion.roll_back(to=2, why="worse", over=3).version == 2
+    assert promotion.roll_back(to=2, why="again", over=3).version == 2
+
+
+def test_the_first_champion_displaces_nobody_though_it_is_compared_with_one(registry):
+    assert promotion.promote(2, over=1).version == 2
+
+
+def test_an_anchor_does_not_move_to_who_lost_the_place(registry):
+    held(registry, 1, 2)
+    assert promotion.move_anchor(1) == 1
+    promotion.roll_back(why="it loops")
+    writes = registry.writes
+    assert promotion.move_anchor(2) == promotion.move_anchor(5) == 1 and registry.writes == writes
+
+
+def test_a_rollback_that_was_killed_and_is_given_again_goes_back_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    for moment in range(5):
+        made = installed(Registry(), monkeypatch)
+        made.die_at = held(made, 1, 2, 3) + moment
+        with pytest.raises(Killed):
+            promotion.roll_back(why="it loops")
+        assert promotion.roll_back(why="it loops").version == 2, moment
+        assert promotion.champions() == (1, 2)
+        assert promotion.roll_back(why="it too").version == 1
+
+
+def test_a_promotion_that_was_killed_is_completed_before_a_rollback_takes_it_back(registry):
+    registry.die_at = held(registry, 1, 2) + 1
+    with pytest.raises(Killed):
+        promotion.promote(3)
+    assert promotion.roll_back(why="no").version == 2 and registry.aliases["previous"] == 3

@@ -125,6 +125,17 @@ class TestMatch:
         assert not found.match.rollback and found.verdict == "promote"
         assert found.match.anchor.agent.name == "anchor"
 
+    def test_a_small_declared_level_of_a_match_can_be_reached(self):
+        found = decided(anchor=named(BETTER, "anchor"), declared=declared(0.01, match=True, match_alpha=0.0002)).match
+        assert found.rollback and found.effect.p_value <= found.alpha == 0.0002
+
+    def test_a_champion_that_is_a_little_worse_holds_its_place_at_a_small_level(self):
+        two = [contender(name, wins(rate, 28), per_family=2) for name, rate in (("champion", 0.5), ("x", 0.6))]
+        how = {"anchor": named(two[1], "anchor")}
+        p_value = decided(*two, **how).match.effect.p_value
+        levels = [declared(0.01, match_alpha=level) for level in (p_value, p_value * 0.99)]
+        assert [decided(*two, declared=each, **how).match.rollback for each in levels] == [True, False]
+
 
 class TestRecord:
     def test_it_is_read_back_as_it_was_written(self):

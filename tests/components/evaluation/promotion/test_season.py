@@ -72,5 +72,27 @@ def test_the_match_is_every_seventh_night(past, due):
     assert match_due(past, None) is False and match_due(past, 1) is True
 
 
+@pytest.mark.parametrize(
+    ("every", "nights", "alpha"), [(7, 30, 0.005), (10, 30, 0.025 / 3), (30, 30, 0.025), (40, 30, 0.025)]
+)
+def test_the_matches_of_a_season_share_alpha(every, nights, alpha):
+    rule = PromotionRule(anchor_every=every, spending=Spending(nights=nights))
+    past = [Past(True)] * (every - 1)
+    made = tonight(past, rule)
+    assert made.match and made.match_alpha == pytest.approx(alpha)
+    assert tonight(past[1:], rule).match_alpha is None
+    matches, nights_of = 0, []
+    for _ in range(3 * nights):
+        found = tonight(nights_of, rule)
+        nights_of.append(Past(True, matched=found.match))
+        matches += found.match and len(nights_of) > 2 * nights
+    assert matches * alpha <= rule.alpha + 1e-12
+
+
+def test_where_every_night_spends_alpha_every_match_does():
+    rule = PromotionRule(anchor_every=1, spending=Spending("fixed", 0.025))
+    assert tonight((), rule).match_alpha == rule.alpha
+
+
 def test_uses_count_the_nights_on_which_a_task_decided():
     assert uses([Past(True, tasks=("a", "b")), Past(True), Past(False, tasks=("b",))]) == {"a": 1, "b": 2}

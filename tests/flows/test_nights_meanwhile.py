@@ -1,0 +1,45 @@
+"""What happens to a night while it stands still: other nights declare and promote, and people move the place by hand."""
+
+import msgspec
+import pytest
+from night_world import Killed, run, tonight_of
+
+from flows import evaluate, season
+from flows.state import begin, open_night
+
+
+def test_a_night_that_declares_after_one_that_began_later_counts_it_and_takes_other_tasks(world):
+    first, second = begin("smoke", 1), begin("smoke", 2)
+    for night in (second, first):
+        season.declare_tonight(tonight_of(night))
+    tests = [open_night(night.id).results["declared"]["allowance"]["test"] for night in (second, first)]
+    assert tests == [1, 2]
+    assert not set(first.results["deciding tasks"]) & set(second.results["deciding tasks"])
+    third = begin("smoke", 3)
+    season.declare_tonight(tonight_of(third))
+    assert third.results["declared"]["allowance"]["test"] == 3
+
+
+def test_a_night_that_goes_on_declares_nothing_anew_whatever_was_declared_since(world):
+    first = begin("smoke", 1)
+    before = season.declare_tonight(tonight_of(first))
+    season.declare_tonight(tonight_of(begin("smoke", 2)))
+    assert season.declare_tonight(tonight_of(open_night(first.id))) == before
+
+
+@pytest.mark.slow
+def test_a_champion_of_the_meantime_is_not_displaced_by_a_challenger_that_never_met_it(world, monkeypatch):
+    said = []
+    monkeypatch.setattr(evaluate, "display", lambda: type("Display", (), {"say": said.append}))
+    world.die_at = 8
+    with pytest.raises(Killed):
+        run()
+    assert world.champion.version == 1
+    world.champion = msgspec.structs.replace(world.champion, version=9)
+    night, decision = run(seed=None)
+    assert decision["verdict"] == "promote" and world.champion.version == 9
+    assert night.results["promote"] == 9 and "promote 2" not in world.effects
+    assert said == [
+        "the place stays with version 9, which took it while the night ran; "
+        "`ratchet promote 2` gives it to what tonight decided for"
+    ]
