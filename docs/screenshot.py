@@ -35,21 +35,27 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 """
 """MLflow opens a panel over every first page; here it is no first page."""
 COLOURS = 256
-PLACELESS = """
-for (const each of document.querySelectorAll('*'))
+TIDY = """
+for (const each of document.querySelectorAll('*')) {
     if (each.childElementCount === 0 && each.textContent.includes('file:///')) each.style.visibility = 'hidden';
+    const hides = getComputedStyle(each).overflowY !== 'visible' && each.scrollHeight > each.clientHeight + 4;
+    if (hides && each.clientHeight > 100 && each.clientHeight < 500)
+        Object.assign(each.style, {height: 'auto', maxHeight: 'none', overflow: 'visible'});
+}
 """
-"""Where the files of this machine lie is nobody's business."""
+"""Where the files of this machine lie is nobody's business, and what is only seen by scrolling is seen in no picture."""
 
 
 class Page(NamedTuple):
-    """A page of MLflow: what its picture is called, where it is, all that it must show, and the window's size in pixels."""
+    """A page of MLflow: what its picture is called, where it is, all that it must show, the window's size in pixels, and the
+    element (a CSS selector) that it draws last."""
 
     name: str
     path: str
     shows: tuple[str, ...]
     width: int = WIDTH
     height: int = HEIGHT
+    draws: str | None = None
 
 
 def pages(experiment: str, night: str | None = None) -> list[Page]:
@@ -66,8 +72,9 @@ def pages(experiment: str, night: str | None = None) -> list[Page]:
         Page(
             "compare",
             f"/compare-runs?{query}",
-            ("Comparing 2 Runs", "champion", "challenger", "eval/success", "eval/truncation_rate"),
-            height=1700,
+            ("Comparing 2 Runs", "champion", "challenger", "eval/success", "eval/unsafe_rate"),
+            height=2000,
+            draws=".js-plotly-plot .main-svg",
         ),
         Page(
             "leaderboard",
@@ -165,11 +172,14 @@ def take(tab: "Tab", server: str, wanted: Iterable[Page], out: Path) -> list[Pat
         try:
             for text in page.shows:
                 tab.get_by_text(text).locator("visible=true").first.wait_for(timeout=SECONDS * 1000)
+            if page.draws is not None:
+                text = page.draws
+                tab.locator(page.draws).first.wait_for(timeout=SECONDS * 1000)
         except TooLate:
             tab.screenshot(path=path.with_suffix(".failed.png"))
             raise SystemExit(f"{tab.url} never showed '{text}'; see {path.with_suffix('.failed.png')}") from None
         tab.wait_for_timeout(2000)  # plots draw themselves, and drawers slide in
-        tab.evaluate(PLACELESS)
+        tab.evaluate(TIDY)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(small(tab.screenshot()))
         saved.append(path)
