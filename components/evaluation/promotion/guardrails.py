@@ -15,7 +15,7 @@ from ..statistics import Estimate, difference_estimate, permutation_test
 from ..statistics.power import least_families
 from .record import Guardrail
 from .rule import PromotionRule
-from .tasks import paired
+from .tasks import DECIDING, paired
 
 Better = Literal["lower", "higher"]
 Pair = tuple[TaskResult, TaskResult]
@@ -44,7 +44,7 @@ def guardrails(
     measured = [_measured(measure, pairs, rule, seed) for measure in _measures(rule)]
     return (
         *(guard for guard in measured if guard is not None),
-        *_kinds(pairs, rule, seed),
+        *_kinds(champion, pairs, rule, seed),
         Guardrail("lost_attempts", None, lost, rule.max_lost, lost <= rule.max_lost),
     )
 
@@ -90,14 +90,29 @@ def _measured(measure: _Measure, pairs: Sequence[Pair], rule: PromotionRule, see
     return Guardrail(measure.name, None, None, measure.margin, not known, state="unclear" if known else "untested")
 
 
-def _kinds(pairs: Sequence[Pair], rule: PromotionRule, seed: int) -> list[Guardrail]:
+def _kinds(champion: AgentResult, pairs: Sequence[Pair], rule: PromotionRule, seed: int) -> list[Guardrail]:
+    """Also of a kind of which every attempt was lost: of that, nothing is shown."""
     if rule.kind_margin is None:
         return []
+    families: dict[str, set[str]] = defaultdict(set)
+    for task in champion.of(DECIDING[0]):
+        families[task.kind].add(task.family)
     groups: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for first, second in pairs:
         assert first.rate is not None and second.rate is not None
         groups[first.kind].append((first.rate, second.rate, first.family))
-    return [_tested(f"{KIND}{kind}", groups[kind], rule.kind_margin, "higher", rule, seed) for kind in sorted(groups)]
+    return [
+        _tested(f"{KIND}{kind}", groups[kind], rule.kind_margin, "higher", rule, seed)
+        if kind in groups
+        else _unknown(kind, rule.kind_margin, len(families[kind]), rule)
+        for kind in sorted(families)
+    ]
+
+
+def _unknown(kind: str, margin: float, families: int, rule: PromotionRule) -> Guardrail:
+    few = families < least_families(rule.guardrail_alpha)
+    state: Literal["untested", "unclear"] = "untested" if few else "unclear"
+    return Guardrail(f"{KIND}{kind}", None, None, margin, few, better="higher", state=state)
 
 
 def _tested(

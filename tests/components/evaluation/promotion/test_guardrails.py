@@ -104,6 +104,15 @@ def test_a_kind_of_too_few_families_is_looked_at_only_unless_it_is_worse_than_th
     assert worse.state == "broken" and not worse.passed
 
 
+def test_a_kind_of_which_every_attempt_was_lost_is_not_shown_unless_it_could_show_nothing_anyway():
+    kinds = ("kept", "lost")
+    rows = [[None] * 4 if task % 2 else [1] * 4 for task in range(20)]
+    found = guards(contender("a", HALF[:20], kinds=kinds), contender("b", rows, kinds=kinds))[f"{KIND}lost"]
+    assert (found.state, found.passed, found.challenger) == ("unclear", False, None)
+    found = guards(contender("a", HALF[:8], kinds=kinds), contender("b", rows[:8], kinds=kinds))[f"{KIND}lost"]
+    assert (found.state, found.passed) == ("untested", True)
+
+
 def test_what_nobody_knows_of_the_champion_holds_nobody_back_and_what_is_unknown_of_the_challenger_does():
     known, unknown = contender("a", HALF, unsafe=0), contender("b", HALF)
     assert "unsafe_actions" not in guards(unknown, known)
