@@ -89,8 +89,18 @@ def gather(night: Night, error: str | None = None, ended: str | None = None) -> 
         pictures=_pictures(parts, decision, played, [*points, point]) if decision else (),
         verdicts=parts.part("the verdicts on the data", lambda: _verdicts(night, failed=error is not None), ()),
         version=(results.get("register challenger") or {}).get("version"),
+        holder=_holder(results),
         missing=tuple(parts.missing),
     )
+
+
+def _holder(results: Mapping[str, Any]) -> int | None:
+    """Who kept the place though the night wanted to move it; None where nobody did."""
+    for step, wanted in (("promote", "register challenger"), ("roll back", "anchor")):
+        holder: int | None = results.get(step)
+        if holder is not None and holder != (results.get(wanted) or {}).get("version"):
+            return holder
+    return None
 
 
 def _decision(night: Night) -> Decision | None:

@@ -162,6 +162,23 @@ def test_a_night_is_gathered_from_its_state_its_episodes_and_the_reports_on_its_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("steps", "holder"),
+    [
+        ({"register challenger": {"version": 2}}, None),
+        ({"register challenger": {"version": 2}, "promote": 2}, None),
+        ({"register challenger": {"version": 2}, "promote": 9}, 9),
+        ({"register challenger": {"version": 2}, "anchor": {"version": 1}, "roll back": 1}, None),
+        ({"register challenger": {"version": 2}, "anchor": {"version": 1}, "roll back": 9}, 9),
+    ],
+)
+def test_who_kept_the_place_against_the_night_is_told(steps, holder):
+    night = begin("smoke", 1)
+    for step, result in steps.items():
+        night.once(step, lambda result=result: result)
+    assert gather(night).holder == holder
+
+
 def test_parts_that_are_gone_or_damaged_are_named_and_the_rest_stands(night):
     for shard in (home() / "evaluations" / night.id / "champion").glob("*.jsonl"):
         shard.write_bytes(b"{ not whole\n")

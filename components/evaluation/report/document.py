@@ -28,6 +28,8 @@ def _blocks(morning: Morning) -> Iterator[Block]:
             yield Prose(f"The night failed after its decision: {morning.error or 'the error was not kept'}.", "bad")
         elif morning.state == "unfinished":
             yield Prose("The night has decided, and is not finished yet.", "bad")
+        if morning.holder is not None:
+            yield Prose(f"The place stays with version {morning.holder}, which took it while the night ran.", "bad")
         yield from _decided(morning)
     yield Heading("Data quality", "data")
     yield from house.quality(morning)

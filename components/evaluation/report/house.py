@@ -107,7 +107,7 @@ def commands(morning: Morning) -> Commands:
     more = []
     if morning.state != "finished":
         more.append((f"ratchet night --scale {scale} --night {night}", "go on with this night where it stood"))
-    if morning.decision.verdict == "promote":
+    if morning.decision.verdict == "promote" and morning.holder is None:
         more.append(('ratchet rollback --why "REASON"', "give the champion before its place back"))
         more.append(("ratchet trace @champion", "from the new champion to every rollout it was trained on"))
     elif morning.version is not None:

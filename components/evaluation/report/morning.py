@@ -40,7 +40,8 @@ class Morning(msgspec.Struct, frozen=True):
     `error` is the one line with which it failed, `ended` when it ended (ISO 8601, UTC); `done` counts its finished steps, of which
     `last` was the last. `before` is the latest night of the same taskset that was decided earlier, `changes` what differs from it
     by role, `drifts` the agents that stayed as they were and did not succeed as before. `version` is the registry's number of the
-    challenger. `missing` says in a sentence each what a report should show and could not.
+    challenger, `holder` that of who kept the place though the night wanted to move it. `missing` says in a sentence each what a
+    report should show and could not.
     """
 
     state: State
@@ -58,4 +59,5 @@ class Morning(msgspec.Struct, frozen=True):
     pictures: tuple[Picture, ...] = ()
     verdicts: tuple[StageVerdict, ...] = ()
     version: int | None = None
+    holder: int | None = None
     missing: tuple[str, ...] = ()

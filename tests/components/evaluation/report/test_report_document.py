@@ -65,6 +65,15 @@ def test_a_night_that_failed_after_its_decision_shows_both():
     assert any("--night" in line for line, _ in blocks(made, Commands)[0].rows)
 
 
+def test_a_promotion_that_somebody_was_before_is_no_change_of_place():
+    assert not any("The place stays" in block.text for block in blocks(morning(), Prose))
+    made = morning(version=2, holder=9)
+    said = [block.text for block in blocks(made, Prose) if block.tone == "bad"]
+    assert said[0] == "The place stays with version 9, which took it while the night ran."
+    lines = [line for line, _ in blocks(made, Commands)[0].rows]
+    assert 'ratchet promote 2 --why "REASON"' in lines and not any("rollback" in line for line in lines)
+
+
 def test_the_tables_hold_the_figures_of_the_record():
     made = morning()
     decision = made.decision
