@@ -40,13 +40,12 @@ def policy_named(policy: str) -> str:
 
 def _registered(which: str) -> str:
     from components.tracking import models
-    from components.tracking.aliases import aliases
+    from components.tracking.aliases import aliases, version_named
     from tasks.registry import local
 
-    known = aliases()
-    version = int(which) if which.isdecimal() else known.get(which)
+    version = version_named(which)
     if version is None:
-        names = ", ".join(f"@{name}" for name in known) or "none"
+        names = ", ".join(f"@{name}" for name in aliases()) or "none"
         raise ConfigurationError(f"no registered model has the alias '{which}'; aliases: {names}; or give @VERSION")
     return local(models.get(version)).policy
 

@@ -5,6 +5,9 @@ from components.protocol import ConfigurationError, DataError
 
 from .state import NAME, night_folder, nights
 
+DIGITS = 10
+"""Of a version's number; a longer one is none that MLflow can hold."""
+
 
 def promote_version(version: int, why: str) -> str:
     """Make a registered version the champion; what has happened, in one line."""
@@ -44,7 +47,7 @@ def explained(which: str | None) -> Decision:
     if NAME.fullmatch(which) and (night_folder(which) / "state.json").is_file():
         return _of_night(which)
     version = which.removeprefix("v")
-    if not version.isdecimal():
+    if not version.isdecimal() or len(version) > DIGITS:
         known = ", ".join(night.id for night in nights()[-3:]) or "none"
         raise ConfigurationError(
             f"there is no night '{which}' here; the latest: {known}; a registered version is a number"
@@ -73,3 +76,5 @@ def _of_night(night: str) -> Decision:
         return read_decision(path.read_bytes())
     except FileNotFoundError as error:
         raise ConfigurationError(f"night {night} has not decided yet; `ratchet status` says how far it is") from error
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error

@@ -100,13 +100,9 @@ def _meant(word: str) -> list[Path] | int:
 
 
 def _version(word: str) -> int | None:
-    """The registered version of that number or alias, with or without @; None where the word can be neither."""
-    which = word.removeprefix("@")
-    if which.isdecimal():
-        return int(which)
-    from components.tracking.aliases import aliases
+    from components.tracking.aliases import version_named
 
-    return aliases().get(which)
+    return version_named(word)
 
 
 def _played(numbers: Sequence[int], beside: Iterable[Path]) -> dict[int, Path]:

@@ -16,6 +16,7 @@ from components.trajectories.files import write_atomically
 from tasks.home import folder, home
 
 T = TypeVar("T")
+SCHEMA_VERSION = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -34,6 +35,10 @@ class NightRecord(msgspec.Struct, forbid_unknown_fields=True):
     results: dict[str, Any] = {}
     recipe: str | None = None
     seconds: list[tuple[str, float]] = []
+    schema_version: int = SCHEMA_VERSION
+
+
+class _Versioned(msgspec.Struct):
     schema_version: int = 1
 
 
@@ -171,12 +176,23 @@ def open_night(night: str) -> Night:
     """The state of a night that was begun. Raises ConfigurationError, DataError."""
     path = night_folder(night) / "state.json"
     try:
-        return Night(msgspec.json.decode(path.read_bytes(), type=NightRecord))
+        record = _decoded(path)
     except FileNotFoundError as error:
         known = ", ".join(each.id for each in nights()[-3:]) or "none"
         raise ConfigurationError(f"there is no night {night} here; the latest: {known}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: {error}; remove the folder to give the night up") from error
+    if record.night != night:
+        raise DataError(f"{path} is of night {record.night!r}, not {night}; put the folder back under that name")
+    return Night(record)
+
+
+def _decoded(path: Path) -> NightRecord:
+    content = path.read_bytes()
+    version = msgspec.json.decode(content, type=_Versioned).schema_version
+    if version > SCHEMA_VERSION:
+        raise DataError(f"{path}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet")
+    return msgspec.json.decode(content, type=NightRecord)
 
 
 def nights() -> list[Night]:

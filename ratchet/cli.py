@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from components.protocol import InfrastructureError, RatchetError
+from components.protocol import ConfigurationError, InfrastructureError, RatchetError
 
 from . import (
     agents,
@@ -81,6 +81,8 @@ def _options(
 
 
 _debug = False
+SHOWN = 60
+"""Characters of a name that is too long for a file."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """A full disk is nobody's programming error."""
 INTERRUPTED = 130
@@ -103,6 +105,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            complain(f"{str(error.filename)[:SHOWN]}… is too long for the name of a file or folder")
+            return ConfigurationError.exit_code
         if error.errno not in FULL:
             return _unexpected(error)
         complain(f"{error}: free space and give the same command again; what was finished is kept")

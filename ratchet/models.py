@@ -79,12 +79,11 @@ def fetched(
     Example: `ratchet models fetch champion`
     """
     from components.tracking import models as registry
-    from components.tracking.aliases import aliases
+    from components.tracking.aliases import aliases, version_named
 
-    named = aliases(name)
-    version = int(which) if which.isdecimal() else named.get(which.removeprefix("@"))
+    version = version_named(which, name)
     if version is None:
-        known = ", ".join(named) or "none"
+        known = ", ".join(aliases(name)) or "none"
         raise ConfigurationError(f"model '{name}' has no alias '{which}'; aliases: {known}; or give a version's number")
     place = registry.download(version, name, target=out)
     digest = registry.get(version, name).checkpoint_hash

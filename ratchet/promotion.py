@@ -43,13 +43,13 @@ def promote(
             raise ConfigurationError("--why is for promoting; --explain only reads")
         _explain(which, as_json)
         return
-    if which is None or not which.isdecimal():
+    from flows.promotion import DIGITS, promote_version
+
+    if which is None or not which.isdecimal() or len(which) > DIGITS:
         given = f"'{which}' is no version" if which else "no version was given"
         raise ConfigurationError(f"{given}; `ratchet models list` shows their numbers (or give --explain)")
     if not (why or "").strip():
         raise ConfigurationError("give the reason with --why: it stands in the registry")
-    from flows.promotion import promote_version
-
     say(promote_version(int(which), str(why)))
 
 
@@ -59,7 +59,9 @@ def rollback(
     ],
     to: Annotated[
         int | None,
-        typer.Option("--to", help="The version that takes the place back; it was champion before.", show_default=False),
+        typer.Option(
+            "--to", min=1, help="The version that takes the place back; it was champion before.", show_default=False
+        ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Or how many champions back.")] = 1,
 ) -> None:

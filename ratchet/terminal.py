@@ -3,12 +3,18 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.protocol import RatchetError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 SHOWN = 10
 """Names in a remark; more are counted."""
+LONGEST = 2000
+"""Characters of a line on stderr."""
 
 
 class ExitOf(int):
@@ -17,7 +23,7 @@ class ExitOf(int):
 
 def complain(message: str) -> None:
     """One error on one line of stderr, as plain text."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"error: {_inert(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def say(message: str = "") -> None:
@@ -27,7 +33,18 @@ def say(message: str = "") -> None:
 
 def note(message: str) -> None:
     """A remark on stderr, which leaves stdout to results."""
-    print(message, file=sys.stderr, flush=True)
+    print("\n".join(map(_inert, message.split("\n"))), file=sys.stderr, flush=True)
+
+
+def _inert(line: str) -> str:
+    """Errors and remarks quote what others wrote: no terminal obeys it, and no line grows without end."""
+    if line.isascii() and line.isprintable() and len(line) <= LONGEST:
+        return line
+    from components.evaluation.report.inert import visible
+
+    head, tail = line[: LONGEST // 2], line[LONGEST // 2 :][-LONGEST // 2 :]
+    left = len(line) - len(head) - len(tail)
+    return visible(f"{head}… {left:,} characters left out …{tail}" if left else line)
 
 
 def left_out(strangers: Sequence[str], empty: Sequence[str]) -> None:
@@ -63,13 +80,41 @@ def emit(value: object) -> None:
 
 WIDTH = 140
 """Columns where stdout is no terminal: a log is not wrapped at 80."""
+FRAME = 3
+"""Columns that a table's frame and its blanks take beside a cell."""
 
 
 def draw(drawing: object) -> None:
-    """Something of rich's on stdout."""
+    """Something of rich's on stdout; nothing of a table is cut off."""
     from rich.console import Console
+    from rich.table import Table
 
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(drawing)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    if isinstance(drawing, Table):
+        _fit(drawing, console)
+    console.print(drawing)
+
+
+def _fit(drawn: "Table", console: "Console") -> None:
+    """Columns of a table that is wider than the terminal shrink, the widest first, between words; where the words do not fit
+    either, its frame goes first, then the widest of them break.
+    """
+    cells = [
+        [console.render_str(str(cell)).plain for cell in (column.header, *column.cells)] for column in drawn.columns
+    ]
+    widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+    room = console.width - FRAME * len(widths) - 1
+    if sum(widths) <= room:
+        return
+    if sum(words) > room:
+        drawn.box, drawn.padding = None, (0, 1, 0, 0)
+        room = console.width - len(widths)
+    while sum(widths) > max(room, len(widths)):
+        widest = max(range(len(widths)), key=lambda each: (widths[each] > words[each], widths[each]))
+        widths[widest] -= 1
+    for column, width in zip(drawn.columns, widths, strict=True):
+        column.width, column.overflow = width, "fold"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """Aliases: the names, such as `champion`, under which versions of a registered model are known."""
 
-from .models import AGENT, ModelRef, versions
+from .models import AGENT, LAST, ModelRef, versions
 from .place import client
 from .spool import Refused, reach
 
@@ -12,6 +12,14 @@ def aliases(name: str = AGENT) -> dict[str, int]:
     except Refused:
         return {}
     return {alias: int(version) for alias, version in sorted(dict(found.aliases).items())}
+
+
+def version_named(which: str, name: str = AGENT) -> int | None:
+    """The version that a number or an alias means, with or without @; None for what is neither. Raises InfrastructureError."""
+    word = which.removeprefix("@")
+    if word.isdecimal():
+        return int(word) if len(word) <= len(str(LAST)) else None
+    return aliases(name).get(word)
 
 
 def named_versions(name: str = AGENT) -> list[tuple[ModelRef, tuple[str, ...]]]:

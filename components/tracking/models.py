@@ -28,6 +28,8 @@ CACHE = "checkpoints"
 """Below `home()`: checkpoints that were fetched, by their hash."""
 PRUNED_TAG = "pruned"
 """On a version whose files were removed."""
+LAST = 2**31 - 1
+"""The highest number that a database of MLflow's can hold."""
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -108,6 +110,8 @@ def by_alias(alias: str, name: str = AGENT) -> ModelRef | None:
 def get(version: int, name: str = AGENT) -> ModelRef:
     """A version by number. Raises ConfigurationError that lists what there is."""
     try:
+        if not 0 < version <= LAST:
+            raise Refused(f"{version} is no version")
         return _ref(reach(lambda: client().get_model_version(name, str(version))))
     except Refused as error:
         known = ", ".join(str(ref.version) for ref in versions(name)) or "none"

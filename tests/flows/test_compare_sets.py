@@ -70,7 +70,7 @@ class TestSets:
 
     def test_registered_versions_mean_a_night_in_which_all_of_them_played(self, home, monkeypatch):
         known = {1: "champion-w", 2: "challenger-w", 3: "unheard-of"}
-        monkeypatch.setattr("components.tracking.aliases.aliases", lambda: {"champion": 2})
+        monkeypatch.setattr("components.tracking.aliases.aliases", lambda *_: {"champion": 2})
         monkeypatch.setattr(
             "components.tracking.models.get", lambda number: SimpleNamespace(policy_version=known[number])
         )
@@ -94,7 +94,7 @@ class TestSets:
         ],
     )
     def test_a_word_that_means_nothing_is_one_line(self, home, monkeypatch, words, said):
-        monkeypatch.setattr("components.tracking.aliases.aliases", lambda: {})
+        monkeypatch.setattr("components.tracking.aliases.aliases", lambda *_: {})
         with pytest.raises(ConfigurationError) as error:
             sets_of(words)
         assert said in str(error.value) and "\n" not in str(error.value)

@@ -17,7 +17,7 @@ def registry(monkeypatch):
             raise ConfigurationError(f"model 'agent' has no version {version}; versions: 1, 2")
         return version
 
-    monkeypatch.setattr("components.tracking.aliases.aliases", lambda: {"anchor": 1, "champion": 2})
+    monkeypatch.setattr("components.tracking.aliases.aliases", lambda *_: {"anchor": 1, "champion": 2})
     monkeypatch.setattr("components.tracking.models.get", get)
     monkeypatch.setattr(
         "tasks.registry.local", lambda version: SimpleNamespace(policy=f"transformers:/models/{version}")

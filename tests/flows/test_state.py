@@ -49,6 +49,23 @@ def test_an_unfinished_night_of_another_scale_or_seed_is_left_alone():
     assert begin("smoke", 1).id != first.id
 
 
+@pytest.mark.parametrize(
+    ("found", "wanted", "said"),
+    [
+        (b'"schema_version": 1', b'"schema_version": 2, "unheard_of": 3', "schema_version 2 is newer than 1; upgrade"),
+        (b'"scale": "smoke"', b'"scale": "smo\xffke"', "remove the folder to give the night up"),
+        (b'"night": "tonight"', b'"night": "../elsewhere"', "put the folder back under that name"),
+    ],
+)
+def test_a_state_of_a_newer_version_or_of_another_night_is_refused_in_one_line(found, wanted, said):
+    path = begin("smoke", 0, "tonight").folder / "state.json"
+    before = path.read_bytes()
+    assert found in before
+    path.write_bytes(before.replace(found, wanted))
+    with pytest.raises(DataError, match=said):
+        nights()
+
+
 def test_a_named_night_goes_on_only_with_the_scale_and_seed_that_it_was_begun_with():
     begin("smoke", 2, "tonight")
     assert begin("smoke", None, "tonight").seed == 2

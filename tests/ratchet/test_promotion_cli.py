@@ -28,6 +28,8 @@ def home(tmp_path, monkeypatch):
         (["promote", "3", "--why", " "], "--why"),
         (["promote"], "no version was given; `ratchet models list` shows"),
         (["promote", "champion", "--why", "w"], "'champion' is no version"),
+        (["promote", "9" * 5000, "--why", "w"], "is no version"),
+        (["promote", "--explain", "9" * 5000], "there is no night '999"),
         (["promote", "--explain", "--why", "w"], "--why is for promoting"),
         (["promote", "--explain"], "no night of this home has decided yet"),
         (["promote", "--explain", "nosuch"], "there is no night 'nosuch' here"),
@@ -36,6 +38,7 @@ def home(tmp_path, monkeypatch):
         (["rollback", "--why", ""], "give the reason with --why"),
         (["rollback", "--why", "w", "--to", "3", "--steps", "2"], "not both"),
         (["rollback", "--why", "w", "--steps", "0"], "--steps"),
+        (["rollback", "--why", "w", "--to", "-1"], "--to"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(run, home, words, said):
@@ -59,7 +62,7 @@ def test_a_nights_decision_is_explained_from_its_record(run, home):
     assert code == 0 and json.loads(out)["night"] == "2026-11-21-b"
     (night.folder / "decision.json").write_bytes(b'{"night": ')
     code, out, err = run("promote", "--explain")
-    assert code == 3 and len(err.strip().splitlines()) == 1 and "not a decision record" in err
+    assert code == 3 and len(err.strip().splitlines()) == 1 and "decision.json: not a decision record" in err
     (night.folder / "decision.json").unlink()
     assert "has not decided yet" in run("promote", "--explain", "2026-11-21-b")[2]
 
