@@ -76,17 +76,16 @@ def test_the_match_is_every_seventh_night(past, due):
     ("every", "nights", "alpha"), [(7, 30, 0.005), (10, 30, 0.025 / 3), (30, 30, 0.025), (40, 30, 0.025)]
 )
 def test_the_matches_of_a_season_share_alpha(every, nights, alpha):
+    """However the matches fall into a season, here into each of four."""
     rule = PromotionRule(anchor_every=every, spending=Spending(nights=nights))
-    past = [Past(True)] * (every - 1)
-    made = tonight(past, rule)
-    assert made.match and made.match_alpha == pytest.approx(alpha)
-    assert tonight(past[1:], rule).match_alpha is None
-    matches, nights_of = 0, []
-    for _ in range(3 * nights):
-        found = tonight(nights_of, rule)
-        nights_of.append(Past(True, matched=found.match))
-        matches += found.match and len(nights_of) > 2 * nights
-    assert matches * alpha <= rule.alpha + 1e-12
+    past, levels = [], []
+    for _ in range(4 * nights):
+        made = declare(rule, past, (), 4, at="now")
+        assert made.match_alpha == (pytest.approx(alpha) if made.match else None)
+        past.append(Past(True, matched=made.match))
+        levels.append(made.match_alpha or 0.0)
+    seasons = [sum(levels[first : first + nights]) for first in range(0, 4 * nights, nights)]
+    assert max(levels) > 0 and max(seasons) <= rule.alpha + 1e-12
 
 
 def test_where_every_night_spends_alpha_every_match_does():
