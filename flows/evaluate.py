@@ -44,7 +44,8 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     """
     night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
     assert challenger is not None
-    night.once("keep decision", lambda: keep_decision(challenger, night.folder / "decision.json"))
+    if challenger != champion:  # else training changed nothing, and the champion keeps the decision that made it one
+        night.once("keep decision", lambda: keep_decision(challenger, night.folder / "decision.json"))
     if decision.match is not None and decision.match.rollback:
         why, anchor = decision.match.why, msgspec.convert(night.results["anchor"], Model).version
         assert anchor is not None

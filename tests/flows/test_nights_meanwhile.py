@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from night_world import Killed, run, tonight_of
 
-from flows import evaluate, season
+from flows import evaluate, registered, season
 from flows.state import begin, open_night
 
 
@@ -43,3 +43,17 @@ def test_a_champion_of_the_meantime_is_not_displaced_by_a_challenger_that_never_
         "the place stays with version 9, which took it while the night ran; "
         "`ratchet promote 2` gives it to what tonight decided for"
     ]
+
+
+@pytest.mark.slow
+def test_a_training_that_changed_nothing_leaves_the_champion_the_decision_by_which_it_came_to_its_place(
+    world, monkeypatch
+):
+    def trained(checkpoint, nights, build):
+        return world.registry[0] if checkpoint.name == "challenger" else world.trained(checkpoint, nights, build)
+
+    monkeypatch.setattr(registered, "trained", trained)
+    _, decision = run()
+    assert decision["challenger"]["agent"]["policy_version"] == decision["champion"]["agent"]["policy_version"]
+    assert decision["verdict"] == "keep" and world.champion.version == 1
+    assert not any(effect.startswith("decision") for effect in world.effects)
