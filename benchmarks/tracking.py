@@ -9,7 +9,8 @@ Champion and challenger play the same 125 tasks, 4 attempts each, 8 steps an epi
 
     python benchmarks/tracking.py [--json]
 
-Exit code 1 where a row of ours takes more than 60 s, or MLflow does not hold all that it was told.
+Exit code 1 where the night takes more than 60 s, or 1,000 traces more than 60 s of the processor (by the clock they take what else
+the machine does, too), or MLflow does not hold all that it was told.
 """
 
 import argparse
@@ -35,10 +36,11 @@ PEER = 100
 
 
 class Row(NamedTuple):
-    """Seconds for 1,000 episodes; how many things were told and found."""
+    """Seconds for 1,000 episodes, by the clock and of the processor; how many things were told and found."""
 
     what: str
     seconds: float
+    processor: float
     told: int
     found: int
 
@@ -96,7 +98,7 @@ def night(played: dict[str, list[Trajectory]]) -> Row:
     )
     state.once("decision", lambda: decision)
     agents = {name: Model(f"v-{name}", "", ()) for name in played}
-    start = time.perf_counter()
+    start = clocks()
     with night_run("bench", "repair") as run:
         log_evaluation(Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke")), decision, folders, agents)
     return _row("the night", start, run.written)
@@ -111,15 +113,25 @@ def traces(everything: Sequence[Trajectory]) -> Row:
     from components.tracking.traces import log_traces
 
     scores = {each.episode_id: each for each in score_all(everything, reference_steps(everything), RewardConfig())}
-    start = time.perf_counter()
+    start = clocks()
     with night_run("all", "repair") as run:
         log_traces(run, everything, scores)
     return _row("every episode as a trace", start, run.written)
 
 
-def _row(what: str, start: float, written: Any) -> Row:
-    seconds = time.perf_counter() - start
-    return Row(what, seconds, written.told if written else 0, written.found if written else -1)
+def clocks() -> tuple[float, float]:
+    """The clock on the wall, and what this process has had of the processor."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: tuple[float, float]) -> tuple[float, float]:
+    """Seconds of both."""
+    now = clocks()
+    return now[0] - start[0], now[1] - start[1]
+
+
+def _row(what: str, start: tuple[float, float], written: Any) -> Row:
+    return Row(what, *since(start), written.told if written else 0, written.found if written else -1)
 
 
 def peer(everything: Sequence[Trajectory]) -> Row:
@@ -130,16 +142,17 @@ def peer(everything: Sequence[Trajectory]) -> Row:
 
     with place.as_default():
         experiment = mlflow.set_experiment("peer").experiment_id
-        start = time.perf_counter()
+        start = clocks()
         for episode in everything:
             with mlflow.start_span(episode.task.task_id, span_type="AGENT") as root:
                 root.set_inputs({"task": episode.task.description})
                 for turn in episode.turns:
                     _peer_turn(mlflow, turn)
         mlflow.flush_trace_async_logging()
-        seconds = time.perf_counter() - start
+        seconds, processor = since(start)
         found = len(mlflow.search_traces(locations=[experiment], max_results=10 * PEER, return_type="list"))
-    return Row(f"MLflow's own way ({PEER}, times 10)", seconds * 1000 / PEER, len(everything), found)
+    times = 1000 / PEER
+    return Row(f"MLflow's own way ({PEER}, times 10)", seconds * times, processor * times, len(everything), found)
 
 
 def _peer_turn(mlflow: Any, turn: Any) -> None:
@@ -166,7 +179,12 @@ def rows() -> Iterator[Row]:
 def missed(found: Sequence[Row]) -> list[str]:
     """What does not keep its promise; the peer makes none."""
     own = found[:2]
-    slow = [f"{row.what} took {row.seconds:.0f} s, more than {LIMIT:.0f}" for row in own if row.seconds > LIMIT]
+    taken = (own[0].seconds, own[1].processor)
+    slow = [
+        f"{row.what} took {seconds:.0f} s, more than {LIMIT:.0f}"
+        for row, seconds in zip(own, taken, strict=True)
+        if seconds > LIMIT
+    ]
     return slow + [f"{row.what}: {row.found} of {row.told} found" for row in own if row.told != row.found]
 
 
@@ -192,9 +210,9 @@ def main() -> int:
     if arguments.json:
         print(json.dumps([row._asdict() for row in found]))
     else:
-        print(f"{'1,000 episodes':<36} {'seconds':>8} {'told':>8} {'found':>8}")
+        print(f"{'1,000 episodes':<36} {'seconds':>8} {'processor':>12} {'told':>8} {'found':>8}")
         for row in found:
-            print(f"{row.what:<36} {row.seconds:>8.1f} {row.told:>8,} {row.found:>8,}")
+            print(f"{row.what:<36} {row.seconds:>8.1f} {row.processor:>12.1f} {row.told:>8,} {row.found:>8,}")
     for line in missed(found):
         print(f"missed: {line}", file=sys.stderr)
     return int(bool(missed(found)))
