@@ -17,7 +17,12 @@ def show_compared(found: "Compared") -> None:
     """The verdict where there is one; else the sets side by side. Of two sets the tests and the flipped tasks too."""
     import msgspec
 
+    from components.evaluation.report.inert import short as inert
+
+    first = found.comparisons[0]
     if found.decision is not None:
+        if (first.a.name, first.b.name) != ("champion", "challenger"):
+            say(f"The rule takes {inert(first.a.name)} for the champion and {inert(first.b.name)} for the challenger.")
         show_decision(msgspec.to_builtins(found.decision))
     else:
         _sides(found)
@@ -25,11 +30,11 @@ def show_compared(found: "Compared") -> None:
         note(f"no verdict: {found.why_not}")
     if len(found.comparisons) == 1 or found.decision is not None:
         say()
-        _tests(found.comparisons[0])
+        _tests(first)
         say()
-        _kinds(found.comparisons[0])
+        _kinds(first)
         say()
-        _flips(found.comparisons[0])
+        _flips(first)
 
 
 def _sides(found: "Compared") -> None:
@@ -74,7 +79,7 @@ def _tests(each: "AgentComparison") -> None:
     ]
     if (known := each.posterior) is not None:
         told = f"better {_share(known.p_better)}, equal {_share(known.p_equivalent)}, worse {_share(known.p_worse)}"
-        rows.append(("bayes", f"equal: within {100 * known.rope:g} points; {told}", None, each.n_families))
+        rows.append(("bayes", f"equal: within ±{100 * known.rope:g} points; {told}", None, each.n_families))
     table(
         ("test", "about", "p (two-sided)", "families"),
         _plain(rows),

@@ -107,10 +107,19 @@ def spool_folder() -> Path:
 
 
 def sync() -> SyncReport:
-    """Tell MLflow what is spooled, oldest file first; a file that another process writes or tells is passed over.
+    """Tell MLflow what is spooled, oldest file first; a file that another process writes is passed over.
 
     Stops at the first record that cannot be told: the file stays whole and is told again from its start, which every record allows.
+    One at a time: beside another, the later file of a run could be told before the earlier one, and be refused for good.
     """
+    if not spool_folder().is_dir():
+        return SyncReport()
+    with (spool_folder() / "sync.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _sync()
+
+
+def _sync() -> SyncReport:
     told = rejected = cut = 0
     files = sorted(path for path in spool_folder().glob("*.jsonl") if path.name != REJECTED)
     for number, path in enumerate(files):
@@ -173,26 +182,38 @@ def _replay(file: IO[bytes]) -> tuple[int, int, int]:
         if record is None:
             cut += 1
             continue
+        if isinstance(record, bytes):
+            rejected += 1
+            _keep("this version of Ratchet cannot read it", record.decode(errors="replace"))
+            _log.warning("a record that this version of Ratchet cannot read stands in %s", spool_folder() / REJECTED)
+            continue
         taken, _, refused = _told(record)
         told, rejected = told + len(taken), rejected + refused
     return told, rejected, cut
 
 
-def _records(file: IO[bytes]) -> Iterator[AnyRecord | None]:
-    """The records of a spool file; None for a line that was cut short when its writer died."""
+def _records(file: IO[bytes]) -> Iterator[AnyRecord | bytes | None]:
+    """The records of a spool file; None for a line that was cut short when its writer died, the line itself for one that is
+    whole and no record, such as a newer version's.
+    """
     for line in file:
         try:
             yield _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            yield None
+            yield line if line.endswith(b"\n") else None
 
 
 def _reject(record: AnyRecord, refusal: Refused) -> None:
     folder = spool_folder()
+    _keep(str(refusal), record)
+    _log.warning("MLflow refused a record of run '%s' (%s); it stands in %s", record.run, refusal, folder / REJECTED)
+
+
+def _keep(reason: str, record: AnyRecord | str) -> None:
+    folder = spool_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / REJECTED).open("ab") as file:
-        file.write(msgspec.json.encode({"reason": str(refusal), "record": record}) + b"\n")
-    _log.warning("MLflow refused a record of run '%s' (%s); it stands in %s", record.run, refusal, folder / REJECTED)
+        file.write(msgspec.json.encode({"reason": reason, "record": record}) + b"\n")
 
 
 def _lock(file: IO[bytes]) -> bool:

@@ -66,14 +66,16 @@ def explain(decision: "Decision") -> str:
     """The whole decision in plain lines: what was played, what came out, and the account of every test that it rests on."""
     from ..promotion.account import account
 
-    taskset = decision.taskset
+    taskset, rule = decision.taskset, decision.rule
+    tested = any(guard.difference is not None for guard in decision.guardrails)
+    guarded = f", of guardrails {100 - 200 * rule.guardrail_alpha:g} %" if tested else ""
     lines = [
         f"Verdict: {decision.verdict}. {sentence(decision.why)}",
         f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {sentence(decision.self_improvement_why)}",
         f"Played: {decision.n_tasks} promote tasks × {decision.k} attempts ({decision.n_families} families) of {taskset.name} "
         f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {meaning('promote', taskset.split_by)}; "
         f"{decision.lost} attempts lost.",
-        f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * decision.rule.level:g} %, resampled by family.",
+        f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * rule.level:g} %{guarded}, resampled by family.",
     ]
     if (made := decision.trained) is not None:
         lines.append(

@@ -1,5 +1,8 @@
 """MLflow goes away at any moment of a night and comes back: all is told, in order, and nothing is lost. MLflow is a list here."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from episodes import make_episode, night_of, turn
 
@@ -140,6 +143,35 @@ def test_a_line_that_was_cut_short_is_counted_and_the_rest_is_told(mlflow):
     mlflow.up = lambda call: True
     report = spool.sync()
     assert report.cut == 1 and report.told == len(mlflow.told) and report.waiting == 0
+
+
+def test_a_line_of_another_version_is_kept_and_the_rest_is_told(mlflow):
+    mlflow.up = lambda call: False
+    night()
+    (path,) = spool.spool_folder().glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b'{"type": "unheard-of", "run": "n"}\n', b"\xff\xfe\n", *lines[3:]]))
+    mlflow.up = lambda call: True
+    report = spool.sync()
+    assert (report.rejected, report.cut, report.waiting) == (2, 0, 0) and report.told == len(mlflow.told) == len(lines)
+    kept = (spool.spool_folder() / spool.REJECTED).read_text()
+    assert "unheard-of" in kept and kept.count("cannot read it") == 2
+
+
+def test_two_that_tell_at_once_keep_the_order_and_refuse_nothing(mlflow):
+    mlflow.up = lambda call: False
+    night("first")
+    night("second")
+    for name in ("first", "second"):  # the same nights go on: their runs are begun in the files before
+        (path,) = (each for each in spool.spool_folder().glob("*.jsonl") if f'"{name}"'.encode() in each.read_bytes())
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(lines[0])
+        path.with_name(f"{path.stem}.on.jsonl").write_bytes(b"".join(lines[1:]))
+    mlflow.up = lambda call: time.sleep(0.002) is None
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: spool.sync(), range(4)))
+    assert sum(each.rejected for each in reports) == 0 and sum(each.told for each in reports) == len(mlflow.told)
+    assert not list(spool.spool_folder().glob("*.jsonl"))
 
 
 def test_of_many_traces_the_one_that_is_refused_goes_alone(mlflow):
