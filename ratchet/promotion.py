@@ -43,6 +43,8 @@ def promote(
             raise ConfigurationError("--why is for promoting; --explain only reads")
         _explain(which, as_json)
         return
+    if as_json:
+        raise ConfigurationError("--json is of --explain; promoting says one line")
     from flows.promotion import DIGITS, promote_version
 
     if which is None or not which.isdecimal() or len(which) > DIGITS:

@@ -26,6 +26,7 @@ def home(tmp_path, monkeypatch):
     [
         (["promote", "3"], "--why"),
         (["promote", "3", "--why", " "], "--why"),
+        (["promote", "3", "--why", "w", "--json"], "--json is of --explain"),
         (["promote"], "no version was given; `ratchet models list` shows"),
         (["promote", "champion", "--why", "w"], "'champion' is no version"),
         (["promote", "9" * 5000, "--why", "w"], "is no version"),
