@@ -32,6 +32,7 @@ from tasks.display import Display, Step
 from tasks.home import parameters
 
 from .score import check_place, evidence
+from .sets import named
 
 EVERY = 100
 """Episodes between two moves of the bar."""
@@ -196,11 +197,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     twice = [path for path, times in Counter(paths).items() if times > 1]
     if twice:
         raise ConfigurationError(f"{twice[0]} is given twice; compare different files")
-    shortest = (
-        [path.name.removesuffix(".jsonl") for path in paths],
-        [f"{path.parent.name}/{path.name}" for path in paths],
-    )
-    return next((names for names in shortest if len(set(names)) == len(paths)), [str(path) for path in paths])
+    return named(paths)
 
 
 def _rewarded(scored: Scored) -> Rewarded:

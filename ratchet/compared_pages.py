@@ -17,12 +17,10 @@ def show_compared(found: "Compared") -> None:
     """The verdict where there is one; else the sets side by side. Of two sets the tests and the flipped tasks too."""
     import msgspec
 
-    from components.evaluation.report.inert import short as inert
-
     first = found.comparisons[0]
     if found.decision is not None:
         if (first.a.name, first.b.name) != ("champion", "challenger"):
-            say(f"The rule takes {inert(first.a.name)} for the champion and {inert(first.b.name)} for the challenger.")
+            say(f"The rule takes {plain(first.a.name)} for the champion and {plain(first.b.name)} for the challenger.")
         show_decision(msgspec.to_builtins(found.decision))
     else:
         _sides(found)
@@ -60,7 +58,7 @@ def _sides(found: "Compared") -> None:
             )
         )
     columns = ("", first.by, "interval", f"less {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "over")
-    table([_text(column) for column in columns], _plain(rows))
+    table([plain(column) for column in columns], _plain(rows))
 
 
 def _played(each: "AgentComparison") -> str:
@@ -83,7 +81,7 @@ def _tests(each: "AgentComparison") -> None:
     table(
         ("test", "about", "p (two-sided)", "families"),
         _plain(rows),
-        title=f"{_text(each.b.name)} less {_text(each.a.name)}",
+        title=f"{plain(each.b.name)} less {plain(each.a.name)}",
     )
 
 
@@ -105,7 +103,7 @@ def _kinds(each: "AgentComparison") -> None:
         for row in each.by_kind
     ]
     columns = ("kind", "tasks", each.a.name, each.b.name, "difference", "interval", "better (bayes)", "worse (bayes)")
-    table([_text(column) for column in columns], _plain(rows), title="by kind of task")
+    table([plain(column) for column in columns], _plain(rows), title="by kind of task")
 
 
 def _flips(each: "AgentComparison") -> None:
@@ -128,7 +126,7 @@ def _flips(each: "AgentComparison") -> None:
     ]
     names = each.a.name, each.b.name
     columns = ("", "task", "kind", *names, *(f"episode of {name}" for name in names))
-    table([_text(column) for column in columns], _plain(rows), title="flipped tasks")
+    table([plain(column) for column in columns], _plain(rows), title="flipped tasks")
     if len(each.flips) > SHOWN:
         note(f"{len(each.flips) - SHOWN} more flipped tasks; --json gives all")
 
@@ -139,10 +137,11 @@ def _share(probability: float) -> str:
 
 def _plain(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """Names come from records: nothing in them is a style of the terminal's."""
-    return [tuple(_text(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+    return [tuple(plain(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
 
 
-def _text(cell: str) -> str:
+def plain(cell: str) -> str:
+    """Text of others as a cell or a title: nothing in it acts, or is a style."""
     from rich.markup import escape
 
     from components.evaluation.report.inert import short

@@ -112,6 +112,18 @@ def test_the_board_is_a_table_json_or_markdown(run, home):
 def test_a_name_is_shown_as_it_is(run, home):
     code, out, _ = run("leaderboard", home / "[bold]x", "n1/champion")
     assert code == 0 and "[bold]x" in out
+    code, out, _ = run("compare", home / "[bold]x", "n1/champion", "--by", "reward")
+    assert code == 0 and "champion less [bold]x" in out
+
+
+def test_an_episode_that_a_file_holds_twice_counts_once_for_the_reward(run, home):
+    shards = sorted((home / "home" / "evaluations" / "n1" / "champion").glob("shard-*.jsonl"))
+    lines = b"".join(shard.read_bytes() for shard in shards)
+    (home / "twice.jsonl").write_bytes(lines + lines)
+    (home / "once.jsonl").write_bytes(lines)
+    code, out, _ = run("compare", home / "once.jsonl", home / "twice.jsonl", "--json")
+    once, twice = json.loads(out)["sets"]
+    assert code == 0 and once["episodes"] == twice["episodes"] == 40 and once["means"] == twice["means"]
 
 
 def test_history_is_a_line_a_night(run, home):
