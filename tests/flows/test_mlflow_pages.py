@@ -39,6 +39,7 @@ def season(tmp_path_factory, screenshot):
         patch.setenv("RATCHET_HOME", str(place / "home"))
         for name in ("MLFLOW_TRACKING_URI", "RATCHET_ARTIFACTS"):
             patch.delenv(name, raising=False)
+        patch.setattr("flows.logged.log_figures", lambda *_: None)  # no page here shows them, and drawing takes seconds
         registered("w0", "2026-11-18-z", champion="the first agent")
         champion, verdicts = "w0", []
         for number, (night, (held, won)) in enumerate(SEASON.items(), start=1):
