@@ -15,6 +15,8 @@ def promote_version(version: int, why: str) -> str:
 
     before = models.champion()
     now = promotion.promote(version, why=why)
+    if before is not None and before.version == now.version:
+        return f"version {now.version} ({now.policy_version}) is the champion already; nothing changed"
     was = f"version {before.version}" if before else "none"
     remark = now.tags.get("decision.verdict")
     said = f"; its night had decided: {remark}" if remark not in (None, "promote") else ""

@@ -101,29 +101,29 @@ def agent_result(trajectories: Iterable[Trajectory], *, name: str | None = None)
     """
     tasks: dict[str, TaskResult] = {}
     attempts: dict[str, dict[int, Attempt]] = defaultdict(dict)
-    agent = None
+    agent, whose = None, f"{name}: " if name else ""
     for trajectory in trajectories:
         if agent is None:
             agent = trajectory.agent
         if trajectory.agent.policy_version != agent.policy_version:
             raise DataError(
-                f"episodes of two policy versions, {agent.policy_version} and {trajectory.agent.policy_version}; "
+                f"{whose}episodes of two policy versions, {agent.policy_version} and {trajectory.agent.policy_version}; "
                 "evaluate one at a time"
             )
         task = _task(trajectory)
         if tasks.setdefault(task.task_id, task) != task:
             raise DataError(
-                f"task {task.task_id} occurs with hashes {tasks[task.task_id].task_hash} and {task.task_hash} (or two roles); "
-                "evaluate on one version of the taskset"
+                f"{whose}task {task.task_id} occurs with hashes {tasks[task.task_id].task_hash} and {task.task_hash} "
+                "(or two roles); evaluate on one version of the taskset"
             )
         if trajectory.attempt in attempts[task.task_id]:
             raise DataError(
-                f"task {task.task_id} has attempt {trajectory.attempt} twice ({trajectory.episode_id}); "
+                f"{whose}task {task.task_id} has attempt {trajectory.attempt} twice ({trajectory.episode_id}); "
                 "read each shard once"
             )
         attempts[task.task_id][trajectory.attempt] = _attempt(trajectory)
     if agent is None:
-        raise DataError("no episodes to evaluate; collect some first")
+        raise DataError(f"{whose}no episodes to evaluate; collect some first")
     rows = [
         msgspec.structs.replace(task, attempts=tuple(attempts[task_id][number] for number in sorted(attempts[task_id])))
         for task_id, task in tasks.items()

@@ -123,6 +123,8 @@ def test_an_episode_that_a_file_holds_twice_counts_once_for_the_reward(run, home
     (home / "once.jsonl").write_bytes(lines)
     code, out, _ = run("compare", home / "once.jsonl", home / "twice.jsonl", "--json")
     once, twice = json.loads(out)["sets"]
+    (home / "empty.jsonl").write_bytes(b"")
+    assert "error: empty: no episodes to evaluate" in run("leaderboard", home / "once.jsonl", home / "empty.jsonl")[2]
     assert code == 0 and once["episodes"] == twice["episodes"] == 40 and once["means"] == twice["means"]
 
 
