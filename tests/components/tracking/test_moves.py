@@ -186,6 +186,15 @@ def test_a_journal_that_cannot_be_read_moves_nothing(registry, written):
     assert moves.settle() is None and champion(registry) == 1
 
 
+def test_a_move_that_a_newer_version_began_is_left_for_it_and_nothing_else_moves(registry):
+    promotion.promote(1)
+    registry.tags[moves.JOURNAL] = written = '{"aliases": {"champion": 2}, "unheard_of": 1, "schema_version": 2}'
+    for deed in (moves.settle, lambda: promotion.promote(3)):
+        with pytest.raises(DataError, match="begun by a newer Ratchet"):
+            deed()
+    assert registry.tags[moves.JOURNAL] == written and champion(registry) == 1
+
+
 def held(registry, *versions):
     for version in versions:
         promotion.promote(version)
