@@ -33,7 +33,7 @@ def _lines(decision: Decision) -> Iterator[str]:
     if decision.match is not None:
         yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_moved(decision.match.rollback)}."
     if decision.needs is not None:
-        yield f"Needs: {decision.needs} more tasks for a decision with power {decision.rule.power:g}."
+        yield f"Needs: {decision.needs} more tasks, {_for_what(decision)}."
     yield f"Correction: {decision.correction}."
 
 
@@ -87,3 +87,10 @@ def _moved(rollback: bool) -> str:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}"
+
+
+def _for_what(decision: "Decision") -> str:
+    rule = decision.rule
+    if decision.n_tasks < rule.min_tasks or decision.n_families < rule.min_families:
+        return f"for the rule asks for {rule.min_tasks} of {rule.min_families} families"
+    return f"with which a decision has power {rule.power:g}"

@@ -99,9 +99,7 @@ def render(decision: "Decision") -> "Table":
 
     taskset = decision.taskset
     table = Table(
-        title=f"{taskset.name} {taskset.version}, split by {taskset.split_by}: {decision.n_tasks} tasks × {decision.k} attempts",
-        caption=f"{decision.verdict}: {sentence(decision.why)} Self-improvement: {sentence(decision.self_improvement_why)}",
-        caption_justify="left",
+        title=f"{taskset.name} {taskset.version}, split by {taskset.split_by}: {decision.n_tasks} tasks × {decision.k} attempts"
     )
     for heading in (
         "",
