@@ -55,7 +55,7 @@ def test_a_nights_decision_is_explained_from_its_record(run, home):
     code, out, _ = run("promote", "--explain", "2026-11-20-a")
     assert (
         code == 0
-        and "promote: The challenger is better" in out
+        and "Verdict: promote. The challenger is better" in out
         and "Superiority: shown" in out
         and "Guardrail mean_steps: holds" in out
     )
