@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from components.protocol import DataError
+from components.protocol import DataError, Usage
 from components.trajectories.record import FailureKind, Trajectory
 
 UNKNOWN = "unknown outcome"
@@ -160,7 +160,7 @@ def _task(trajectory: Trajectory) -> TaskResult:
 
 
 def _attempt(trajectory: Trajectory) -> Attempt:
-    usages = [turn.usage for turn in trajectory.turns if turn.usage is not None]
+    usages = [turn.usage or Usage() for turn in trajectory.turns]
     infrastructure = trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
     success = _success(trajectory)
     return Attempt(
@@ -208,5 +208,6 @@ def _invalid_calls(trajectory: Trajectory) -> int:
 
 
 def _sum(values: Sequence[_N | None]) -> _N | None:
+    """None where a part is unknown: without it the sum would be too small."""
     known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return sum(known) if known and len(known) == len(values) else None

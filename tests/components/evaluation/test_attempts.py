@@ -51,6 +51,8 @@ def test_steps_invalid_calls_tokens_and_seconds_are_counted_over_turns():
     assert (seen.cost, seen.seconds) == (0.75, 2.0)
     (bare,) = attempts(make_episode(turns=[Turn(0, "agent", "")]))
     assert (bare.tokens, bare.cost, bare.seconds) == (None, None, None)
+    (partly,) = attempts(make_episode(turns=[turns[0], Turn(1, "agent", "", usage=Usage(20, 7))]))
+    assert (partly.tokens, partly.cost, partly.seconds) == (42, None, None), "a sum of what is known would be too small"
 
 
 def test_a_truncated_episode_says_so():
