@@ -10,8 +10,9 @@
 
     python benchmarks/statistics.py [--rounds 4000] [--speed-only]
 
-Exit code 1 where a bar is missed: the bootstrap 100 times as fast as the original's stated time, Welch 50 times (beside the loops both
-are shown, and depend on the machine: the bootstrap 95 to 120 times on ours); false alarms and coverage as above (the intervals of skewed and of few values are shown, not judged).
+Exit code 1 where a bar is missed: the bootstrap 100 times as fast as the original's stated time, Welch 50 times (what they are
+beside the loops depends on the machine: the bootstrap 95 to 120 times); false alarms and coverage as above (the intervals of
+skewed and of few values are shown, not judged).
 """
 
 import sys
