@@ -46,7 +46,7 @@ def _declared(made: Declared) -> Iterator[str]:
         how = "LORD++" if left.method == "lord" else "every night alike"
         yield (
             f"Season {left.season}, test {left.test} of {left.nights} ({how}, alpha {left.alpha:g} in all): "
-            f"{left.promotions} promotions so far, {left.spent:.2g} spent; tonight may spend {left.level:.2g}."
+            f"promotions so far: {left.promotions}; {left.spent:.2g} spent; tonight may spend {left.level:.2g}."
         )
     found = "unknown" if made.detectable is None else f"{100 * made.detectable:.1f} points"
     yield (
