@@ -16,7 +16,7 @@ from tasks.quality import quality_page
 from tasks.registry import Model
 from tasks.versions import keep_build, publish_night, run_build
 
-from .state import nights
+from .state import decision_file, nights
 from .tonight import ROLLOUTS, Tonight
 
 DATASETS = Path("data/datasets")
@@ -86,7 +86,7 @@ def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData
 
 def publish(tonight: Tonight, decision: Decision) -> None:
     """Keep the night: data to the remote, pointers and decision under a tag; both names stand in MLflow."""
-    published = tonight.night.once("publish", lambda: publish_night(tonight.id, tonight.night.folder / "decision.json"))
+    published = tonight.night.once("publish", lambda: publish_night(tonight.id, decision_file(tonight.id)))
     tonight.run.tags({f"ratchet.{name}": value for name, value in published.items() if value is not None})
 
 

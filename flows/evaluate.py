@@ -17,6 +17,7 @@ from tasks.registry import Model, find_anchor, keep_decision, move_anchor, promo
 from .choice import draw
 from .logged import log_evaluation
 from .season import deciding_tasks, declared, declared_rule
+from .state import decision_file
 from .tonight import Tonight
 
 
@@ -26,7 +27,7 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
     agents = agents | ({"anchor": anchor} if anchor is not None else {})
     folders = {name: folder("evaluations", tonight.id) / name for name in agents}
     tonight.night.once("evaluate", lambda: _play(tonight, agents, folders))
-    record = tonight.night.folder / "decision.json"
+    record = decision_file(tonight.id)
     made = msgspec.convert(tonight.night.results.get("trained"), Trained | None)
     how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
     decision: Decision = tonight.night.once(
@@ -45,7 +46,7 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
     assert challenger is not None
     if challenger != champion:  # else training changed nothing, and the champion keeps the decision that made it one
-        night.once("keep decision", lambda: keep_decision(challenger, night.folder / "decision.json"))
+        night.once("keep decision", lambda: keep_decision(challenger, decision_file(night.id)))
     if decision.match is not None and decision.match.rollback:
         why, anchor = decision.match.why, msgspec.convert(night.results["anchor"], Model).version
         assert anchor is not None

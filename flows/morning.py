@@ -26,7 +26,7 @@ from tasks.quality import REPORTS, reports
 from tasks.results import results_of
 
 from .history import night_point_of, night_points
-from .state import Night
+from .state import Night, decision_file
 
 T = TypeVar("T")
 NONE: list[NightPoint] = []
@@ -106,8 +106,7 @@ def _holder(results: Mapping[str, Any]) -> int | None:
 def _decision(night: Night) -> Decision | None:
     if "decision" not in night.results:
         return None
-    path = night.folder / "decision.json"
-    return read_decision(path.read_bytes())
+    return read_decision(decision_file(night.id).read_bytes())
 
 
 def _before(night: Night) -> list[NightPoint]:

@@ -3,7 +3,7 @@
 from components.evaluation.promotion import Decision, read_decision
 from components.protocol import ConfigurationError, DataError
 
-from .state import NAME, night_folder, nights
+from .state import NAME, decision_file, night_folder, nights
 
 DIGITS = 10
 """Of a version's number; a longer one is none that MLflow can hold."""
@@ -66,14 +66,14 @@ def _of_version(version: int) -> Decision:
     if found is not None:
         return read_decision(found)
     night = models.get(version).tags.get("night")
-    if night and (night_folder(night) / "decision.json").is_file():
+    if night and decision_file(night).is_file():
         return _of_night(night)
     made = f"night {night} made it, elsewhere" if night else "it was registered by hand"
     raise DataError(f"no decision was kept with version {version} of 'agent'; {made}")
 
 
 def _of_night(night: str) -> Decision:
-    path = night_folder(night) / "decision.json"
+    path = decision_file(night)
     try:
         return read_decision(path.read_bytes())
     except FileNotFoundError as error:

@@ -137,6 +137,11 @@ def night_folder(night: str) -> Path:
     return home() / "nights" / night
 
 
+def decision_file(night: str) -> Path:
+    """A night's decision record; it is there once the night has decided."""
+    return night_folder(night) / "decision.json"
+
+
 def begin(scale: str, seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Night:
     """The night to go on with, or a new one. Raises ConfigurationError where what is asked for contradicts what was begun.
 

@@ -41,3 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         meant = vars(item).get("_nodeid")
         if meant not in (None, item.nodeid):
             item._id = type(item.id).parse(meant)
+
+
+@pytest.fixture
+def tiny_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A home of the test's own, in which the tiny environment remembers nothing of tests before."""
+    from tiny import Tiny
+
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    Tiny.forget()
+    yield
+    Tiny.forget()

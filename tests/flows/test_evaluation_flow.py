@@ -14,13 +14,7 @@ from components.trajectories.shards import read_folder
 from flows import evaluation
 from flows.evaluation import evaluate_agent
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
-    tiny.Tiny.forget()
-    yield
-    tiny.Tiny.forget()
+pytestmark = pytest.mark.usefixtures("tiny_home")
 
 
 @pytest.fixture

@@ -8,13 +8,7 @@ import tiny
 from components.protocol import Role
 from components.training.perplexity import HeldOut
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
-    tiny.Tiny.forget()
-    yield
-    tiny.Tiny.forget()
+pytestmark = pytest.mark.usefixtures("tiny_home")
 
 
 @pytest.fixture
