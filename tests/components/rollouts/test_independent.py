@@ -58,7 +58,15 @@ def test_an_episode_stays_on_one_thread_from_its_beginning_to_its_end(make_plan,
 
 @pytest.mark.parametrize("concurrency", [1, 3, 7])
 def test_as_many_episodes_are_played_at_once_as_the_plan_says(make_plan, tmp_path, concurrency):
-    Tiny.on_step = lambda task_id, steps: time.sleep(0.01)
+    full = threading.Event()
+
+    def wait_for_the_others(task_id, steps):
+        if Tiny.most >= concurrency:
+            time.sleep(0.01)  # one too many would come now
+            full.set()
+        assert full.wait(30), f"{Tiny.most} at once"
+
+    Tiny.on_step = wait_for_the_others
     collect(make_plan(concurrency=concurrency), tmp_path / "out")
     assert Tiny.most == concurrency
 
