@@ -10,11 +10,16 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from patience import until
+
 Answer = Callable[["Handler"], None]
 
 
 class Server(ThreadingHTTPServer):
-    """`script` is used up answer by answer, then `otherwise` goes on. `asked` holds the bodies, `headers` the headers."""
+    """`script` is used up answer by answer, then `otherwise` goes on. `asked` holds the bodies, `headers` the headers.
+
+    `closing` is set at the end: what is answered late, or for ever, is answered until then.
+    """
 
     daemon_threads = True
     request_queue_size = 256
@@ -30,6 +35,7 @@ class Server(ThreadingHTTPServer):
         self.running = 0
         self.most = 0
         self.lock = threading.Lock()
+        self.closing = threading.Event()
 
     @property
     def base_url(self) -> str:
@@ -92,9 +98,17 @@ def gives(status: int, body: Any, **headers: str) -> Answer:
     return lambda handler: handler.reply(status, raw, **headers)
 
 
-def slowly(seconds: float, answer: Answer) -> Answer:
+def never(handler: Handler) -> None:
+    """No answer at all, for as long as the server stands."""
+    handler.server.closing.wait()
+    handler.close_connection = True
+
+
+def together(count: int, answer: Answer) -> Answer:
+    """Answers once so many have been asked at the same time, however long that takes them."""
+
     def respond(handler: Handler) -> None:
-        time.sleep(seconds)
+        until(lambda: handler.server.most >= count or handler.server.closing.is_set())
         answer(handler)
 
     return respond
@@ -129,15 +143,14 @@ def reset(handler: Handler) -> None:
 
 
 def drip(handler: Handler) -> None:
-    """A byte now and then, for ever: no pause is long enough for a read time-out."""
+    """A byte now and then, as long as the server stands: no pause is long enough for a read time-out."""
     handler.send_response(200)
     handler.send_header("Content-Type", "application/json")
     handler.send_header("Content-Length", "100000")
     handler.end_headers()
-    for _ in range(200):
+    while not handler.server.closing.wait(0.02):
         handler.wfile.write(b" ")
         handler.wfile.flush()
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -149,6 +162,7 @@ def stand_in(*script: Answer, otherwise: Answer | None = None) -> Iterator[Serve
     try:
         yield server
     finally:
+        server.closing.set()
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join()

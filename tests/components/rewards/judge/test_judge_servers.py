@@ -2,10 +2,10 @@
 
 import json
 import socket
-import time
 
 import pytest
-from model_stand_in import completion, cut, cut_chunks, drip, gives, reset, says, slowly, stand_in
+from model_stand_in import completion, cut, cut_chunks, drip, gives, never, reset, says, stand_in, together
+from patience import until
 
 from components.endpoints.errors import ModelUnavailable
 from components.protocol import ConfigurationError
@@ -23,12 +23,11 @@ LINES = ("goal_progress", "tool_selection", "param_correctness")
 GOOD = {line: {"reason": "so", "score": 0.5} for line in LINES}
 MODEL = {"model": "judge-7b", "back_off": 0.01, "retries": 2, "concurrency": 2}
 SILENT = ("silence", "a drip")
-FAST = {"connect": 0.5, "read": 0.15, "total": 0.2}
 
 
 def patience(name):
-    """Little where silence is the fault; else enough for a busy machine."""
-    return FAST if name in SILENT else {}
+    """Little where silence is the fault, and more tries: a busy machine's own answer may be late, too."""
+    return {"timeouts": {"total": 0.2}, "retries": 50} if name in SILENT else {}
 
 
 def message(content, stop="tool_use", usage=None):
@@ -148,7 +147,7 @@ WHILE = {
     "429": gives(429, {"error": {"message": "slow down"}}, Retry_After="0"),
     "500": gives(500, b"oops"),
     "529": gives(529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
-    "silence": slowly(0.4, says()),
+    "silence": never,
     "a drip": drip,
     "cut": cut,
     "cut chunks": cut_chunks,
@@ -169,17 +168,19 @@ OF_BOTH = ("529", "truncated JSON", "wrong schema", "an empty answer")
 )
 def test_what_fails_once_is_tried_again(play, api, name):
     with stand_in(WHILE[name], otherwise=ANSWERS[api]) as server:
-        (found,) = run(server, one(play), api, model={"timeouts": patience(name)})
-    assert found.overall == 0.5 and len(server.asked) == 2 and found.cost.calls == 2
+        (found,) = run(server, one(play), api, model=patience(name))
+    assert found.overall == 0.5 and 2 <= len(server.asked) <= found.cost.calls
+    assert name in SILENT or found.cost.calls == 2
 
 
 @pytest.mark.parametrize("name", WHILE)
 def test_what_fails_always_ends_in_one_line_and_within_the_budget(play, name):
     budget = Budget(Limits(calls=10))
-    begin = time.monotonic()
-    with stand_in(otherwise=WHILE[name]) as server, pytest.raises(ModelUnavailable) as error:
-        run(server, one(play), budget=budget, model={"timeouts": patience(name), "concurrency": 1})
-    assert len(server.asked) == budget.spent.calls == 3 and time.monotonic() - begin < 10
+    with stand_in(otherwise=WHILE[name]) as server:
+        with pytest.raises(ModelUnavailable) as error:
+            run(server, one(play), budget=budget, model={**patience(name), "concurrency": 1, "retries": 2})
+        until(lambda: len(server.asked) == 3)  # what was not waited for may be heard later
+    assert len(server.asked) == budget.spent.calls == 3
     assert "\n" not in str(error.value) and server.base_url in str(error.value)
 
 
@@ -201,7 +202,7 @@ def test_retries_count_so_that_a_budget_of_n_calls_makes_at_most_n(play, name, c
     long = play.trajectory(*[play.bash(f"echo {at}") for at in range(12)])
     script = [WHILE[name], ANSWERS["openai"]] * 20
     with stand_in(*script) as server:
-        found = run(server, long, budget=budget, model={"timeouts": patience(name), "concurrency": 4})
+        found = run(server, long, budget=budget, model={**patience(name), "concurrency": 4})
     assert len(server.asked) <= budget.spent.calls <= calls and len(found) < 12
 
 
@@ -329,7 +330,7 @@ def test_two_models_judge_beside_each_other(play):
 
 def test_at_most_so_many_are_asked_at_once(play):
     long = play.trajectory(*[play.bash(f"echo {at}") for at in range(12)])
-    with stand_in(otherwise=slowly(0.05, ANSWERS["openai"])) as server:
+    with stand_in(otherwise=together(3, ANSWERS["openai"])) as server:
         run(server, long, model={"concurrency": 3})
     assert server.most == 3
 
