@@ -1,10 +1,12 @@
 """Guard: runs one command that must not outlive the process that asked for it.
 
 `python guard.py PARENT_PID COMMAND...`, started as leader of its own session. SIGTERM is passed on; when the parent has
-gone, however it went, the whole session is ended. On Linux the command also dies with a guard that was killed.
+gone, however it went, the whole session is ended, and so is what the command left behind when it ended by itself.
+On Linux the command also dies with a guard that was killed.
 A standalone script: it imports nothing of ours, so that it starts in milliseconds.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -36,6 +38,7 @@ def main(parent: int, command: list[str]) -> int:
             return end(child)
         if select.select([wake], [], [], LOOK)[0]:
             wake.recv(64)
+    sweep()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -46,24 +49,38 @@ def end(child: "subprocess.Popen[bytes]") -> int:
     limit = time.monotonic() + GRACE
     while child.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
-    if child.poll() is None or _others():
+    if child.poll() is None or _others() != []:
         os.killpg(0, signal.SIGKILL)
     return 128 + signal.SIGTERM
 
 
-def _others() -> bool:
-    """Whether the session may still hold processes; where that cannot be told, it may."""
+def sweep() -> None:
+    """End what the command left behind: a model server that crashed leaves workers that hold the memory of a GPU."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in _others() or ():
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+        limit = time.monotonic() + GRACE
+        while _others() and time.monotonic() < limit:
+            time.sleep(0.02)
+
+
+def _others() -> list[int] | None:
+    """The session's other processes that live; None where that cannot be told."""
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     except OSError:
-        return True
-    for pid in pids:
-        try:
-            if pid != os.getpid() and os.getpgid(pid) == os.getpgid(0):
-                return True
-        except OSError:
-            continue
-    return False
+        return None
+    return [pid for pid in pids if pid != os.getpid() and _is_of_ours(pid)]
+
+
+def _is_of_ours(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            state, _, group = file.read().rpartition(b")")[2].split()[:3]
+    except OSError:
+        return False
+    return int(group) == os.getpgid(0) and state not in b"ZX"
 
 
 def _die_with_guard() -> None:

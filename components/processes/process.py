@@ -15,8 +15,8 @@ GUARD = Path(__file__).with_name("guard.py")
 class Process:
     """One running command under the guard. Its output, both streams, goes to `log` (appended).
 
-    `start` returns at once. `stop` ends the command with everything that it started. Should this very process be
-    killed, the guard does the same within a second.
+    `start` returns at once. `stop` ends the command with everything that it started; where it ends by itself, what it
+    left behind is ended, too. Should this very process be killed, the guard does the same within a second.
     """
 
     def __init__(self, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:

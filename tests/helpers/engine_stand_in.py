@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 SCRIPT = """#!{python}
-import json, os, signal, subprocess, sys, threading, time
+import json, os, signal, subprocess, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 arguments = sys.argv[1:]
@@ -63,8 +63,6 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {{"choices": [choice]}})
         message = {{"role": "assistant", "content": adapters.get(body["model"], model)}}
         self.answer(200, {{"choices": [{{"index": 0, "message": message, "finish_reason": "stop"}}]}})
-        if "ends" in model:
-            threading.Timer(0.3, lambda: os._exit(3)).start()
 
     def adapt(self, body):
         if "--enable-lora" not in arguments or os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING") != "true":

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from patience import LIMIT
 
 from tasks import collect
 
@@ -36,8 +37,8 @@ def test_what_is_served_takes_turns_on_one_gpu(monkeypatch):
         assert environment == {"CUDA_VISIBLE_DEVICES": "3"}
         thread = threading.Thread(target=second)
         thread.start()
-        assert told.heard.wait(5) and not entered.is_set()
-    thread.join(5)
+        assert told.heard.wait(LIMIT) and not entered.is_set()
+    thread.join()
     assert entered.is_set() and set(told.remarks) == {"waiting for a GPU"}
 
 

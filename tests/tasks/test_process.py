@@ -3,11 +3,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import LIMIT, gone, until
 
 from components.protocol import DataError, InfrastructureError
 from tasks.process import Process, run_to_end, stop_all
@@ -15,44 +15,39 @@ from tasks.process import Process, run_to_end, stop_all
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 
 
-def wait_for(condition, seconds=10.0):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "it did not come about"
-        time.sleep(0.05)
-
-
-def gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_command_runs_to_its_end_and_its_output_is_in_the_log(tmp_path):
     process = Process([sys.executable, "-c", "print('said'); raise SystemExit(7)"], log=tmp_path / "log").start()
-    assert process.wait(10) == 7
+    assert process.wait(LIMIT) == 7
     assert process.last_lines() == "said"
 
 
 def test_stopping_ends_the_command_and_what_it_started(tmp_path):
     script = f"import subprocess; p = subprocess.Popen({SLEEPER!r}); print(p.pid, flush=True); p.wait()"
     process = Process([sys.executable, "-c", script], log=tmp_path / "log").start()
-    wait_for(lambda: len(process.last_lines(2).splitlines()) == 2)
+    until(lambda: len(process.last_lines(2).splitlines()) == 2)
     grandchild = next(int(line) for line in process.last_lines(2).splitlines() if line.isdigit())
     process.stop()
     process.stop()
-    wait_for(lambda: gone(grandchild), 5)  # killed already, and on a busy machine not yet taken apart
+    until(lambda: gone(grandchild))  # killed already, and on a busy machine not yet taken apart
     assert process.poll() is not None
 
 
+def test_what_a_command_leaves_behind_ends_with_it_and_its_exit_code_stays(tmp_path):
+    script = f"import os, subprocess; print(subprocess.Popen({SLEEPER!r}).pid, flush=True); os._exit(5)"
+    process = Process([sys.executable, "-c", script], log=tmp_path / "log").start()
+    assert process.wait(LIMIT) == 5
+    assert gone(int((tmp_path / "log").read_text().split()[-1]))
+
+
 @pytest.mark.slow
-def test_a_command_that_ignores_sigterm_is_killed(tmp_path, monkeypatch):
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path):
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     )
     process = Process([sys.executable, "-c", script], log=tmp_path / "log").start()
-    wait_for(lambda: process.last_lines() == "deaf")
-    begin = time.monotonic()
+    until(lambda: process.last_lines() == "deaf")
     process.stop()
-    assert process.poll() is not None and time.monotonic() - begin < 12
+    assert process.poll() is not None, "it is not waited for for ever"
 
 
 @pytest.mark.slow
@@ -68,23 +63,23 @@ time.sleep(60)
 """
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
     guard = int(parent.stdout.readline())
-    wait_for(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().strip() == "up")
+    until(lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text().strip() == "up")
     command = psutil.Process(guard).children()[0].pid
     if how == "parent alone":
         os.kill(parent.pid, signal.SIGKILL)
     else:
         os.killpg(parent.pid, signal.SIGKILL)
-    parent.wait()
-    wait_for(lambda: gone(command) and gone(guard))
+    parent.communicate()
+    until(lambda: gone(command) and gone(guard))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_a_command_does_not_outlive_its_guard(tmp_path):
     process = Process(SLEEPER, log=tmp_path / "log").start()
-    wait_for(lambda: process.last_lines() == "up")
+    until(lambda: process.last_lines() == "up")
     command = psutil.Process(process.pid).children()[0].pid
     os.kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: gone(command))
+    until(lambda: gone(command))
     process.stop()
 
 

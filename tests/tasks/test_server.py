@@ -3,11 +3,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx
 import psutil
 import pytest
+from patience import gone, until
 
 from components.protocol import ConfigurationError, InfrastructureError
 from tasks.server import PrefectServer
@@ -23,10 +23,6 @@ def own_home(tmp_path, monkeypatch):
     yield
     for name in set(os.environ) - set(before):
         del os.environ[name]
-
-
-def gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_record_is_believed_only_while_its_processes_live():
@@ -92,10 +88,7 @@ def test_a_cold_server_becomes_ready_is_shared_and_leaves_nothing_behind():
     finally:
         server.stop()
     assert not healthy(f"{url}/health")
-    limit = time.monotonic() + 10
-    while not all(gone(pid) for pid in tree):
-        assert time.monotonic() < limit, "something outlived the server"
-        time.sleep(0.05)
+    until(lambda: all(map(gone, tree)))
     assert recorded("prefect") is None
 
 
@@ -112,9 +105,6 @@ time.sleep(99)
     url, guard = owner.stdout.readline().split()
     assert recorded("prefect") == url
     os.killpg(owner.pid, signal.SIGKILL)
-    owner.wait()
+    owner.communicate()
     assert recorded("prefect") is None
-    limit = time.monotonic() + 10
-    while not gone(int(guard)):
-        assert time.monotonic() < limit, "the server outlived its owner"
-        time.sleep(0.1)
+    until(lambda: gone(int(guard)))

@@ -1,18 +1,16 @@
 """A model server that is our child: ready when it says so, gone when we are, and clear about what went wrong."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 
 import psutil
 import pytest
 from adapters import plain_adapter
 from engine_stand_in import make_engine
+from patience import LIMIT, gone, until
 
 from components.endpoints.errors import ModelUnavailable
 from components.policies.probe import look_at, model_server, vllm_environment
@@ -27,22 +25,13 @@ def serve(tmp_path, model="small", **settings):
 
 def says(server):
     body = json.dumps({"model": server.served.name, "messages": []}).encode()
-    with urllib.request.urlopen(f"{server.base_url}/chat/completions", body, timeout=5) as answer:
+    with urllib.request.urlopen(f"{server.base_url}/chat/completions", body, timeout=LIMIT) as answer:
         return json.loads(answer.read())["choices"][0]["message"]["content"]
 
 
 def worker(tmp_path):
     line = next(line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("worker "))
     return int(line.split()[1])
-
-
-def gone(pid, seconds=10.0):
-    limit = time.monotonic() + seconds
-    while time.monotonic() < limit:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def checkpoint(folder, data=b"\0" * 8):
@@ -61,7 +50,7 @@ def test_it_is_ready_when_started_and_gone_with_its_children_when_left(tmp_path)
         state = look_at(server.base_url)
         assert (state.engine, state.version, state.models) == ("vLLM", "0.32.0", ("small",))
         assert model_server(server.base_url).state == "ok"
-    assert all(gone(pid) for pid in pids)
+    until(lambda: all(map(gone, pids)))
     assert "starting vllm 0.32.0 with small" in told[0]
     server.stop()
 
@@ -155,9 +144,13 @@ def test_a_model_that_cannot_chat_is_found_out_at_start(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_that_ends_later_is_noticed(tmp_path):
-    with serve(tmp_path, "ends") as server, pytest.raises(ModelUnavailable, match="died"):
-        server.wait()
+def test_a_server_that_ends_later_is_noticed_and_leaves_no_worker(tmp_path):
+    with serve(tmp_path) as server:
+        (engine,) = psutil.Process(server.pid).children()
+        engine.kill()
+        with pytest.raises(ModelUnavailable, match="died"):
+            server.wait()
+        until(lambda: gone(worker(tmp_path)))
 
 
 def test_a_taken_port_is_named(tmp_path):
@@ -195,13 +188,12 @@ server = ModelServer("small", python=Path({str(make_engine(tmp_path))!r}), log=P
 print(server.pid, flush=True)
 time.sleep(600)
 """
-    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    guard = int(owner.stdout.readline())
-    tree = [guard, *(process.pid for process in psutil.Process(guard).children(recursive=True))]
-    assert worker(tmp_path) in tree
-    os.kill(owner.pid, signal.SIGKILL)
-    owner.wait()
-    assert all(gone(pid) for pid in tree)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+        guard = int(owner.stdout.readline())
+        tree = [guard, *(process.pid for process in psutil.Process(guard).children(recursive=True))]
+        assert worker(tmp_path) in tree
+        owner.kill()
+    until(lambda: all(map(gone, tree)))
 
 
 def test_no_server_is_a_line_and_no_failure_of_the_machine():

@@ -1,7 +1,6 @@
 """`vllm:` policies: named as transformers' of the same weights, over a server that stands or one of their own."""
 
 import json
-import time
 
 import psutil
 import pytest
@@ -11,6 +10,7 @@ pytest.importorskip("transformers")
 from adapters import plain_adapter, plain_checkpoint
 from engine_stand_in import make_engine
 from model_stand_in import gives, stand_in
+from patience import LIMIT, until
 
 from components.endpoints.errors import ModelUnavailable
 from components.policies.factory import make_policy, plays_in_lockstep, policy_version, starts_server
@@ -123,17 +123,18 @@ def test_a_server_of_its_own_goes_with_the_policy_and_a_log_that_tells_of_no_fau
     tree = psutil.Process(server.pid).children(recursive=True)
     assert policy.act([request()])[0].stop_reason == "stop" and tree and server.log.is_file()
     policy.close()
-    assert not psutil.wait_procs(tree, timeout=10)[1] and not server.log.exists()
+    assert not psutil.wait_procs(tree, timeout=LIMIT)[1] and not server.log.exists()
 
 
 @pytest.mark.slow
 def test_a_server_of_its_own_that_died_is_said_to_have(tmp_path, tokenizer_in, own):
-    policy = own(tokenizer_in(plain_checkpoint(tmp_path / "ends")))
+    policy = own(tokenizer_in(plain_checkpoint(tmp_path / "base")))
     server = policy._server
-    with pytest.raises(ModelUnavailable, match=r"vllm with .*ends died") as error:
-        for _ in range(100):
-            policy.act([request()])
-            time.sleep(0.05)
+    (engine,) = psutil.Process(server.pid).children()
+    engine.kill()
+    until(lambda: server._process.poll() is not None)
+    with pytest.raises(ModelUnavailable, match=r"vllm with .*base died") as error:
+        policy.act([request()])
     policy.close()
     assert "\n" not in str(error.value) and server.log.is_file()
 

@@ -3,6 +3,7 @@ import subprocess
 import time
 
 import pytest
+from patience import LIMIT
 
 from components.protocol import ConfigurationError, SandboxUnavailable
 from components.sandboxes import SandboxConfig, engine, factory, make_sandbox, resolve
@@ -24,9 +25,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_one():
 
 def test_auto_is_local_at_once_where_there_is_no_engine(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    begin = time.perf_counter()
+    monkeypatch.setattr(engine, "has_image", lambda *_: pytest.fail("nobody is there to be asked"))
     assert resolve("auto") == "local"
-    assert time.perf_counter() - begin < 0.1
     assert make_sandbox().backend == "local"
 
 
@@ -40,7 +40,7 @@ def test_auto_does_not_wait_for_an_engine_that_is_silent(monkeypatch, tmp_path):
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
         begin = time.perf_counter()
         assert resolve("auto") == "local"
-        assert time.perf_counter() - begin < 8  # one second, and the import of the SDK
+        assert time.perf_counter() - begin < LIMIT / 2  # one second, and the import of the SDK
 
 
 def test_what_is_asked_for_by_name_is_given():

@@ -4,10 +4,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from components.protocol import CommandFailure, SandboxUnavailable
 from components.sandboxes import SandboxConfig
@@ -50,15 +50,6 @@ def _require(level):
         pytest.skip(f"this machine does not allow {level}")
 
 
-def _wait_until(true, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_reading_and_writing_start_no_process(sandbox, monkeypatch):
     monkeypatch.setattr(launcher(), "launch", None)
     sandbox.write("a/b", b"content")
@@ -80,7 +71,7 @@ def test_a_fork_bomb_stops_at_the_limit_and_is_killed_at_the_end(sandbox):
     if not isolation().has_users:
         pytest.skip("without a user namespace the limit on processes is coarse")
     marker = _marker()
-    result = sandbox.run(f"for i in $(seq 40); do sleep {marker} & done; wait", timeout=5)
+    result = sandbox.run(f"for i in $(seq 40); do sleep {marker} & done; wait", timeout=60)
     assert result.exit_code != 0
     assert _alive(marker) == []
 
@@ -91,12 +82,12 @@ def test_without_a_user_namespace_a_fork_bomb_stops_too(level, monkeypatch):
     monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
     bomb = "import os, time\nn = 0\ntry:\n  while os.fork(): n += 1\n  time.sleep(9)\nexcept OSError: print(n < 3000)"
     with LocalSandbox(SandboxConfig(backend="local", pids=16)) as sandbox:
-        assert sandbox.run(["python3", "-I", "-S", "-c", bomb], timeout=30).stdout == b"True\n"
+        assert sandbox.run(["python3", "-I", "-S", "-c", bomb], timeout=100).stdout == b"True\n"
 
 
 def test_a_core_is_never_dumped_and_the_processor_is_not_spun_for_long(sandbox):
-    limits = sandbox.run("ulimit -c; ulimit -t", timeout=3).stdout_text.split()
-    assert limits == ["0", "4"]
+    limits = sandbox.run("ulimit -c; ulimit -t", timeout=60).stdout_text.split()
+    assert limits == ["0", "61"]
 
 
 @jailed
@@ -129,7 +120,7 @@ def test_every_isolation_that_this_machine_allows_keeps_the_contract(level, monk
     marker = _marker()
     with LocalSandbox() as sandbox:
         sandbox.write("file", b"content")
-        result = sandbox.run(f"cat file; echo more > other; (setsid sleep {marker} &); env", timeout=5)
+        result = sandbox.run(f"cat file; echo more > other; (setsid sleep {marker} &); env", timeout=60)
         assert result.exit_code == 0
         assert result.stdout.startswith(b"content")
         assert sandbox.read("other") == b"more\n"
@@ -148,11 +139,11 @@ def test_isolation_falls_back_to_limits_where_the_kernel_refuses(monkeypatch):
 
 def test_stop_kills_a_command_that_is_running(sandbox):
     ended, marker = [], _marker()
-    thread = threading.Thread(target=lambda: ended.append(sandbox.run(f"sleep {marker}", timeout=60)))
+    thread = threading.Thread(target=lambda: ended.append(sandbox.run(f"sleep {marker}", timeout=100)))
     thread.start()
-    assert _wait_until(lambda: _alive(marker))
+    until(lambda: _alive(marker))
     sandbox.stop()
-    thread.join(10)
+    thread.join(90)
     assert ended[0].exit_code == 137
     assert _alive(marker) == []
 
@@ -180,13 +171,13 @@ def test_many_threads_share_the_launcher():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert outputs == {number: f"{number}\n".encode() for number in range(12)}
 
 
 def test_a_launcher_that_died_is_replaced(sandbox):
     os.kill(launcher()._process.pid, signal.SIGKILL)
-    launcher()._process.wait(10)
+    launcher()._process.wait()
     assert sandbox.run(["echo", "again"]).stdout == b"again\n"
     with LocalSandbox() as another:
         assert another.run(["echo", "also"]).stdout == b"also\n"
@@ -220,8 +211,8 @@ def test_kill_9_of_the_owners_group_leaves_neither_process_nor_folder():
     command = [sys.executable, "-c", OWNER, marker]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     folder = Path(owner.stdout.readline().strip())
-    assert _wait_until(lambda: len(_alive(f"sleep\x00{marker}")) == 2)
+    until(lambda: len(_alive(f"sleep\x00{marker}")) == 2)
     os.killpg(owner.pid, signal.SIGKILL)
-    owner.wait(10)
-    assert _wait_until(lambda: not _alive(marker))
-    assert _wait_until(lambda: not folder.parent.exists())
+    owner.communicate()
+    until(lambda: not _alive(marker))
+    until(lambda: not folder.parent.exists())

@@ -6,18 +6,12 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from patience import until
 from training_jobs import make_job
 
 from components.training.beat import FILE, Beat, read
 from components.training.heartbeat import Heartbeat
 from tasks.train import stalled
-
-
-def wait_for(promise, seconds=5):
-    end = time.monotonic() + seconds
-    while not promise() and time.monotonic() < end:
-        time.sleep(0.005)
-    assert promise()
 
 
 class State:
@@ -26,22 +20,25 @@ class State:
 
 def test_it_beats_by_itself_and_moves_with_the_job(tmp_path):
     with Heartbeat(tmp_path, 0.01) as heartbeat:
-        wait_for(lambda: read(tmp_path) is not None)
+        until(lambda: read(tmp_path) is not None)
         first = read(tmp_path)
         assert (first.phase, first.step) == ("starting", 0)
-        wait_for(lambda: read(tmp_path).at > first.at)
+        until(lambda: read(tmp_path).at > first.at)
         assert read(tmp_path).moved == first.moved, "a beat alone is no movement"
         heartbeat.on_step_end(None, State, None)
-        wait_for(lambda: read(tmp_path).step == 7)
+        until(lambda: read(tmp_path).step == 7)
         assert read(tmp_path).moved > first.moved and read(tmp_path).phase == "training"
         heartbeat.phase("writing the checkpoint")
-        wait_for(lambda: read(tmp_path).phase == "writing the checkpoint")
+        until(lambda: read(tmp_path).phase == "writing the checkpoint")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_is_full_does_not_end_the_heart(tmp_path):
-    with Heartbeat(tmp_path / "nowhere", 0.01):
+    with Heartbeat(tmp_path / "later", 0.01):
         time.sleep(0.05)
+        assert read(tmp_path / "later") is None
+        (tmp_path / "later").mkdir()
+        until(lambda: read(tmp_path / "later") is not None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
