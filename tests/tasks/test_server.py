@@ -7,7 +7,7 @@ import sys
 import httpx
 import psutil
 import pytest
-from patience import gone, until
+from patience import LIMIT, gone, until
 
 from components.protocol import ConfigurationError, InfrastructureError
 from tasks.server import PrefectServer
@@ -75,8 +75,8 @@ def test_a_cold_server_becomes_ready_is_shared_and_leaves_nothing_behind():
     try:
         url = server.ready(on_wait=said.append)
         assert said == ["Prefect prepares its database (once)"]
-        assert httpx.get(f"{url}/flows/count").status_code in (200, 405)
-        assert "<html" in httpx.get(url.removesuffix("/api"), follow_redirects=True).text.lower()
+        assert httpx.get(f"{url}/flows/count", timeout=LIMIT).status_code in (200, 405)
+        assert "<html" in httpx.get(url.removesuffix("/api"), follow_redirects=True, timeout=LIMIT).text.lower()
         del os.environ["PREFECT_API_URL"]
         second = PrefectServer().start()
         assert second.url == url and not second.ours

@@ -6,6 +6,7 @@ import time
 
 import psutil
 import pytest
+from patience import LIMIT, until
 from tiny import Tiny
 
 from components.policies.scripted import Teacher
@@ -28,7 +29,7 @@ class BrokenWorld:
 
     def fault(self, *kinds):
         with self.lock:
-            if self.away_from and 0 < time.monotonic() - self.away_from < 1:
+            if self.away_from and (time.monotonic() < self.away_from + 1 or not self.faults["away"]):
                 self.faults["away"] += 1
                 return "away"
             if self.dice.random() >= SHARE / 3:  # an episode has three steps
@@ -48,7 +49,7 @@ class BrokenWorld:
         if kind == "exit":
             raise SystemExit(1)
         if kind == "hang":
-            self.for_ever.wait(120)
+            self.for_ever.wait(LIMIT)
         time.sleep(0.002)
 
     def asked(self):
@@ -92,8 +93,4 @@ def test_a_thousand_episodes_with_faults_are_the_thousand_without(make_plan, tmp
     assert report.infrastructure_failures <= 5
     assert not Tiny.alive and set(psutil.Process().children()) <= processes
     world.for_ever.set()
-    for _ in range(50):
-        if threading.active_count() <= threads:
-            break
-        time.sleep(0.1)
-    assert threading.active_count() <= threads, "those that hung have come back and gone"
+    until(lambda: threading.active_count() <= threads)  # those that hung have come back and gone

@@ -5,6 +5,7 @@ import time
 
 import msgspec
 import pytest
+from patience import LIMIT, until
 from tiny import Tiny
 
 from components.policies.scripted import Teacher
@@ -49,7 +50,7 @@ def failing(*task_ids, times, error=None):
 
 
 def test_an_episode_stays_on_one_thread_from_its_beginning_to_its_end(make_plan, tmp_path):
-    Tiny.on_step = lambda task_id, steps: time.sleep(0.002)
+    Tiny.on_step = lambda task_id, steps: until(lambda: Tiny.most == 4)
     collect(make_plan(), tmp_path / "out")
     assert len(Tiny.threads) == 12
     assert all(len(threads) == 1 for threads in Tiny.threads.values())
@@ -64,7 +65,7 @@ def test_as_many_episodes_are_played_at_once_as_the_plan_says(make_plan, tmp_pat
         if Tiny.most >= concurrency:
             time.sleep(0.01)  # one too many would come now
             full.set()
-        assert full.wait(30), f"{Tiny.most} at once"
+        assert full.wait(LIMIT), f"{Tiny.most} at once"
 
     Tiny.on_step = wait_for_the_others
     collect(make_plan(concurrency=concurrency), tmp_path / "out")
@@ -81,7 +82,7 @@ def test_the_same_rollouts_whatever_the_concurrency_and_the_workers(make_plan, t
 
 def test_a_slow_episode_holds_up_its_own_shard_alone(make_plan, tmp_path):
     go_on = threading.Event()
-    Tiny.on_step = lambda task_id, steps: go_on.wait(10) if task_id == "t0" else None
+    Tiny.on_step = lambda task_id, steps: go_on.wait(LIMIT) if task_id == "t0" else None
     shards = []
 
     def seen(progress):
@@ -178,13 +179,11 @@ def test_a_hung_stage_is_given_up_and_its_thread_holds_up_nobody(make_plan, tmp_
     def hang(task_id, steps):
         if task_id == "t1" and not hung:
             hung.append(steps)
-            for_ever.wait(60)
+            assert for_ever.wait(LIMIT), "it was waited for"
 
     setattr(Tiny, f"on_{stage}", hang)
-    begin = time.monotonic()
-    report = collect(make_plan(concurrency=2, timeouts={stage: 0.3}), tmp_path / "out")
-    assert time.monotonic() - begin < 20
-    assert report.successes == 12 and report.retried == {"StageTimeout": 1}
+    report = collect(make_plan(concurrency=2, retries=20, timeouts={stage: 0.3}), tmp_path / "out")
+    assert report.successes == 12 and report.retried.keys() == {"StageTimeout"}
     assert not Tiny.alive
     for_ever.set()
 
@@ -195,33 +194,35 @@ def test_a_policy_that_never_answers_is_given_up(make_plan, tmp_path, monkeypatc
     def reply(self, request):
         if request.task_id == "t0" and not hung:
             hung.append(request)
-            for_ever.wait(60)
+            assert for_ever.wait(LIMIT), "it was waited for"
         return honest(self, request)
 
     monkeypatch.setattr(Teacher, "_reply", reply)
-    report = collect(make_plan(timeouts={"act": 0.3}), tmp_path / "out")
-    assert report.successes == 12 and report.retried == {"StageTimeout": 1}
+    report = collect(make_plan(retries=20, timeouts={"act": 0.3}), tmp_path / "out")
+    assert report.successes == 12 and report.retried.keys() == {"StageTimeout"}
     for_ever.set()
 
 
 @pytest.mark.slow
 def test_an_environment_that_never_closes_costs_no_episode(make_plan, tmp_path, monkeypatch):
     for_ever = threading.Event()
-    monkeypatch.setattr(Tiny, "close", lambda self: for_ever.wait(60))
+    monkeypatch.setattr(Tiny, "close", lambda self: for_ever.wait(LIMIT))
     report = collect(make_plan(concurrency=2, timeouts={"close": 0.2}), tmp_path / "out")
     assert report.successes == 12 and not report.retried
     for_ever.set()
 
 
 @pytest.mark.slow
-def test_a_world_that_is_away_for_a_while_is_waited_for_without_using_up_tries(make_plan, tmp_path):
-    back = time.monotonic() + 1.5
+def test_a_world_that_is_away_for_a_while_is_waited_for_without_using_up_tries(make_plan, tmp_path, monkeypatch):
+    begun = []
 
     def hook(task_id, steps):
-        if time.monotonic() < back:
+        begun.append(time.monotonic())
+        if time.monotonic() < begun[0] + 1.5:
             raise SandboxUnavailable("the engine is away")
 
     Tiny.on_reset = hook
+    monkeypatch.setattr("components.rollouts.collect.TELL_SECONDS", 0.0)
     waited = []
     report = collect(
         make_plan(tasks=40, retries=1), tmp_path / "out", on_progress=lambda each: waited.append(each.waiting_for)
@@ -240,10 +241,9 @@ def test_a_world_that_stays_away_ends_the_collection_when_its_patience_is_over(m
             away(task_id, steps)
 
     Tiny.on_reset = hook
-    begin = time.monotonic()
     with pytest.raises(InfrastructureError, match=r"30 of 40 episodes were lost.*the engine is away") as said:
         collect(make_plan(tasks=40, patience=1.0), tmp_path / "out")
-    assert time.monotonic() - begin < 15 and "\n" not in str(said.value)
+    assert "\n" not in str(said.value)
     Tiny.forget()
     assert collect(make_plan(tasks=40), tmp_path / "out").replayed == 30
 
@@ -253,4 +253,4 @@ def test_an_unforeseen_loss_among_successes_is_set_aside_and_not_waited_for(make
     begin = time.monotonic()
     report = collect(make_plan(tasks=40, min_completed=0.5), tmp_path / "out")
     assert report.infrastructure_failures == 10 and report.successes == 30
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < LIMIT, "the patience of a plan is longer"

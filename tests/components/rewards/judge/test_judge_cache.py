@@ -72,7 +72,7 @@ def test_two_processes_and_many_threads_write_whole_lines(tmp_path):
     for each in (*processes, *threads):
         each.start()
     for each in (*processes, *threads):
-        each.join(30)
+        each.join()
     assert len(list(read_judgements(tmp_path))) == 120
 
 
@@ -99,7 +99,7 @@ def test_an_answer_is_asked_for_once_by_whoever_needs_it_first(tmp_path):
     for each in threads:
         each.start()
     for each in threads:
-        each.join(10)
+        each.join()
     assert len(asked) == 1 and (tmp_path / ANSWERS).read_bytes().count(b"\n") == 1
     assert JudgementCache(tmp_path).answer("k", lambda: pytest.fail("asked again")).text == "text"
 

@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 from judges import Saying, config, judge, scores_of
+from patience import LIMIT
 from secrets_corpus import secrets_in_context
 
 from components.endpoints.errors import ContextExceeded, ModelUnavailable, RequestRefused
@@ -302,7 +303,7 @@ def test_progress_adds_up(play, tmp_path):
 
 
 def test_many_are_asked_at_once_and_the_order_stays(play):
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=LIMIT)
 
     def answer(question):
         together.wait()
