@@ -13,15 +13,16 @@ from components.evaluation.statistics import difference_estimate, permutation_te
 from components.protocol import ConfigurationError, Role
 from flows.build import TrainingData
 from flows.choice import draw
+from flows.played import played_in
 from flows.recipe import load_recipe
 from flows.scale import Scale
 from flows.stages import Made, play_recipe
 from flows.state import Night, begin, nights, open_night
 from flows.tonight import Tonight
 from tasks.collect import play
-from tasks.evaluate import result_of
 from tasks.home import folder
 from tasks.registry import Model
+from tasks.results import result_of
 
 
 def source_night(name: str | None) -> tuple[Night, Model, TrainingData]:
@@ -48,7 +49,7 @@ class Bench:
         night = begin(self.scale.name, seed, f"bench-{how.name}-s{seed}", recipe)
         told = {"scale": self.scale.name, "seed": seed, "recipe": recipe}
         with night_run(night.id, self.scale.taskset, params=told) as run:
-            tonight = Tonight(night, self.scale, run, how)
+            tonight = Tonight(night, self.scale, run, how, played_in(night.id))
             made: Made = night.once("made", lambda: play_recipe(tonight, self.champion, self.data), Made)
         night.finish()
         return made

@@ -80,18 +80,19 @@ def night(played: dict[str, list[Trajectory]]) -> Row:
     from components.tracking.runs import night_run
     from components.trajectories.shards import write_shard
     from flows.logged import log_evaluation
+    from flows.played import Played
     from flows.recipe import load_recipe
     from flows.scale import load_scale
     from flows.state import begin
     from flows.tonight import Tonight
     from tasks.registry import Model
-    from tasks.results import results_of
 
     folders = {name: Path("evaluations") / name for name in played}
     for name, own in played.items():
         folders[name].mkdir(parents=True)
         write_shard(folders[name], 0, own)
-    results = results_of(folders)
+    played = Played(folders)
+    results = played.results
     state = begin("smoke", 0, "bench")
     decision = decide(
         results["champion"], results["challenger"], None, TasksetRef("repair", "1", "h", "family"), night="bench"
@@ -100,7 +101,7 @@ def night(played: dict[str, list[Trajectory]]) -> Row:
     agents = {name: Model(f"v-{name}", "", ()) for name in played}
     start = clocks()
     with night_run("bench", "repair") as run:
-        log_evaluation(Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke")), decision, folders, agents)
+        log_evaluation(Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke"), played), decision, agents)
     return _row("the night", start, run.written)
 
 

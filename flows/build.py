@@ -16,7 +16,7 @@ from tasks.quality import quality_page
 from tasks.registry import Model
 from tasks.versions import keep_build, publish_night, run_build
 
-from .state import decision_file, nights
+from .state import nights
 from .tonight import ROLLOUTS, Tonight
 
 DATASETS = Path("data/datasets")
@@ -86,14 +86,14 @@ def build(tonight: Tonight, champion: Model) -> tuple[TrainingData, TrainingData
 
 def publish(tonight: Tonight, decision: Decision) -> None:
     """Keep the night: data to the remote, pointers and decision under a tag; both names stand in MLflow."""
-    published = tonight.night.once("publish", lambda: publish_night(tonight.id, decision_file(tonight.id)))
+    published = tonight.night.once("publish", lambda: publish_night(tonight.id, decision))
     tonight.run.tags({f"ratchet.{name}": value for name, value in published.items() if value is not None})
 
 
 def build_more(tonight: Tonight, night: str, names: tuple[str, ...]) -> str:
     """The datasets of more nights than before, `night` among them; the hash of the lock. The build before is kept."""
     tonight.night.once(f"keep build before {night}", keep_build)
-    return _build(tonight, f"build {night}", names, tonight.night.results.get("choose baseline"))
+    return _build(tonight, f"build {night}", names, tonight.night.result("choose baseline", str))
 
 
 def set_aside(

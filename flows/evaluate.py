@@ -1,9 +1,6 @@
 """Evaluating: the agents meet on the same held-out tasks with the same seeds, and the promotion rule decides."""
 
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from components.environments.tasksets import load
 from components.evaluation.promotion import Decision, Trained
@@ -15,6 +12,7 @@ from tasks.home import folder
 from tasks.registry import Model, find_anchor, keep_decision, move_anchor, promote, roll_back
 
 from .choice import draw
+from .decided import DECISION, decision_of
 from .logged import log_evaluation
 from .season import deciding_tasks, declared, declared_rule
 from .state import decision_file
@@ -25,15 +23,16 @@ def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
     """Champion, challenger and control (and the anchor, on the nights of a match) play tonight's tasks; the decision record."""
     anchor = _anchor(tonight, agents["champion"])
     agents = agents | ({"anchor": anchor} if anchor is not None else {})
-    folders = {name: folder("evaluations", tonight.id) / name for name in agents}
-    tonight.night.once("evaluate", lambda: _play(tonight, agents, folders))
-    record = decision_file(tonight.id)
-    made = msgspec.convert(tonight.night.results.get("trained"), Trained | None)
+    tonight.night.once("evaluate", lambda: _play(tonight, agents))
+    record, made = decision_file(tonight.id), tonight.night.result("trained", Trained)
     how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
-    decision: Decision = tonight.night.once(
-        "decision", lambda: compare(folders, tonight.scale.taskset, declared_rule(tonight), record, **how), Decision
+    tonight.night.once(
+        DECISION,
+        lambda: compare(lambda: tonight.played.results, tonight.scale.taskset, declared_rule(tonight), record, **how),
     )
-    log_evaluation(tonight, decision, folders, agents)
+    decision = decision_of(tonight.night)
+    assert decision is not None
+    log_evaluation(tonight, decision, agents)
     return decision
 
 
@@ -46,11 +45,12 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
     assert challenger is not None
     if challenger != champion:  # else training changed nothing, and the champion keeps the decision that made it one
-        night.once("keep decision", lambda: keep_decision(challenger, decision_file(night.id)))
+        night.once("keep decision", lambda: keep_decision(challenger, decision))
     if decision.match is not None and decision.match.rollback:
-        why, anchor = decision.match.why, msgspec.convert(night.results["anchor"], Model).version
-        assert anchor is not None
-        _said(anchor, night.once("roll back", lambda: roll_back(anchor, why, over=champion)))
+        why, anchor = decision.match.why, night.result("anchor", Model)
+        assert anchor is not None and anchor.version is not None
+        version = anchor.version
+        _said(version, night.once("roll back", lambda: roll_back(version, why, over=champion)))
     elif decision.verdict == "promote":
         _said(challenger, night.once("promote", lambda: promote(challenger, decision.why, over=champion)))
     made = declared(tonight)
@@ -73,14 +73,15 @@ def _anchor(tonight: Tonight, champion: Model) -> Model | None:
     return None if anchor is None or anchor.policy_version == champion.policy_version else anchor
 
 
-def _play(tonight: Tonight, agents: dict[str, Model], folders: dict[str, Path]) -> dict[str, Any]:
+def _play(tonight: Tonight, agents: dict[str, Model]) -> dict[str, Any]:
     """All agents beside each other, on the tasks that decide and on the sealed ones that are only looked at."""
     scale, held_out = tonight.scale, tonight.scale.evaluation
+    place = folder("evaluations", tonight.id)
     sealed = draw(load(scale.taskset).tasks(Role.AUDIT), held_out.audit, tonight.seed, Role.AUDIT.value)
     tasks = (*deciding_tasks(tonight), *sealed)
     runs = {
         name: play.submit(
-            f"evaluate {name}", scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed), folders[name]
+            f"evaluate {name}", scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed), place / name
         )
         for name, model in agents.items()
     }

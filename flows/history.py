@@ -6,12 +6,25 @@ from typing import Any
 import msgspec
 
 from components.evaluation.history import NightCost, NightPoint, NightQuality, night_point
-from components.evaluation.promotion import Decision, read_decision
 from components.protocol import DataError
 
+from .decided import decision_of
 from .lock import holder
 from .state import Night, nights
 from .status import state_of
+
+
+class _Judged(msgspec.Struct):
+    """Of what judging reports, what a point tells."""
+
+    tokens: int | None = None
+    money: float | None = None
+
+
+class _Built(msgspec.Struct):
+    """The same of the build."""
+
+    metrics: dict[str, float | None] = {}
 
 
 def night_points() -> list[NightPoint]:
@@ -21,51 +34,40 @@ def night_points() -> list[NightPoint]:
 
 
 def night_point_of(night: Night, state: str = "") -> NightPoint:
-    """The point of one night. A decision that cannot be read is none: `state` says why."""
-    results = night.results
-    known: dict[str, Any] = {
-        "night": night.id,
-        "begun": night.begun,
-        "scale": night.scale,
-        "recipe": night.recipe,
-        "cost": _cost(results, night.seconds),
-        "quality": _quality(results),
-    }
+    """The point of one night. A state or decision that cannot be read tells nothing else: `state` says why."""
+    known: dict[str, Any] = {"night": night.id, "begun": night.begun, "scale": night.scale, "recipe": night.recipe}
     try:
-        return night_point(_decision(results), state=state or state_of(night, None), **known)
+        told = known | {"cost": _cost(night), "quality": _quality(night)}
+        return night_point(decision_of(night), state=state or state_of(night, None), **told)
     except DataError as error:
-        return night_point(None, state=f"its decision cannot be read: {error}", **known)
+        return night_point(None, state=str(error), **known)
 
 
-def _decision(results: Mapping[str, Any]) -> Decision | None:
-    record = results.get("decision")
-    return None if record is None else read_decision(msgspec.json.encode(record))
-
-
-def _cost(results: Mapping[str, Any], seconds: Mapping[str, float]) -> NightCost:
+def _cost(night: Night) -> NightCost:
     """What the steps report of themselves: collections by their taskset, training jobs by their checkpoint. An older night kept no
     time of its own: it has that of the steps that say it.
     """
+    results, seconds = night.results, night.seconds
     reports = list(_reports(results))
     collections = [each for each in reports if "taskset_hash" in each]
     jobs = [each for each in reports if "checkpoint" in each and "tokens" in each]
-    judged = results.get("judge") or {}
+    judged = night.result("judge", _Judged) or _Judged()
     return NightCost(
-        seconds=dict(seconds)
-        or {step: told for step, result in results.items() if (told := _seconds(result)) is not None},
+        seconds=seconds or {step: told for step, result in results.items() if (told := _seconds(result)) is not None},
         episodes=_sum(collections, "episodes"),
         trained_tokens=_sum(jobs, "tokens"),
-        judge_tokens=judged.get("tokens"),
-        money=judged.get("money"),
+        judge_tokens=judged.tokens,
+        money=judged.money,
     )
 
 
-def _quality(results: Mapping[str, Any]) -> NightQuality | None:
-    metrics = (results.get("build") or {}).get("metrics")
-    if not metrics:
+def _quality(night: Night) -> NightQuality | None:
+    built = night.result("build", _Built)
+    if built is None or not built.metrics:
         return None
+    metrics = {name: value for name, value in built.metrics.items() if value is not None}
     failed = {name.removeprefix("failed_"): int(count) for name, count in metrics.items() if name.startswith("failed_")}
-    counts = {name: int(metrics[name]) for name in ("episodes", "quarantined") if metrics.get(name) is not None}
+    counts = {name: int(metrics[name]) for name in ("episodes", "quarantined") if name in metrics}
     return NightQuality(**counts, failed=failed)
 
 

@@ -14,7 +14,7 @@ from components.evaluation.comparison import flips
 from components.evaluation.history import NightPoint
 from components.evaluation.leaderboard import columns, leaderboard
 from components.evaluation.metrics import AgentResult
-from components.evaluation.promotion import Decision, deciding
+from components.evaluation.promotion import Decision
 from components.protocol import InfrastructureError
 from components.rewards.episode_score import EpisodeScore
 from components.tracking.agents import agent_run, log_agent
@@ -23,43 +23,36 @@ from components.tracking.leaderboard import log_leaderboard
 from components.tracking.pictures import log_figures
 from components.tracking.results import dataset_of, log_decision, log_tasks
 from tasks.display import display
-from tasks.evaluate import results_of
 from tasks.registry import Model
 from tasks.traces import log_shown
 
 from .history import night_points
-from .score import score_path
+from .played import SIDES
 from .tonight import Tonight
 
-SIDES = ("champion", "challenger")
-"""Whose episodes are shown beside each other."""
 _log = logging.getLogger(__name__)
 
 
-def log_evaluation(
-    tonight: Tonight, decision: Decision, folders: Mapping[str, Path], agents: Mapping[str, Model]
-) -> None:
-    """Agents, decision, tables, figures and the traces of the flipped tasks; once a night. `folders` and `agents` by name.
+def log_evaluation(tonight: Tonight, decision: Decision, agents: Mapping[str, Model]) -> None:
+    """Agents (by name), decision, tables, figures and the traces of the flipped tasks; once a night.
 
     What cannot be logged is warned of and ends no night: the decision stands in the night's own record.
     """
     try:
-        tonight.night.once("logged", lambda: _log_all(tonight, decision, folders, agents))
+        tonight.night.once("logged", lambda: _log_all(tonight, decision, agents))
     except Exception:
         _log.exception("the evaluation of night %s could not be logged whole; its decision stands", tonight.id)
 
 
-def _log_all(
-    tonight: Tonight, decision: Decision, folders: Mapping[str, Path], agents: Mapping[str, Model]
-) -> dict[str, Any]:
+def _log_all(tonight: Tonight, decision: Decision, agents: Mapping[str, Model]) -> dict[str, Any]:
     with display().step("log to MLflow") as step:
-        results = {name: deciding(result) for name, result in results_of(folders).items()}
+        played = tonight.played
+        results, scores = played.results, played.scores
         _log_agents(tonight, decision, results, agents)
         log_decision(tonight.run, decision)
         log_tasks(tonight.run, results)
         tonight.run.table("decision/leaderboard.json", columns(leaderboard(list(results.values()))))
         points = _points(decision)
-        scores = _scores(folders)
         log_figures(tonight.run, decision, results, points, list(_forecasts(results, scores)))
         log_leaderboard(tonight.run, points, _versions())
         shown = shown_pairs(
@@ -69,7 +62,7 @@ def _log_all(
             PairSample(),
             tonight.seed,
         )
-        traces = {name: _show(tonight, name, folders[name], scores, shown) for name in SIDES}
+        traces = {name: _show(tonight, name, played.folders[name], scores, shown) for name in SIDES}
         step.update(remark=f"{sum(each['found'] for each in traces.values())} episodes as traces")
     return {"traces": traces}
 
@@ -78,7 +71,7 @@ def _log_agents(
     tonight: Tonight, decision: Decision, results: Mapping[str, AgentResult], agents: Mapping[str, Model]
 ) -> None:
     """A run for each agent, and below it one for its evaluation."""
-    reports = tonight.night.results.get("evaluate") or {}
+    reports = tonight.night.result("evaluate", dict[str, dict[str, Any]]) or {}
     for name, result in results.items():
         with agent_run(tonight.run, name, tonight.seed) as run:
             log_agent(run, result, dataset_of(decision), agents[name].version if name in agents else None)
@@ -109,10 +102,6 @@ def _versions() -> dict[str, int]:
     except InfrastructureError as error:
         _log.warning("%s; the leaderboard shows no versions until the next night", error)
         return {}
-
-
-def _scores(folders: Mapping[str, Path]) -> dict[str, EpisodeScore]:
-    return {each.episode_id: each for name in SIDES for each in score_path(folders[name], None)}
 
 
 def _forecasts(results: Mapping[str, AgentResult], scores: Mapping[str, EpisodeScore]) -> Iterator[tuple[float, bool]]:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from components.evaluation import figures
 from components.evaluation.attempts import AgentResult
 from components.evaluation.comparison import flips
 from components.evaluation.history import NightPoint, drift, regressions
-from components.evaluation.promotion import Decision, deciding, read_decision
+from components.evaluation.promotion import Decision
 from components.evaluation.report.blocks import Picture
 from components.evaluation.report.duel import Duel, clean
 from components.evaluation.report.morning import FailedExpectation, Morning, StageVerdict
@@ -21,16 +23,17 @@ from components.trajectories.record import Trajectory
 from components.trajectories.sanitise import Sanitiser
 from components.trajectories.shards import read_folder
 from components.versioning.hashes import md5_of
-from tasks.home import home
 from tasks.quality import REPORTS, reports
-from tasks.results import results_of
 
+from .decided import decision_of
 from .history import night_point_of, night_points
-from .state import Night, decision_file
+from .played import Played, played_in
+from .state import Night
 
 T = TypeVar("T")
 NONE: list[NightPoint] = []
 AGENTS = ("champion", "control", "challenger", "anchor")
+"""In the order in which figures show them."""
 TITLES = {
     "difference_forest": "Lead by kind of task",
     "success_bars": "Success",
@@ -59,19 +62,21 @@ class Gathering:
             return otherwise
 
 
-def gather(night: Night, error: str | None = None, ended: str | None = None) -> Morning:
-    """A night as it stands. `error`: the line with which it failed; `ended`: when it did, or was done.
+def gather(night: Night, error: str | None = None, ended: str | None = None, played: Played | None = None) -> Morning:
+    """A night as it stands. `error`: the line with which it failed; `ended`: when it did, or was done; `played`: what has been read
+    of its agents, where it is the night that runs.
 
     Raises nothing for what is absent or damaged.
     """
-    parts, results = Gathering(), night.results
-    decision = parts.part("the decision", lambda: _decision(night), None)
+    parts = Gathering()
+    seen = played or played_in(night.id)
+    decision = parts.part("the decision", lambda: decision_of(night), None)
     point = parts.part(
         "the night's figures", lambda: night_point_of(night), NightPoint(night.id, night.begun, night.scale)
     )
     points = parts.part("the nights before", lambda: _before(night), NONE)
     nobody: dict[str, AgentResult] = {}
-    played = parts.part("the agents' episodes", lambda: _played(night), nobody) if decision else nobody
+    agents = parts.part("the agents' episodes", lambda: _in_order(seen.results), nobody) if decision else nobody
     before = next((each for each in reversed(points) if each.taskset_hash == point.taskset_hash), None)
     return Morning(
         state="failed" if error else "finished" if ended else "unfinished",
@@ -80,33 +85,37 @@ def gather(night: Night, error: str | None = None, ended: str | None = None) -> 
         decision=decision,
         error=error,
         ended=ended,
-        done=len(results),
+        done=len(night.results),
         last=next(reversed(night.seconds), None),
         before=before,
         changes=regressions((before, point)) if before and decision else (),
         drifts=tuple(each for each in drift([*points, point]) if each.moved()),
-        duels=parts.part("the episodes side by side", lambda: _duels(night, played), ()),
-        pictures=_pictures(parts, decision, played, [*points, point]) if decision else (),
+        duels=parts.part("the episodes side by side", lambda: _duels(seen.folders, agents), ()),
+        pictures=_pictures(parts, decision, agents, [*points, point]) if decision else (),
         verdicts=parts.part("the verdicts on the data", lambda: _verdicts(night, failed=error is not None), ()),
-        version=(results.get("register challenger") or {}).get("version"),
-        holder=_holder(results),
+        version=parts.part("the challenger's version", lambda: _version(night, "register challenger"), None),
+        holder=parts.part("who holds the place", lambda: _holder(night), None),
         missing=tuple(parts.missing),
     )
 
 
-def _holder(results: Mapping[str, Any]) -> int | None:
+class _Registered(msgspec.Struct):
+    version: int | None = None
+
+
+def _version(night: Night, step: str) -> int | None:
+    """The registered version that a step gave, or found."""
+    found = night.result(step, _Registered)
+    return None if found is None else found.version
+
+
+def _holder(night: Night) -> int | None:
     """Who kept the place though the night wanted to move it; None where nobody did."""
     for step, wanted in (("promote", "register challenger"), ("roll back", "anchor")):
-        holder: int | None = results.get(step)
-        if holder is not None and holder != (results.get(wanted) or {}).get("version"):
+        holder = night.result(step, int)
+        if holder is not None and holder != _version(night, wanted):
             return holder
     return None
-
-
-def _decision(night: Night) -> Decision | None:
-    if "decision" not in night.results:
-        return None
-    return read_decision(decision_file(night.id).read_bytes())
 
 
 def _before(night: Night) -> list[NightPoint]:
@@ -115,23 +124,17 @@ def _before(night: Night) -> list[NightPoint]:
     return [point for point in earlier if point.verdict is not None]
 
 
-def _folder(night: Night, agent: str) -> Path:
-    return home() / "evaluations" / night.id / agent
+def _in_order(played: Mapping[str, AgentResult]) -> dict[str, AgentResult]:
+    return {name: played[name] for name in AGENTS if name in played}
 
 
-def _played(night: Night) -> dict[str, AgentResult]:
-    """The agents' results on the tasks that decide, champion first."""
-    folders = {name: place for name in AGENTS if (place := _folder(night, name)).is_dir()}
-    return {name: deciding(result) for name, result in results_of(folders).items()}
-
-
-def _duels(night: Night, played: Mapping[str, AgentResult]) -> tuple[Duel, ...]:
+def _duels(folders: Mapping[str, Path], played: Mapping[str, AgentResult]) -> tuple[Duel, ...]:
     if "champion" not in played or "challenger" not in played:
         return ()
     chosen = most_telling(flips(played["champion"], played["challenger"], "promote"))
     first = [flip.attempts[0] for flip in chosen]
-    mine = _episodes(_folder(night, "champion"), {each.a_episode for each in first})
-    theirs = _episodes(_folder(night, "challenger"), {each.b_episode for each in first})
+    mine = _episodes(folders["champion"], {each.a_episode for each in first})
+    theirs = _episodes(folders["challenger"], {each.b_episode for each in first})
     return tuple(
         Duel(flip, mine[each.a_episode], theirs[each.b_episode]) for flip, each in zip(chosen, first, strict=True)
     )
@@ -172,14 +175,16 @@ def _drawn(name: str, figure: figures.Figure) -> Picture | None:
     return Picture(name, TITLES[name], figure.alt, figure.svg())
 
 
+class _Built(msgspec.Struct):
+    outputs: dict[str, str | None] = {}
+
+
 def _verdicts(night: Night, *, failed: bool) -> tuple[StageVerdict, ...]:
     """The reports that are of this night's build: the data stand for the last build alone."""
-    built = night.results.get("build")
+    built = night.result("build", _Built)
     if built is None:
         return tuple(stage_verdict(*each) for each in reports(failed=True).items()) if failed else ()
-    own = [
-        stage for stage, name in REPORTS.items() if md5_of(Path("data") / name) == built["outputs"].get(f"data/{name}")
-    ]
+    own = [stage for stage, name in REPORTS.items() if md5_of(Path("data") / name) == built.outputs.get(f"data/{name}")]
     return tuple(stage_verdict(stage, report) for stage, report in reports().items() if stage in own)
 
 

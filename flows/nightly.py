@@ -19,6 +19,7 @@ from flows.collect import collect_attempts, collect_demonstrations
 from flows.evaluate import evaluate, promote_or_keep
 from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
+from flows.played import played_in
 from flows.recipe import load_recipe
 from flows.report import reported
 from flows.scale import load_scale
@@ -45,8 +46,9 @@ def nightly(
         claim(state.id)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)
         told = {"scale": scale, "seed": state.seed, "recipe": how.name}
-        with night_run(state.id, parameters.taskset, params=told) as run, reported(state, run):
-            tonight = Tonight(state, parameters, run, how)
+        played = played_in(state.id)
+        with night_run(state.id, parameters.taskset, params=told) as run, reported(state, run, played):
+            tonight = Tonight(state, parameters, run, how, played)
             announce(tonight)
             decision = play(tonight)
         state.finish()

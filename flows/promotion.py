@@ -3,7 +3,8 @@
 from components.evaluation.promotion import Decision, read_decision
 from components.protocol import ConfigurationError, DataError
 
-from .state import NAME, decision_file, night_folder, nights
+from .decided import DECISION, decision_of
+from .state import NAME, night_folder, nights, open_night
 
 DIGITS = 10
 """Of a version's number; a longer one is none that MLflow can hold."""
@@ -11,27 +12,27 @@ DIGITS = 10
 
 def promote_version(version: int, why: str) -> str:
     """Make a registered version the champion; what has happened, in one line."""
-    from components.tracking import models, promotion
+    from components.tracking import promotion
 
-    before = models.champion()
-    now = promotion.promote(version, why=why)
-    if before is not None and before.version == now.version:
+    now, before, _ = promotion.promote(version, why=why)
+    if before == now.version:
         return f"version {now.version} ({now.policy_version}) is the champion already; nothing changed"
-    was = f"version {before.version}" if before else "none"
     remark = now.tags.get("decision.verdict")
     said = f"; its night had decided: {remark}" if remark not in (None, "promote") else ""
-    return f"champion: version {now.version} ({now.policy_version}); before: {was}{said}"
+    return f"champion: version {now.version} ({now.policy_version}); before: {_called(before)}{said}"
 
 
 def roll_back(to: int | None, steps: int, why: str) -> str:
     """Give the place back to an earlier champion; what has happened, in one line."""
-    from components.tracking import models, promotion
+    from components.tracking import promotion
 
-    before = models.champion()
-    now = promotion.roll_back(to=to, steps=steps, why=why)
-    line = ", ".join(map(str, promotion.champions()))
-    was = f"version {before.version}" if before else "none"
-    return f"champion: version {now.version} ({now.policy_version}); before: {was}; the champions are now {line}"
+    now, before, champions = promotion.roll_back(to=to, steps=steps, why=why)
+    line = ", ".join(map(str, champions))
+    return f"champion: version {now.version} ({now.policy_version}); before: {_called(before)}; the champions are now {line}"
+
+
+def _called(version: int | None) -> str:
+    return "none" if version is None else f"version {version}"
 
 
 def explained(which: str | None) -> Decision:
@@ -40,13 +41,13 @@ def explained(which: str | None) -> Decision:
     A number is a night only where one is called so. Raises ConfigurationError where there is none, DataError for a bad record.
     """
     if which is None:
-        decided = [night.id for night in nights() if "decision" in night.results]
+        decided = [night.id for night in nights() if DECISION in night.results]
         if not decided:
             raise ConfigurationError(
                 "no night of this home has decided yet; name a registered version, or run `ratchet night`"
             )
         return _of_night(decided[-1])
-    if NAME.fullmatch(which) and (night_folder(which) / "state.json").is_file():
+    if _is_here(which):
         return _of_night(which)
     version = which.removeprefix("v")
     if not version.isdecimal() or len(version) > DIGITS:
@@ -66,17 +67,18 @@ def _of_version(version: int) -> Decision:
     if found is not None:
         return read_decision(found)
     night = models.get(version).tags.get("night")
-    if night and decision_file(night).is_file():
+    if night and _is_here(night) and DECISION in open_night(night).results:
         return _of_night(night)
     made = f"night {night} made it, elsewhere" if night else "it was registered by hand"
     raise DataError(f"no decision was kept with version {version} of 'agent'; {made}")
 
 
 def _of_night(night: str) -> Decision:
-    path = decision_file(night)
-    try:
-        return read_decision(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ConfigurationError(f"night {night} has not decided yet; `ratchet status` says how far it is") from error
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+    decision = decision_of(open_night(night))
+    if decision is None:
+        raise ConfigurationError(f"night {night} has not decided yet; `ratchet status` says how far it is")
+    return decision
+
+
+def _is_here(night: str) -> bool:
+    return NAME.fullmatch(night) is not None and (night_folder(night) / "state.json").is_file()

@@ -25,6 +25,7 @@ from tasks.display import display
 from tasks.report import show_report
 
 from .morning import gather
+from .played import Played
 from .state import Night, nights
 
 PAGE, TWIN = "report.html", "report.md"
@@ -47,7 +48,7 @@ class Report(NamedTuple):
 
 
 @contextmanager
-def reported(night: Night, run: Run) -> Iterator[None]:
+def reported(night: Night, run: Run, played: Played) -> Iterator[None]:
     """Write the report of a night when the block ends. What the block raises is raised; nothing else is."""
     failure = night.folder / _FAILURE
     failure.unlink(missing_ok=True)
@@ -55,17 +56,17 @@ def reported(night: Night, run: Run) -> Iterator[None]:
         yield
     except Exception as error:
         _keep(failure, error)
-        _deliver(night, run, failed=True)
+        _deliver(night, run, played, failed=True)
         raise
-    _deliver(night, run, failed=False)
+    _deliver(night, run, played, failed=False)
 
 
-def report_of(night: Night, *, ended: str | None = None) -> Report:
-    """The report of a night as it stands. `ended`: it is done, and will be marked so."""
+def report_of(night: Night, *, ended: str | None = None, played: Played | None = None) -> Report:
+    """The report of a night as it stands. `ended`: it is done, and will be marked so; `played`: what was read of its agents."""
     failure = _failure(night)
     if failure is not None:
-        return rendered(gather(night, failure.line, failure.at))
-    return rendered(gather(night, ended=ended or night.ended))
+        return rendered(gather(night, failure.line, failure.at, played))
+    return rendered(gather(night, ended=ended or night.ended, played=played))
 
 
 def rendered(morning: Morning) -> Report:
@@ -99,10 +100,10 @@ def latest() -> Night:
     return known[-1]
 
 
-def _deliver(night: Night, run: Run, *, failed: bool) -> None:
+def _deliver(night: Night, run: Run, played: Played, *, failed: bool) -> None:
     try:
         with display().step("report") as step:
-            report = report_of(night, ended=None if failed else _now())
+            report = report_of(night, ended=None if failed else _now(), played=played)
             path = write_report(night, report)
             run.artifact(f"report/{PAGE}", report.html)
             run.artifact(f"report/{TWIN}", report.markdown)

@@ -2,15 +2,13 @@
 
 from datetime import UTC, datetime
 
-import msgspec
-
 from components.environments.tasksets import load
 from components.evaluation.promotion import DECIDING, Declared, PromotionRule
 from components.evaluation.promotion.season import Past, declare, uses
-from components.evaluation.statistics.variance import Components
 from tasks.display import display
 
 from .choice import draw, least_used
+from .decided import decision_of
 from .state import Night, nights
 from .tonight import Tonight
 
@@ -38,20 +36,20 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
 
 def deciding_tasks(tonight: Tonight) -> tuple[str, ...]:
     """The ids of the tasks that decide tonight."""
-    if (chosen := tonight.night.results.get(TASKS)) is not None:
-        return msgspec.convert(chosen, tuple[str, ...])
+    if (chosen := tonight.night.result(TASKS, tuple[str, ...])) is not None:
+        return chosen
     pool = load(tonight.scale.taskset).tasks(DECIDING[0])
     return draw(pool, tonight.scale.evaluation.promote, tonight.seed, DECIDING[0])
 
 
 def declared(tonight: Tonight) -> Declared | None:
     """What was declared; None for a night that an older version began."""
-    return msgspec.convert(tonight.night.results.get(DECLARED), Declared | None)
+    return tonight.night.result(DECLARED, Declared)
 
 
 def declared_rule(tonight: Tonight) -> PromotionRule:
     """The rule that stood when the night began, whatever the scale says by now; the scale's, where none was declared."""
-    return msgspec.convert(tonight.night.results.get(RULE), PromotionRule | None) or tonight.scale.promotion
+    return tonight.night.result(RULE, PromotionRule) or tonight.scale.promotion
 
 
 def _choose(tonight: Tonight) -> tuple[str, ...]:
@@ -73,20 +71,19 @@ def _past(tonight: Tonight) -> list[Past]:
 
 def _declared_at(night: Night) -> tuple[str, str]:
     """When it declared, by its beginning where it did not or in the same second."""
-    return (night.results.get(DECLARED) or {}).get("at") or night.begun, night.begun
+    made = night.result(DECLARED, Declared)
+    return made.at if made is not None else night.begun, night.begun
 
 
 def past_of(night: Night) -> Past:
-    """What one night's state says of it; a record of an older version does not name its tasks."""
-    results = night.results
-    decision = results.get("decision") or {}
-    promise = results.get(DECLARED) or {}
+    """What one night's state says of it; a record of an older version does not name its tasks. Raises DataError."""
+    decision, promise = decision_of(night), night.result(DECLARED, Declared)
     return Past(
-        tested=bool(decision or promise),
-        promoted=decision.get("verdict") == "promote",
-        matched=bool(promise.get("match")),
-        tasks=tuple(results.get(TASKS) or ()),
-        spread=msgspec.convert(decision.get("spread"), Components | None),
+        tested=decision is not None or promise is not None,
+        promoted=decision is not None and decision.verdict == "promote",
+        matched=promise is not None and promise.match,
+        tasks=night.result(TASKS, tuple[str, ...]) or (),
+        spread=decision.spread if decision is not None else None,
     )
 
 

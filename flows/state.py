@@ -116,7 +116,25 @@ class Night:
                 self._record.results[step] = result
                 self._record.seconds.append((step, round(time.monotonic() - started, 3)))
                 self._save()
-        return msgspec.convert(self._record.results[step], kind)
+        return self.result(step, kind)
+
+    @overload
+    def result(self, step: str, kind: type[T]) -> T | None: ...
+
+    @overload
+    def result(self, step: str, kind: Any = Any) -> Any: ...
+
+    def result(self, step: str, kind: Any = Any) -> Any:
+        """What a finished step returned, as `kind`; None where it is not finished. Raises DataError where it is no such thing."""
+        if (found := self.results.get(step)) is None:
+            return None
+        try:
+            return msgspec.convert(found, kind)
+        except msgspec.ValidationError as error:
+            raise DataError(
+                f"night {self.id}: the result of its step '{step}' cannot be read: {error}; put its state.json back, or remove "
+                f"{self.folder} to give the night up"
+            ) from error
 
     def finish(self) -> None:
         """Mark the night as done: the next start begins another."""
@@ -138,7 +156,7 @@ def night_folder(night: str) -> Path:
 
 
 def decision_file(night: str) -> Path:
-    """A night's decision record; it is there once the night has decided."""
+    """The copy of a night's decision record for people; it is there once the night has decided."""
     return night_folder(night) / "decision.json"
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from components.protocol import DataError
 from tasks.servers import recorded
 
 from .lock import holder
@@ -21,6 +22,23 @@ class NightRow(msgspec.Struct, frozen=True):
     control: str | None = None
 
 
+class _Rate(msgspec.Struct):
+    value: float | None = None
+
+
+class _Side(msgspec.Struct):
+    success: _Rate
+
+
+class _Decided(msgspec.Struct):
+    """Of a decision record of any version what a row shows: to read all of it would take longer than the rest of the status."""
+
+    verdict: str
+    champion: _Side | None = None
+    challenger: _Side | None = None
+    control: _Side | None = None
+
+
 def night_rows() -> list[NightRow]:
     """Every night, oldest first."""
     running = holder()
@@ -36,14 +54,18 @@ def state_of(night: Night, running: str | None) -> str:
 
 
 def _row(night: Night, running: str | None) -> NightRow:
-    decision, state = night.results.get("decision"), state_of(night, running)
-    if decision is None:
+    state = state_of(night, running)
+    try:
+        decided = night.result("decision", _Decided)
+    except DataError as error:
+        return NightRow(night.id, night.scale, night.seed, str(error))
+    if decided is None:
         return NightRow(night.id, night.scale, night.seed, state)
-    rates = {
-        name: f"{100 * decision[name]['success']['value']:.1f} %" if decision.get(name) else None
-        for name in ("champion", "challenger", "control")
-    }
-    return NightRow(night.id, night.scale, night.seed, state, decision["verdict"], **rates)
+    sides = (decided.champion, decided.challenger, decided.control)
+    rates = (
+        None if side is None or side.success.value is None else f"{100 * side.success.value:.1f} %" for side in sides
+    )
+    return NightRow(night.id, night.scale, night.seed, state, decided.verdict, *rates)
 
 
 def servers() -> dict[str, str | None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from components.tracking.runs import Run
 from tasks.display import display
 
+from .played import Played
 from .recipe import Recipe
 from .scale import Scale
 from .state import Night
@@ -16,12 +17,13 @@ ROLLOUTS = Path("data/rollouts")
 
 @dataclass(frozen=True)
 class Tonight:
-    """The night with its state, its scale, its run in MLflow, and the recipe of its challenger."""
+    """The night with its state, its scale, its run in MLflow, the recipe of its challenger, and what its agents played."""
 
     night: Night
     scale: Scale
     run: Run
     recipe: Recipe
+    played: Played
 
     @property
     def id(self) -> str:

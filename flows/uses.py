@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from components.versioning.uses import Training
 from tasks.registry import Model
 from tasks.versions import seal_uses
@@ -13,6 +11,8 @@ from .tonight import Tonight
 
 ASIDE = {"cold-start": "demonstrations", "control": "old data"}
 """What was set aside for a model, where not under its own name."""
+HARDEST = "set aside demonstrations for"
+"""The step that sets aside the rows from which a model learns its hardest tasks, before its name."""
 
 
 def record_uses(tonight: Tonight) -> None:
@@ -21,12 +21,17 @@ def record_uses(tonight: Tonight) -> None:
 
 
 def _trainings(tonight: Tonight) -> Iterator[Training]:
-    """One of each model that was registered tonight; what has no rows of its own learned from all of tonight's."""
-    results = tonight.night.results
+    """Of each model that was registered tonight: what has no rows of its own learned from all of tonight's. One that learned its
+    hardest tasks from demonstrations has these besides.
+    """
+    night, results = tonight.night, tonight.night.results
     for step in results:
         title = step.removeprefix("register ")
         if title != step:
             aside = f"set aside {ASIDE.get(title, title)}"
-            model = msgspec.convert(results[step], Model)
-            data = msgspec.convert(results.get(aside, results["set aside data"]), TrainingData)
+            model = night.result(step, Model)
+            data = night.result(aside if aside in results else "set aside data", TrainingData)
+            assert model is not None and data is not None
             yield Training(model.policy_version, data.dataset, data.build, data.train, data.validation)
+            if (shown := night.result(f"{HARDEST} {title}", TrainingData)) is not None:
+                yield Training(model.policy_version, shown.dataset, shown.build, shown.train, shown.train)

@@ -1,5 +1,6 @@
-"""From evaluation episodes to the decision: read the shards, compare, write the record."""
+"""From what the agents did to the decision: compare, write the record."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from components.environments.tasksets import load
+from components.evaluation.metrics import AgentResult
 from components.evaluation.promotion import Decision, Declared, PromotionRule, TasksetRef, Trained, decide
 from components.trajectories.files import write_atomically
 
 from .display import display
-from .results import result_of, results_of
-
-__all__ = ["compare", "result_of", "results_of", "taskset_ref", "write_decision"]
 
 
 def taskset_ref(name: str) -> TasksetRef:
@@ -25,7 +24,7 @@ def taskset_ref(name: str) -> TasksetRef:
 
 @task(name="compare", cache_policy=NO_CACHE)
 def compare(
-    folders: dict[str, Path],
+    read: Callable[[], Mapping[str, AgentResult]],
     taskset: str,
     rule: PromotionRule,
     record: Path,
@@ -35,9 +34,12 @@ def compare(
     trained: Trained | None = None,
     declared: Declared | None = None,
 ) -> dict[str, Any]:
-    """The decision over champion, challenger and (where they played) control and anchor; it is written to `record`."""
+    """The decision over champion, challenger and (where they played) control and anchor; it is written to `record`.
+
+    `read` gives their results by name: it reads all episodes of the night, as part of this step.
+    """
     with display().step("compare") as step:
-        results = results_of(folders)
+        results = read()
         decision = decide(
             results["champion"],
             results["challenger"],
@@ -59,4 +61,4 @@ def compare(
 def write_decision(path: Path, decision: Decision) -> None:
     """The record as readable JSON, written whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(decision)) + b"\n")
+    write_atomically(path, decision.text.encode())

@@ -7,7 +7,7 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from components.evaluation.promotion import Decision, read_decision
+from components.evaluation.promotion import Decision
 from components.policies import checkpoints
 from components.protocol import DataError
 
@@ -131,12 +131,11 @@ def find_anchor() -> Model | None:
 
 
 @task(name="keep decision", task_run_name="keep decision on version {version}", cache_policy=NO_CACHE, **AGAIN)
-def keep_decision(version: int, record: Path) -> int:
+def keep_decision(version: int, decision: Decision) -> int:
     """Store a night's decision record with the challenger's version; the same again changes nothing."""
     from components.tracking import decisions
 
-    content = record.read_bytes()
-    decisions.keep_decision(version, content.decode(), headlines(read_decision(content)))
+    decisions.keep_decision(version, decision.text, headlines(decision))
     return version
 
 

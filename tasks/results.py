@@ -4,14 +4,17 @@ Efficiency, a part of the reward, is measured against what each task needs by *a
 their rewards can be compared.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from components.evaluation.attempts import AgentResult, Inspection, agent_result, inspected
 from components.protocol import load_domain
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
+from components.rewards.episode_score import EpisodeScore
 from components.rewards.guards import KINDS
 from components.rewards.params import load_section
 from components.rewards.references import Awaiting, References, references_of
@@ -26,16 +29,33 @@ UNREADABLE = "unreadable"
 
 
 class Looked(NamedTuple):
-    """What was found of one episode. `awaiting` is None where it could not be scored."""
+    """What was found of one episode. `awaiting` is None where it could not be scored; `scored` lacks what follows from what its
+    task needs, and is None where nobody asked for scores.
+    """
 
     awaiting: Awaiting | None
     unsafe: int | None
     hack: str = ""
+    scored: EpisodeScore | None = None
 
     def inspection(self, references: References, config: RewardConfig) -> Inspection:
         """With its reward, once it is known what each task needs."""
         reward = None if self.awaiting is None else self.awaiting.completed(references, config)[1]
         return Inspection(reward, self.unsafe, self.hack)
+
+    def score(self, references: References, config: RewardConfig) -> EpisodeScore | None:
+        """The whole score, once that is known."""
+        if self.scored is None or self.awaiting is None:
+            return None
+        efficiency, total = self.awaiting.completed(references, config)
+        return msgspec.structs.replace(self.scored, efficiency=efficiency, total=total)
+
+
+class Read(NamedTuple):
+    """Agents that were read together: their results by name, and the scores of the episodes of some of them by `episode_id`."""
+
+    results: dict[str, AgentResult]
+    scores: dict[str, EpisodeScore]
 
 
 def result_of(name: str, folder: Path) -> AgentResult:
@@ -49,24 +69,36 @@ def results_of(folders: Mapping[str, Path]) -> dict[str, AgentResult]:
 
 
 def results_in(episodes: Mapping[str, Iterable[Trajectory]]) -> dict[str, AgentResult]:
-    """The same of episodes; each is read once, and none is kept. Scored by the section `score` of params.yaml where it stands."""
+    """The same of episodes; each is read once, and none is kept. Raises DataError."""
+    return read_agents(episodes).results
+
+
+def read_agents(episodes: Mapping[str, Iterable[Trajectory]], scored: Collection[str] = ()) -> Read:
+    """The results of agents, and the scores of the episodes of those named in `scored`; each is read once, and none is kept.
+
+    Scored by the section `score` of params.yaml where it stands. Raises DataError.
+    """
     config = load_section(RewardConfig, parameters(), "score")
     found: dict[str, tuple[AgentResult, dict[str, Looked]]] = {}
     for name, own in episodes.items():
         looked: dict[str, Looked] = {}
-        found[name] = agent_result(_watched(own, config, looked), name=name), looked
-    awaiting = (each.awaiting for _, looked in found.values() for each in looked.values())
-    references = references_of(each for each in awaiting if each is not None)
-    return {
+        found[name] = agent_result(_watched(own, config, looked, name in scored), name=name), looked
+    everything = [each for _, looked in found.values() for each in looked.items()]
+    references = references_of(each.awaiting for _, each in everything if each.awaiting is not None)
+    whole = ((episode, each.score(references, config)) for episode, each in everything)
+    results = {
         name: inspected(result, {episode: each.inspection(references, config) for episode, each in looked.items()})
         for name, (result, looked) in found.items()
     }
+    return Read(results, {episode: score for episode, score in whole if score is not None})
 
 
-def _watched(episodes: Iterable[Trajectory], config: RewardConfig, looked: dict[str, Looked]) -> Iterator[Trajectory]:
+def _watched(
+    episodes: Iterable[Trajectory], config: RewardConfig, looked: dict[str, Looked], scored: bool
+) -> Iterator[Trajectory]:
     for trajectory in episodes:
         if (found := look(trajectory, config)) is not None:
-            looked[trajectory.episode_id] = found
+            looked[trajectory.episode_id] = found if scored else found._replace(scored=None)
         yield trajectory
 
 
@@ -81,4 +113,5 @@ def look(trajectory: Trajectory, config: RewardConfig) -> Looked | None:
     except (OverflowError, RecursionError):
         return Looked(None, None, UNREADABLE)
     hacks = [each.line for each in scored.explanations if each.layer == "guards" and each.line in KINDS]
-    return Looked(Awaiting.of(trajectory, profile, profile, scored), unsafe + len(hacks), hacks[0] if hacks else "")
+    awaiting = Awaiting.of(trajectory, profile, profile, scored)
+    return Looked(awaiting, unsafe + len(hacks), hacks[0] if hacks else "", scored)

@@ -1,6 +1,5 @@
 """The data's versions as steps: give a night to DVC, run the build, publish a night. All may be repeated."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,7 +7,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from components import versioning
-from components.evaluation.promotion import read_decision
+from components.evaluation.promotion import Decision
 from components.evaluation.report import summary_sentence
 from components.protocol import RatchetError
 from components.versioning import uses
@@ -72,12 +71,11 @@ def seal_uses(night: str, trainings: list[Training]) -> str:
 
 
 @task(name="publish", task_run_name="publish {night}", cache_policy=NO_CACHE, **AGAIN)
-def publish_night(night: str, record: Path) -> dict[str, Any]:
+def publish_night(night: str, decision: Decision) -> dict[str, Any]:
     """Send the data to the remote, and tag a commit of pointers, lock, parameters and decision; where it all is."""
     with display().step("publish") as step:
-        content = record.read_bytes()
         remote = versioning.push()
-        sentence = summary_sentence(read_decision(content))
-        commit = versioning.commit_night(night, msgspec.json.decode(content), f"Night {night}\n\n{sentence}")
+        text = f"Night {night}\n\n{summary_sentence(decision)}"
+        commit = versioning.commit_night(night, msgspec.to_builtins(decision), text)
         step.update(remark=f"night/{night} ({commit[:10]}), data at {remote}")
     return {"tag": f"night/{night}", "commit": commit, "remote": remote}

@@ -4,6 +4,7 @@ champion is measured against (`anchor`). Every change is one move (`moves`): who
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from components.protocol import ConfigurationError
 
@@ -18,10 +19,23 @@ _LONGEST = 1000
 """Characters of a reason."""
 
 
-def promote(
-    version: int, name: str = AGENT, *, why: str = "", anchor: bool = False, over: int | None = None
-) -> ModelRef:
-    """Point `champion` at a version, and `previous` at the one before; who holds the place then. Promoting the champion again
+class Place(NamedTuple):
+    """The champion's place after a call that may have moved it: who holds it `now`, the version that held it `before` (None: there
+    was none), and the line of champions that were not rolled back, the oldest first.
+    """
+
+    now: ModelRef
+    before: int | None
+    line: tuple[int, ...]
+
+    @property
+    def version(self) -> int:
+        """Who holds it now."""
+        return self.now.version
+
+
+def promote(version: int, name: str = AGENT, *, why: str = "", anchor: bool = False, over: int | None = None) -> Place:
+    """Point `champion` at a version, and `previous` at the one before; what became of the place. Promoting the champion again
     changes nothing.
 
     `anchor`: it becomes the anchor too, where there is none. `over`: the champion that it was compared with; where another has
@@ -30,11 +44,11 @@ def promote(
     with alone(name):
         target = whole(get(version, name))
         named = aliases(name)
-        holder = named.get(CHAMPION)
+        holder, line = named.get(CHAMPION), _line(name, named)
         if holder == version:
-            return target
+            return Place(target, holder, line)
         if over is not None and holder is not None and holder != over:
-            return get(holder, name)
+            return Place(get(holder, name), holder, line)
         wanted = {CHAMPION: version}
         if holder is not None:
             wanted[PREVIOUS] = holder
@@ -42,16 +56,14 @@ def promote(
             wanted[ANCHOR] = version
         said = {"promoted_at": _now(), **({"promoted_why": why[:_LONGEST]} if why else {})}
         texts = {str(version): why[:_LONGEST]} if why else {}
-        line = (*_line(name, named), version)
+        line = (*line, version)
         carry_out(Move(wanted, {str(version): said}, texts, line), name)
-    return target
+    return Place(target, holder, line)
 
 
-def roll_back(
-    name: str = AGENT, *, to: int | None = None, steps: int = 1, why: str, over: int | None = None
-) -> ModelRef:
-    """Give the place back to an earlier champion, `to` or the one `steps` before; who holds it then. Rolling back to the champion
-    changes nothing.
+def roll_back(name: str = AGENT, *, to: int | None = None, steps: int = 1, why: str, over: int | None = None) -> Place:
+    """Give the place back to an earlier champion, `to` or the one `steps` before; what became of the place. Rolling back to the
+    champion changes nothing.
 
     The version that loses it is `previous` then, and says when and why; a second call goes back further, not forth. But a
     call that finds an earlier one half done completes that, and goes no further by `steps`. An anchor that is left behind comes
@@ -60,22 +72,22 @@ def roll_back(
     """
     with alone(name) as completed:
         named = aliases(name)
-        if to is None and completed is not None and _went_back(completed):
-            return get(named[CHAMPION], name)
-        if over is not None and named.get(CHAMPION, over) != over:
-            return get(named[CHAMPION], name)
         line = _line(name, named)
+        if to is None and completed is not None and _went_back(completed):
+            return Place(get(named[CHAMPION], name), named.get(PREVIOUS), line)
+        if over is not None and named.get(CHAMPION, over) != over:
+            return Place(get(named[CHAMPION], name), named[CHAMPION], line)
         target = whole(get(_goal(line, to, steps, name), name))
         holder = named[CHAMPION]
         if target.version == holder:
-            return target
+            return Place(target, holder, line)
         lost = {"rolled_back_at": _now(), _BACK: str(target.version), "rolled_back_why": why[:_LONGEST]}
         kept = line[: _last(line, target.version) + 1]
         wanted = {CHAMPION: target.version, PREVIOUS: holder}
         if named.get(ANCHOR, target.version) not in kept:
             wanted[ANCHOR] = target.version
         carry_out(Move(wanted, {str(holder): lost}, {}, kept), name)
-    return target
+    return Place(target, holder, kept)
 
 
 def move_anchor(version: int, name: str = AGENT) -> int | None:

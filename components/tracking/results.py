@@ -1,7 +1,5 @@
 """The decision on the run of its night: headline metrics, the record, its tables, and the verdict as the run's description."""
 
-import msgspec
-
 from components.evaluation.metrics import AgentResult
 from components.evaluation.promotion import Contender, Decision, Effect
 from components.evaluation.report import explain, summary_sentence
@@ -21,7 +19,7 @@ def log_decision(night: Run, decision: Decision) -> None:
     night.tags({"verdict": decision.verdict, "self_improvement": str(decision.self_improvement).lower()})
     night.table("decision/by_kind.json", _by_kind(decision))
     night.table("decision/guardrails.json", _guardrails(decision))
-    night.artifact("decision/decision.json", msgspec.json.format(msgspec.json.encode(decision), indent=2))
+    night.artifact("decision/decision.json", decision.text.encode())
     night.artifact("decision/explained.txt", explain(decision) + "\n")
     night.dataset(*dataset_of(decision), f"data/tasksets/{decision.taskset.name}", "evaluation")
     night.describe(summary_sentence(decision))

@@ -72,9 +72,31 @@ def test_an_interrupted_night_is_there_without_a_verdict_and_in_order(home):
 @pytest.mark.parametrize("damage", [{"verdict": "maybe"}, {"schema_version": 99}, {"champion": None}])
 def test_a_decision_that_cannot_be_read_does_not_hide_the_other_nights(home, damage):
     record = json.loads((home / "n1" / "state.json").read_bytes())
-    record["results"]["decision"] |= damage
-    (home / "n1" / "state.json").write_text(json.dumps(record))
+    changed(home, "decision", record["results"]["decision"] | damage)
     begin("smoke", night="n2")
     first, second = night_points()
-    assert first.verdict is None and first.state.startswith("its decision cannot be read: ")
+    assert first.verdict is None and first.state.startswith("night n1: its decision cannot be read: ")
     assert second.night == "n2" and msgspec.json.encode(first)
+
+
+NAMED = {step: f"the result of its step '{step}'" for step in ("judge", "build")} | {"decision": "its decision"}
+
+
+@pytest.mark.parametrize("step", NAMED)
+@pytest.mark.parametrize("result", [7, "text", [1, 2], {"metrics": 3, "tokens": "many"}])
+def test_results_of_the_wrong_shape_are_named_in_one_line_and_hide_nothing_else(home, step, result):
+    changed(home, step, result)
+    begin("smoke", night="n2")
+    first, second = night_points()
+    assert first.night == "n1" and second.night == "n2" and "\n" not in first.state
+    assert first.state.startswith(f"night n1: {NAMED[step]} cannot be read")
+    assert [row.night for row in night_rows()] == ["n1", "n2"]
+    if step == "decision":
+        assert night_rows()[0].state.startswith("night n1: ")
+
+
+def changed(home, step, result):
+    """Somebody has changed a result in the state's file."""
+    record = json.loads((home / "n1" / "state.json").read_bytes())
+    record["results"][step] = result
+    (home / "n1" / "state.json").write_text(json.dumps(record))

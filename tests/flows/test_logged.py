@@ -9,7 +9,7 @@ import pytest
 from episodes import make_episode, write_night
 from night_world import small_scale
 
-from components.evaluation.promotion import PromotionRule, TasksetRef, decide, deciding
+from components.evaluation.promotion import PromotionRule, TasksetRef, decide
 from components.processes import free_port
 from components.tracking import models, place, promotion, telling
 from components.tracking.runs import MAX_METRICS, night_run
@@ -17,11 +17,11 @@ from components.tracking.spool import spool_folder, sync
 from components.tracking.traces import read_feedback
 from flows import training_run
 from flows.logged import log_evaluation
+from flows.played import Played
 from flows.recipe import load_recipe
 from flows.state import begin
 from flows.tonight import Tonight
 from tasks.registry import Model
-from tasks.results import results_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 AGENTS = ("champion", "challenger", "control")
@@ -81,12 +81,14 @@ def agents(home):
 def logged(folders, agents, seed):
     """A night that has decided, logged; its run."""
     night = begin("smoke", seed, f"night-{seed}")
-    found = {name: deciding(result) for name, result in results_of(folders).items()}
+    played = Played(folders)
     rule = PromotionRule(n_resamples=300)
-    made = decide(*(found[name] for name in AGENTS), TasksetRef("repair", "1", "hash", "family"), rule, night=night.id)
+    made = decide(
+        *(played.results[name] for name in AGENTS), TasksetRef("repair", "1", "hash", "family"), rule, night=night.id
+    )
     night.once("decision", lambda: made)
     with night_run(night.id, "repair", params={"seed": seed}) as run:
-        log_evaluation(Tonight(night, small_scale(), run, load_recipe("sft", "smoke")), made, folders, agents)
+        log_evaluation(Tonight(night, small_scale(), run, load_recipe("sft", "smoke"), played), made, agents)
     return run, made
 
 

@@ -53,7 +53,7 @@ def test_a_job_that_is_told_of_twice_has_one_run_and_each_point_once(tmp_path, o
     monkeypatch.setattr(Tonight, "training", lambda self, name: output)
     for _ in range(2):
         with night_run("n", "repair") as run:
-            tonight = cast(Any, Tonight(cast(Any, Here()), cast(Any, None), run, cast(Any, None)))
+            tonight = cast(Any, Tonight(cast(Any, Here()), cast(Any, None), run, cast(Any, None), cast(Any, None)))
             registered.registered(tonight, "challenger", data, REPORT, "base")
     found = client().search_runs([each.experiment_id for each in client().search_experiments()])
     (job,) = [each for each in found if each.info.run_name == "train challenger"]

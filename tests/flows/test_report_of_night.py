@@ -12,11 +12,16 @@ from components.protocol import DataError
 from components.versioning.hashes import md5_of
 from flows import report
 from flows.morning import gather, stage_verdict
+from flows.played import Played, played_in
 from flows.report import PAGE, TWIN, latest, report_of, reported, write_report
 from flows.state import begin, open_night
 from tasks.home import home
 
 SECRET = "ghp_" + "0a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R"
+
+
+NOBODY = Played({})
+"""Of a night in which nobody played."""
 
 
 class FakeRun:
@@ -45,7 +50,7 @@ def shown(monkeypatch):
     monkeypatch.setattr(report, "show_report", pages.append)
     told = {}
 
-    def gather(night, error=None, ended=None):
+    def gather(night, error=None, ended=None, played=None):
         told.update(error=error, ended=ended)
         return morning(state="failed" if error else "finished" if ended else "unfinished", error=error)
 
@@ -72,7 +77,6 @@ def night(place):
     for name, episodes in agents.items():
         write_night(home() / "evaluations" / made.id / name, episodes)
     decision = decided(*agents.values(), made.id)
-    (made.folder / "decision.json").write_bytes(msgspec.json.encode(decision))
     made.once("evaluate", lambda: {"champion": {"seconds": 2.0}})
     made.once("decision", lambda: decision)
     return made
@@ -80,7 +84,7 @@ def night(place):
 
 def test_the_report_of_a_night_that_ends_well_goes_to_its_folder_to_mlflow_and_to_prefect(shown):
     night, run = begin("smoke", 0), FakeRun()
-    with reported(night, run):
+    with reported(night, run, NOBODY):
         pass
     assert (night.folder / PAGE).read_bytes() == run.artifacts[f"report/{PAGE}"]
     assert (night.folder / TWIN).read_text() == run.artifacts[f"report/{TWIN}"] == shown[1]
@@ -89,7 +93,7 @@ def test_the_report_of_a_night_that_ends_well_goes_to_its_folder_to_mlflow_and_t
 
 def test_the_report_of_a_night_that_fails_says_why_and_the_error_goes_on(shown):
     night, run = begin("smoke", 0), FakeRun()
-    with pytest.raises(DataError, match="two policy versions"), reported(night, run):
+    with pytest.raises(DataError, match="two policy versions"), reported(night, run, NOBODY):
         raise DataError(f"episodes of two policy versions\nwith {SECRET}")
     assert "episodes of two policy versions with [" in shown[0]["error"] and SECRET not in shown[0]["error"]
     assert run.artifacts and (night.folder / PAGE).is_file()
@@ -97,17 +101,17 @@ def test_the_report_of_a_night_that_fails_says_why_and_the_error_goes_on(shown):
 
 
 def test_a_failure_that_nobody_foresaw_is_named_by_its_type(shown):
-    with pytest.raises(ZeroDivisionError), reported(begin("smoke", 0), FakeRun()):
+    with pytest.raises(ZeroDivisionError), reported(begin("smoke", 0), FakeRun(), NOBODY):
         raise ZeroDivisionError("division by zero")
     assert shown[0]["error"] == "ZeroDivisionError: division by zero"
 
 
 def test_a_night_that_failed_and_went_on_to_its_end_no_longer_says_that_it_failed(shown):
     night = begin("smoke", 0)
-    with pytest.raises(DataError), reported(night, FakeRun()):
+    with pytest.raises(DataError), reported(night, FakeRun(), NOBODY):
         raise DataError("no")
     assert "no" in report_of(night).markdown and shown[0]["error"] == "no"
-    with reported(night, FakeRun()):
+    with reported(night, FakeRun(), NOBODY):
         pass
     assert shown[0]["error"] is None
 
@@ -118,16 +122,17 @@ def test_a_report_that_cannot_be_written_costs_no_night(shown, broken, monkeypat
         monkeypatch.setattr(report, "gather", lambda *args, **kwargs: 1 / 0)
     if broken == "disk":
         monkeypatch.setattr(report, "write_atomically", lambda *args: (_ for _ in ()).throw(OSError("full")))
-    with caplog.at_level(logging.ERROR), reported(begin("smoke", 0), FakeRun(broken == "MLflow")):
+    told = FakeRun(broken == "MLflow")
+    with caplog.at_level(logging.ERROR), reported(begin("smoke", 0), told, NOBODY):
         pass
     assert "could not be written; try `ratchet report" in caplog.text
-    with pytest.raises(DataError, match="the first error"), reported(begin("smoke", 0), FakeRun(broken == "MLflow")):
+    with pytest.raises(DataError, match="the first error"), reported(begin("smoke", 0), told, NOBODY):
         raise DataError("the first error")
 
 
 def test_a_killed_night_leaves_no_report_of_a_failure(shown):
     night = begin("smoke", 0)
-    with pytest.raises(KeyboardInterrupt), reported(night, FakeRun()):
+    with pytest.raises(KeyboardInterrupt), reported(night, FakeRun(), NOBODY):
         raise KeyboardInterrupt
     assert "Not finished" in report_of(night).markdown or shown[0]["ended"] is None
 
@@ -186,17 +191,24 @@ def test_parts_that_are_gone_or_damaged_are_named_and_the_rest_stands(night):
     assert found.decision is not None and found.duels == () and found.point.champion is not None
     assert any("the agents' episodes" in each for each in found.missing)
     assert {each.name for each in found.pictures} == {"difference_forest", "success_bars"}
-    (night.folder / "decision.json").write_bytes(b"{}")
+    night._record.results["decision"] = {"verdict": "promote"}
     found = gather(night)
-    assert found.decision is None and "the decision: not a decision record" in found.missing[0]
+    assert found.decision is None and "its decision cannot be read: not a decision record" in found.missing[0]
     assert report_of(night).markdown.startswith(f"# Night {night.id}")
+
+
+def test_the_report_reads_nothing_that_the_night_has_read(night, monkeypatch):
+    seen = played_in(night.id)
+    wanted = gather(night, played=seen)
+    monkeypatch.setattr("tasks.results.score", lambda *args: 1 / 0)
+    assert gather(night, played=seen) == wanted and len(wanted.duels) == 5
+    assert "division by zero" in gather(night).missing[0]
 
 
 @pytest.mark.slow
 def test_the_latest_decided_night_of_the_same_taskset_is_the_one_before(night):
     night.finish()
     second = begin("smoke", 4)
-    (second.folder / "decision.json").write_bytes((night.folder / "decision.json").read_bytes())
     second.once("decision", lambda: open_night(night.id).results["decision"])
     found = gather(open_night(second.id))
     assert found.before is not None and found.before.night == night.id and len(found.changes) == 1

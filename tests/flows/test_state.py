@@ -5,6 +5,7 @@ import pytest
 from components.protocol import ConfigurationError, DataError
 from flows.lock import holder, only_night
 from flows.state import begin, nights, open_night
+from tasks.registry import Model
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,19 @@ def test_a_step_may_return_nothing_and_still_counts_as_done():
     night = begin("smoke", 0)
     assert night.once("champion", lambda: None) is None
     assert open_night(night.id).once("champion", lambda: "another") is None
+
+
+@pytest.mark.parametrize(("kept", "kind"), [(5, Model), ({"version": 1}, Model), ("text", int), ([1], tuple[str, ...])])
+def test_a_result_of_the_wrong_shape_is_one_line_that_names_night_step_and_place(kept, kind):
+    night = begin("smoke", 0, "tonight")
+    night.once("champion", lambda: kept)
+    for ask in (lambda: night.result("champion", kind), lambda: night.once("champion", lambda: 1 / 0, kind)):
+        with pytest.raises(
+            DataError, match="night tonight: the result of its step 'champion' cannot be read"
+        ) as caught:
+            ask()
+        assert "\n" not in str(caught.value) and str(night.folder) in str(caught.value)
+    assert night.result("another", kind) is None
 
 
 def test_a_finished_night_is_followed_by_another_with_the_next_seed():

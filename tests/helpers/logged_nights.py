@@ -14,13 +14,13 @@ from components.tracking import models, promotion
 from components.tracking.runs import night_run
 from components.trajectories.record import sealed
 from flows.logged import log_evaluation
+from flows.played import Played
 from flows.recipe import load_recipe
 from flows.scale import load_scale
 from flows.state import Night, NightRecord, night_folder
 from flows.tonight import Tonight
 from tasks.home import home
 from tasks.registry import Model
-from tasks.results import results_of
 
 TASKSET = TasksetRef("repair", "1", "6454ed5a40770ce8", "instance")
 
@@ -38,18 +38,19 @@ def registered(policy_version: str, night: str, champion: str | None = None) -> 
 
 def log_night(name: str, folders: Mapping[str, Path], seed: int, rule: PromotionRule | None = None) -> Decision:
     """One night of agents that have played, folders of episodes by the agents' names: decided, and told whole."""
-    results = results_of(folders)
+    agents_played = Played(folders)
+    results = agents_played.results
     agents = (results["champion"], results["challenger"], results.get("control"))
     decision = decide(*agents, TASKSET, rule, night=name, seed=seed)
     known = {ref.policy_version: ref.version for ref in models.versions()}
     night = _decided(name, decision, seed)
     with night_run(name, TASKSET.name, params={"scale": "smoke", "seed": seed, "recipe": "sft"}) as run:
-        tonight = Tonight(night, load_scale("smoke"), run, load_recipe("sft", "smoke"))
+        tonight = Tonight(night, load_scale("smoke"), run, load_recipe("sft", "smoke"), agents_played)
         played = {
             role: Model(result.policy_version, "", (), version=known.get(result.policy_version))
             for role, result in results.items()
         }
-        log_evaluation(tonight, decision, folders, played)
+        log_evaluation(tonight, decision, played)
     night.finish()
     if decision.verdict == "promote":
         promotion.promote(known[results["challenger"].policy_version], why=decision.why)

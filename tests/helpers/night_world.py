@@ -11,9 +11,10 @@ from components.rollouts.plan import plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
 from components.trajectories.shards import write_shard
 from flows import build, collect, evaluate, judge, nightly, registered, season, stages, train, uses
+from flows.played import played_in
 from flows.recipe import load_recipe
 from flows.scale import load_scale
-from flows.state import begin
+from flows.state import begin, decision_file
 from flows.tonight import Tonight
 from tasks import evaluate as comparing
 from tasks.judge import JudgeReport
@@ -190,8 +191,8 @@ class World:
         self.anchor = msgspec.structs.replace(self.registry[version - 1], version=version)
         return version
 
-    def keep_decision(self, version, record):
-        assert record.is_file()
+    def keep_decision(self, version, decision):
+        assert decision_file(decision.night).read_text() == decision.text
         self.happens(f"decision {version}")
         return version
 
@@ -263,4 +264,4 @@ def run(seed=1, recipe="sft", size="smoke"):
 
 
 def tonight_of(night, recipe="sft", size="smoke"):
-    return Tonight(night, small_scale(), FakeRun(), load_recipe(recipe, size))
+    return Tonight(night, small_scale(), FakeRun(), load_recipe(recipe, size), played_in(night.id))

@@ -47,11 +47,18 @@ def test_a_wrong_command_line_is_one_line(run, home, words, said):
     assert code == 2 and not out and len(err.strip().splitlines()) == 1 and said in err
 
 
+def damaged(night, result):
+    """The night's state as somebody's edit left it."""
+    path = night.folder / "state.json"
+    state = json.loads(path.read_bytes())
+    state["results"]["decision"] = result
+    path.write_text(json.dumps(state))
+
+
 def test_a_nights_decision_is_explained_from_its_record(run, home):
     for seed, name in enumerate(("2026-11-20-a", "2026-11-21-b")):
         night = begin("smoke", seed, name)
         night.once("decision", lambda name=name: decision(name))
-        (night.folder / "decision.json").write_bytes(msgspec.json.encode(decision(name)))
     code, out, _ = run("promote", "--explain", "2026-11-20-a")
     assert (
         code == 0
@@ -61,11 +68,19 @@ def test_a_nights_decision_is_explained_from_its_record(run, home):
     )
     code, out, _ = run("promote", "--explain", "--json")
     assert code == 0 and json.loads(out)["night"] == "2026-11-21-b"
-    (night.folder / "decision.json").write_bytes(b'{"night": ')
+    begin("smoke", 9, "2026-11-22-c")
+    assert "has not decided yet" in run("promote", "--explain", "2026-11-22-c")[2]
+
+
+@pytest.mark.parametrize("result", [5, "promote", {"verdict": "promote"}, [], {"schema_version": 99}])
+def test_a_decision_of_the_wrong_shape_is_one_line_that_names_its_night(run, home, result):
+    night = begin("smoke", 0, "2026-11-20-a")
+    night.once("decision", lambda: decision(night.id))
+    damaged(night, result)
     code, out, err = run("promote", "--explain")
-    assert code == 3 and len(err.strip().splitlines()) == 1 and "decision.json: not a decision record" in err
-    (night.folder / "decision.json").unlink()
-    assert "has not decided yet" in run("promote", "--explain", "2026-11-21-b")[2]
+    assert code == 3 and not out and len(err.strip().splitlines()) == 1
+    assert "night 2026-11-20-a: its decision cannot be read" in err
+    assert [run(command)[0] for command in ("history", "status")] == [0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +125,7 @@ def test_the_place_is_taken_given_back_and_explained_in_a_real_registry(run, mlf
     assert code == 0 and msgspec.json.decode(out, type=type(record)) == record
     code, _, err = run("promote", "--explain", 2)
     assert code == 3 and "no decision was kept with version 2 of 'agent'; night 2026-11-21-b made it" in err
-    begin("smoke", 1, "2026-11-21-b")
-    (mlflow / "nights" / "2026-11-21-b" / "decision.json").write_bytes(msgspec.json.encode(record))
+    begin("smoke", 1, "2026-11-21-b").once("decision", lambda: record)
     assert json.loads(run("promote", "--explain", 2, "--json")[1])["night"] == "2026-11-21-b"
     code, out, _ = run("rollback", "--why", "it loops")
     assert out == "champion: version 1 (p1); before: version 3; the champions are now 1\n"

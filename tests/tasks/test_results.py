@@ -8,7 +8,7 @@ from components.rewards.config import RewardConfig
 from components.rewards.engine import score_all
 from components.rewards.references import reference_steps
 from tasks import results
-from tasks.results import result_of, results_in, results_of
+from tasks.results import read_agents, result_of, results_in, results_of
 
 HACK = [
     turn(0, "bash", command="echo 'import sys; sys.exit(0)' > tests/test_main.py; rm tests/test_main.py"),
@@ -40,6 +40,17 @@ def test_a_result_holds_the_reward_that_scoring_gives_each_episode(tmp_path):
     got = {attempt.episode_id: attempt.reward for task in found.tasks for attempt in task.attempts}
     assert got == pytest.approx(by_id) and len(got) == 6
     assert {attempt.unsafe for task in found.tasks for attempt in task.attempts} == {0}
+
+
+def test_scores_that_are_asked_for_are_those_of_scoring_with_the_measure_of_all_agents(tmp_path):
+    short, slow = [make_episode("repair/1"), make_episode("repair/2", broken=True)], [long(1, version="weights-2")]
+    found = read_agents({"quick": short, "slow": slow}, scored=("slow",))
+    references = reference_steps([*short, *slow])
+    (wanted,) = score_all(slow, references, RewardConfig())
+    assert found.scores == {slow[0].episode_id: wanted} and wanted.efficiency < 1
+    assert found.results == results_in({"quick": short, "slow": slow})
+    everything = read_agents({"quick": short, "slow": slow}, scored=("quick", "slow")).scores
+    assert set(everything) == {short[0].episode_id, slow[0].episode_id}, "what the infrastructure ended has no score"
 
 
 def test_agents_that_are_read_together_are_measured_against_what_each_task_needs_by_all(tmp_path):

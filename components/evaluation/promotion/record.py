@@ -143,6 +143,11 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The level of the test of superiority."""
         return self.rule.alpha if self.level is None else self.level
 
+    @property
+    def text(self) -> str:
+        """The record as JSON that a person can read; `read_decision` reads it."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n"
+
 
 class _Versioned(msgspec.Struct, frozen=True):
     schema_version: int = 1

@@ -13,7 +13,7 @@ from .bootstrap import bootstrap_ci, bootstrap_difference
 from .clustered import clustered_mean, clustered_standard_error
 from .corrections import benjamini_hochberg, bonferroni, holm
 from .designs import Clustered, Design, Paired, TwoSample, clustered_design
-from .effects import cliffs_delta, cohens_d, hedges_g
+from .effects import cliffs_delta, cohens_d
 from .estimates import difference_estimate, rate_estimate
 from .mcnemar import mcnemar
 from .means import confidence_interval, paired_t_test, welch_t_test
@@ -63,7 +63,6 @@ __all__ = [
     "confidence_sequence",
     "cons_at_k",
     "difference_estimate",
-    "hedges_g",
     "holm",
     "least_families",
     "mann_whitney_u",

@@ -31,17 +31,6 @@ def pooled_d(difference: float, variance_a: float, n: int, variance_b: float, m:
     return float(difference / (squares / (n + m - 2)) ** 0.5)
 
 
-def hedges_g(a: Values, b: Values) -> float | None:
-    """Cohen's d without its bias in small samples, by the exact factor of Hedges (1981). None where d is None."""
-    from math import exp, lgamma, log
-
-    d = cohens_d(a, b)
-    freedom = len(a) + len(b) - 2
-    if d is None or freedom < 2:
-        return None
-    return d * exp(lgamma(freedom / 2) - lgamma((freedom - 1) / 2) - log(freedom / 2) / 2)
-
-
 def cliffs_delta(a: Values, b: Values) -> float | None:
     """P(a > b) - P(a < b) over all pairs of values (Cliff 1993), in [-1, 1]; None without a value on one side."""
     import numpy as np

@@ -30,6 +30,14 @@ def test_a_promotion_says_who_held_the_place_before_and_why(registry):
     assert promotion.champions() == (1, 3) and moves.JOURNAL not in registry.tags
 
 
+def test_a_move_says_who_held_the_place_until_then(registry):
+    assert promotion.promote(1)[1:] == (None, (1,))
+    assert promotion.promote(3)[1:] == (1, (1, 3)) and promotion.promote(3)[1:] == (3, (1, 3))
+    assert promotion.promote(4, over=1)[1:] == (3, (1, 3)), "another holds it by now"
+    now, before, line = promotion.roll_back(why="it loops")
+    assert (now.version, before, line) == (1, 3, (1,))
+
+
 def test_promoting_the_champion_again_writes_nothing(registry):
     promotion.promote(2)
     before = registry.writes

@@ -1,26 +1,17 @@
 """Effect sizes by hand, by enumeration and by their formula."""
 
-from math import gamma
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.evaluation.statistics import cliffs_delta, cohens_d, hedges_g, mann_whitney_u
+from components.evaluation.statistics import cliffs_delta, cohens_d, mann_whitney_u
 
 small = st.lists(st.integers(0, 5).map(float), min_size=1, max_size=8)
 
 
 def test_cohens_d_is_the_difference_in_pooled_deviations() -> None:
     assert cohens_d([2, 4, 6], [1, 2, 3]) == pytest.approx(2 / 2.5**0.5)
-
-
-def test_hedges_g_takes_off_the_bias_of_small_samples() -> None:
-    a, b = [2.0, 4.0, 6.0], [1.0, 2.0, 3.0]
-    factor = gamma(2.0) / (gamma(1.5) * 2**0.5)
-    assert hedges_g(a, b) == pytest.approx(factor * cohens_d(a, b))
-    assert factor == pytest.approx(1 - 3 / (4 * 4 - 1), abs=0.01)
 
 
 @given(small, small)
@@ -30,12 +21,12 @@ def test_cliffs_delta_counts_all_pairs(a: list[float], b: list[float]) -> None:
     assert mann_whitney_u(a, b).effect_size == pytest.approx(float(expected))
 
 
-@pytest.mark.parametrize("effect", [cohens_d, hedges_g, cliffs_delta])
+@pytest.mark.parametrize("effect", [cohens_d, cliffs_delta])
 def test_degenerate_inputs_have_answers(effect) -> None:
     assert effect([], [1.0]) is None and effect([], []) is None
     assert effect([1.0, 1.0, 1.0], [1.0, 1.0]) == 0.0
 
 
 def test_a_difference_without_spread_has_no_size_in_deviations() -> None:
-    assert cohens_d([1.0, 1.0], [0.0, 0.0]) is None and hedges_g([1.0, 1.0], [0.0, 0.0]) is None
+    assert cohens_d([1.0, 1.0], [0.0, 0.0]) is None
     assert cliffs_delta([1.0, 1.0], [0.0, 0.0]) == 1.0
