@@ -93,13 +93,11 @@ def _by_success(
 
 
 def _show(found: "RewardComparison") -> None:
-    from .compared_pages import plain
-
     columns = ("set", "episodes", "tasks", *PARTS)
     table(
         columns,
         [
-            (plain(each.name), each.episodes, each.tasks, *(_estimate(each.means[part]) for part in PARTS))
+            (each.name, each.episodes, each.tasks, *(_estimate(each.means[part]) for part in PARTS))
             for each in found.sets
         ],
         title="mean over tasks [95 % interval]",
@@ -110,7 +108,7 @@ def _show(found: "RewardComparison") -> None:
             (part, _estimate(estimate, signed=True), estimate.tasks, estimate.families)
             for part, estimate in each.parts.items()
         ]
-        table(("part", "difference", "tasks", "families"), rows, title=plain(f"{each.name} less {each.against}"))
+        table(("part", "difference", "tasks", "families"), rows, title=f"{each.name} less {each.against}")
         unpaired = f"; {each.unpaired} tasks only in one of them" if each.unpaired else ""
         say(
             f"total: {each.verdict}; higher at {each.higher} tasks, lower at {each.lower}, equal at {each.equal}{unpaired}"
@@ -121,14 +119,11 @@ def _show(found: "RewardComparison") -> None:
 
 def _show_tasks(found: "RewardComparison") -> None:
     """Those that differ most first."""
-    from .compared_pages import plain
-
     ranked = sorted(found.tasks, key=lambda task: (-_spread(task.totals), task.task_id))
     rows = [
-        (plain(task.task_id), *(None if each is None else f"{each:.3f}" for each in task.totals))
-        for task in ranked[:SHOWN]
+        (task.task_id, *(None if each is None else f"{each:.3f}" for each in task.totals)) for task in ranked[:SHOWN]
     ]
-    table(("task", *(plain(each.name) for each in found.sets)), rows, title="mean total of each task")
+    table(("task", *(each.name for each in found.sets)), rows, title="mean total of each task")
     if len(ranked) > SHOWN:
         note(f"{len(ranked) - SHOWN} more tasks; --json gives all")
 

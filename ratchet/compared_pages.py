@@ -20,7 +20,7 @@ def show_compared(found: "Compared") -> None:
     first = found.comparisons[0]
     if found.decision is not None:
         if (first.a.name, first.b.name) != ("champion", "challenger"):
-            say(f"The rule takes {plain(first.a.name)} for the champion and {plain(first.b.name)} for the challenger.")
+            say(f"The rule takes {first.a.name} for the champion and {first.b.name} for the challenger.")
         show_decision(msgspec.to_builtins(found.decision))
     else:
         _sides(found)
@@ -58,7 +58,7 @@ def _sides(found: "Compared") -> None:
             )
         )
     columns = ("", first.by, "interval", f"less {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "over")
-    table([plain(column) for column in columns], _plain(rows))
+    table(columns, rows)
 
 
 def _played(each: "AgentComparison") -> str:
@@ -78,11 +78,7 @@ def _tests(each: "AgentComparison") -> None:
     if (known := each.posterior) is not None:
         told = f"better {_share(known.p_better)}, equal {_share(known.p_equivalent)}, worse {_share(known.p_worse)}"
         rows.append(("bayes", f"equal: within ±{100 * known.rope:g} points; {told}", None, each.n_families))
-    table(
-        ("test", "about", "p (two-sided)", "families"),
-        _plain(rows),
-        title=f"{plain(each.b.name)} less {plain(each.a.name)}",
-    )
+    table(("test", "about", "p (two-sided)", "families"), rows, title=f"{each.b.name} less {each.a.name}")
 
 
 def _kinds(each: "AgentComparison") -> None:
@@ -103,7 +99,7 @@ def _kinds(each: "AgentComparison") -> None:
         for row in each.by_kind
     ]
     columns = ("kind", "tasks", each.a.name, each.b.name, "difference", "interval", "better (bayes)", "worse (bayes)")
-    table([plain(column) for column in columns], _plain(rows), title="by kind of task")
+    table(columns, rows, title="by kind of task")
 
 
 def _flips(each: "AgentComparison") -> None:
@@ -126,24 +122,10 @@ def _flips(each: "AgentComparison") -> None:
     ]
     names = each.a.name, each.b.name
     columns = ("", "task", "kind", *names, *(f"episode of {name}" for name in names))
-    table([plain(column) for column in columns], _plain(rows), title="flipped tasks")
+    table(columns, rows, title="flipped tasks")
     if len(each.flips) > SHOWN:
         note(f"{len(each.flips) - SHOWN} more flipped tasks; --json gives all")
 
 
 def _share(probability: float) -> str:
     return f"{100 * probability:.1f} %"
-
-
-def _plain(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Names come from records: nothing in them is a style of the terminal's."""
-    return [tuple(plain(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
-
-
-def plain(cell: str) -> str:
-    """Text of others as a cell or a title: nothing in it acts, or is a style."""
-    from rich.markup import escape
-
-    from components.evaluation.report.inert import short
-
-    return escape(short(cell))

@@ -20,6 +20,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a
 
     Exit code 1 where something essential is missing.
     """
+    from rich.text import Text
+
     from tasks.host import State, examine
 
     checks = list(examine())
@@ -27,8 +29,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a
         for check in checks:
             emit(check)
     else:
-        marks = {State.OK: "[green]ok[/]", State.ABSENT: "[yellow]absent[/]", State.MISSING: "[red]missing[/]"}
-        table(("", "", "found", "what to do"), [(c.name, marks[c.state], c.found, c.advice) for c in checks])
+        styles = {State.OK: "green", State.ABSENT: "yellow", State.MISSING: "red"}
+        rows = [(each.name, Text(each.state, styles[each.state]), each.found, each.advice) for each in checks]
+        table(("", "", "found", "what to do"), rows)
     return int(any(check.state is State.MISSING for check in checks))
 
 

@@ -15,7 +15,7 @@ from .terminal import note, say, table
 
 def choices(chosen: Sequence[Choice]) -> None:
     """What is worth labelling, and why."""
-    rows = [(one_line(each.episode_id), f"{each.turn}.{each.step}", one_line(each.kind), why) for each, why in chosen]
+    rows = [(each.episode_id, f"{each.turn}.{each.step}", each.kind, why) for each, why in chosen]
     table(("episode", "step", "kind", "why"), rows)
 
 
@@ -36,8 +36,8 @@ def calibration(found: Report) -> None:
         names = ("spearman", "kendall", "pairwise", "kappa", "mae")
         rows = [
             (
-                one_line(each.judge.partition("@")[0]),
-                one_line(each.line or "all lines"),
+                each.judge.partition("@")[0],
+                each.line or "all lines",
                 each.agreement.count,
                 *(_estimate(getattr(each.agreement, name)) for name in names),
             )
@@ -45,9 +45,7 @@ def calibration(found: Report) -> None:
         ]
         table(("judge", "line", "labels", *names), rows, title="agreement with people, 95 % intervals by episode")
     if found.people:
-        rows = [
-            (one_line(line), each.things, each.raters, _estimate(each.alpha)) for line, each in found.people.items()
-        ]
+        rows = [(line, each.things, each.raters, _estimate(each.alpha)) for line, each in found.people.items()]
         table(("line", "things", "people", "Krippendorff's alpha"), rows, title="agreement of people")
     for line in _trust(found):
         say(line)
@@ -57,7 +55,7 @@ def calibration(found: Report) -> None:
 def _pool(pool: Pool) -> tuple[object, ...]:
     before, after = pool.before, pool.after
     return (
-        one_line(named(pool.place)),
+        named(pool.place),
         before.labels,
         "as the wider pool" if pool.curve is None else str(pool.curve.__struct_config__.tag),
         _change(before.mae, after.mae),
@@ -90,8 +88,8 @@ def _nights(found: Report) -> None:
         return
     rows = [
         (
-            one_line(each.judge.partition("@")[0]),
-            one_line(each.night),
+            each.judge.partition("@")[0],
+            each.night,
             each.scores,
             f"{each.mean:.3f}",
             _signed(each.shift),

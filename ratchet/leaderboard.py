@@ -52,10 +52,7 @@ def leaderboard(
 
 
 def _show(board: "Leaderboard") -> None:
-    from rich.markup import escape
-
     from components.evaluation.leaderboard import headings, rows, sentence
-    from components.evaluation.report.inert import short
 
-    table(headings(board), [[escape(short(cell)) for cell in row] for row in rows(board)])
+    table(headings(board), rows(board))
     say(sentence(board))

@@ -1,11 +1,12 @@
 """What the commands of lineage show on a terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from components.trajectories.rendering import one_line
 
 from . import terminal
+from .terminal import facts, table
 
 if TYPE_CHECKING:
     from components.datasets.why import Why
@@ -15,28 +16,11 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 """Lines of a list; --json gives all."""
-WIDE = 2000
-"""Characters of a line at most."""
 
 
 def say(line: str) -> None:
-    """A line. What stands in records is not ours: nothing of it moves, hides or colours the terminal."""
-    terminal.say(one_line(line, WIDE))
-
-
-def facts(pairs: Mapping[str, object]) -> None:
-    """Names and values, alike harmless."""
-    terminal.facts(
-        {one_line(name): one_line(value, WIDE) if isinstance(value, str) else value for name, value in pairs.items()}
-    )
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table, alike harmless; brackets are no markup."""
-    from rich.markup import escape
-
-    cells = ([escape(one_line(cell, WIDE)) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    terminal.table(columns, cells, title=title)
+    """What stands in records is not ours: it is one line, whatever it holds."""
+    terminal.say(one_line(line, terminal.LONGEST))
 
 
 def back(found: "Trace") -> None:

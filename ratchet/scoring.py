@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import emit, say, table
+from .terminal import emit, say, stacked, table
 
 if TYPE_CHECKING:
     from components.rewards.episode_score import EpisodeScore, Explanation
@@ -78,15 +78,13 @@ def overview(scored: Sequence["EpisodeScore"]) -> None:
 
 def show(found: "EpisodeScore") -> None:
     """One episode: its scores, its steps, and the reasons in words."""
-    from rich.markup import escape
-
     say(f"{found.episode_id}  " + "  ".join(f"{name} {_short(getattr(found, name)) or '-'}" for name in SCORES))
     why: dict[tuple[int, int], list[str]] = {}
     for each in found.explanations:
-        why.setdefault((each.turn, each.step), []).append(escape(_words(each)))
+        why.setdefault((each.turn, each.step), []).append(_words(each))
     steps = {(step.turn, step.step): _short(step.total) for step in found.steps}
     whole = [place for place in why if place not in steps]
-    rows = [(*_place(each), steps.get(each), "\n".join(why.get(each, ()))) for each in (*whole, *steps)]
+    rows = [(*_place(each), steps.get(each), stacked(why.get(each, ()))) for each in (*whole, *steps)]
     table(("turn", "step", "score", "why"), rows)
     say()
 

@@ -1,4 +1,7 @@
-"""What commands print: results on stdout, errors and progress on stderr."""
+"""What commands print: results on stdout, errors and progress on stderr.
+
+Whatever stands in records and logs is shown as text: nothing in it is a style of a table, and no terminal obeys it.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,11 +13,12 @@ from components.protocol import RatchetError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 SHOWN = 10
 """Names in a remark; more are counted."""
 LONGEST = 2000
-"""Characters of a line on stderr."""
+"""Characters of a line on stderr, and of a cell or a value."""
 
 
 class ExitOf(int):
@@ -27,8 +31,27 @@ def complain(message: str) -> None:
 
 
 def say(message: str = "") -> None:
-    """A line of the result."""
-    print(message)
+    """A line of the result, or several."""
+    print(message if message.isascii() and message.isprintable() else _harmless(message))
+
+
+def _harmless(text: str) -> str:
+    from components.trajectories.rendering import harmless
+
+    return harmless(text)
+
+
+def _line(text: str) -> str:
+    from components.trajectories.rendering import one_line
+
+    return one_line(text, LONGEST)
+
+
+def _cell(value: object) -> "Text":
+    """A cell of a table: a text on one line. What is drawn already (rich's Text) stays as it is."""
+    from rich.text import Text
+
+    return value if isinstance(value, Text) else Text("-" if value is None else _line(str(value)))
 
 
 def note(message: str) -> None:
@@ -99,9 +122,7 @@ def _fit(drawn: "Table", console: "Console") -> None:
     """Columns of a table that is wider than the terminal shrink, the widest first, between words; where the words do not fit
     either, its frame goes first, then the widest of them break.
     """
-    cells = [
-        [console.render_str(str(cell)).plain for cell in (column.header, *column.cells)] for column in drawn.columns
-    ]
+    cells = [[_plain(cell, console) for cell in (column.header, *column.cells)] for column in drawn.columns]
     widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in cells]
     words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
     room = console.width - FRAME * len(widths) - 1
@@ -117,14 +138,31 @@ def _fit(drawn: "Table", console: "Console") -> None:
         column.width, column.overflow = width, "fold"
 
 
+def _plain(cell: object, console: "Console") -> str:
+    """The text of a cell without its styles."""
+    from rich.text import Text
+
+    return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout; None is shown as a dash."""
+    """A table on stdout; None is shown as a dash. A cell with styles, or of several lines, is given as rich's Text."""
     from rich.table import Table
 
-    drawn = Table(*columns, title=title, title_justify="left", title_style="bold", header_style="bold")
+    heading = None if title is None else _cell(title)
+    drawn = Table(title=heading, title_justify="left", title_style="bold", header_style="bold")
+    for column in columns:
+        drawn.add_column(_cell(column))
     for row in rows:
-        drawn.add_row(*["-" if cell is None else str(cell) for cell in row])
+        drawn.add_row(*map(_cell, row))
     draw(drawn)
+
+
+def stacked(lines: Iterable[str]) -> "Text":
+    """A cell of several lines."""
+    from rich.text import Text
+
+    return Text("\n".join(_cell(line).plain for line in lines))
 
 
 def facts(pairs: Mapping[str, Any]) -> None:
@@ -132,7 +170,8 @@ def facts(pairs: Mapping[str, Any]) -> None:
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
         if value is not None:
-            print(f"{name:<{width}}  {_digits(value) if isinstance(value, float) else value}")
+            shown = _digits(value) if isinstance(value, float) else _line(str(value))
+            print(f"{_line(name):<{width}}  {shown}")
 
 
 def _digits(value: float) -> str:

@@ -173,9 +173,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _name(name: str) -> str:
-    from rich.markup import escape
-
-    return escape(one_line(name)) or "(unreadable)"
+    return one_line(name) or "(unreadable)"
 
 
 def _percent(share: float | None) -> str | None:

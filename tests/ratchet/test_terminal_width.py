@@ -55,6 +55,26 @@ def test_no_terminal_obeys_what_an_error_quotes(capsys):
     assert lines[1:] == ["kept", "␛]0;title␇"]
 
 
+HOSTILE = ("[/red]closed", "[bold]b[/bold]", "[link=file:///etc]x", "\x1b[2Jgone", "two\nlines", "\u202eturned", "x\\")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_stands_in_records_is_text_in_a_table_and_no_style_of_it(name, capsys):
+    terminal.table((name, "n"), [(name, 1), (None, 2)], title=name)
+    terminal.facts({name: name})
+    out = capsys.readouterr().out
+    shown = name.replace("\x1b", "␛").replace("\n", "⏎").replace("\u202e", "\ufffd")
+    assert out.count(shown) == 5 and not set(out) & set("\x1b\u202e")
+    assert len(out.splitlines()) == 8
+
+
+def test_a_result_of_several_lines_keeps_them_and_moves_no_terminal(capsys):
+    terminal.say("one\n\ttwo \x1b[31mred\x1b[0m \x1b[2J")
+    terminal.table(("why",), [(terminal.stacked(["one", "two\nmore"]),)])
+    out = capsys.readouterr().out
+    assert out.startswith("one\n\ttwo red ␛[2J\n") and "two⏎more" in out
+
+
 @pytest.mark.parametrize("words", [("compare", "a" * 5000, "b"), ("leaderboard", "9" * 5000)])
 def test_a_name_too_long_for_a_file_is_one_line(words, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
