@@ -15,7 +15,7 @@ from components.environments.tasksets import Taskset, load
 from components.policies.factory import policy_version
 from components.protocol import ConfigurationError, TaskSpec
 from components.protocol.registry import spec
-from components.trajectories.record import Trajectory, digest, episode_id, group_id
+from components.trajectories.record import Trajectory, digest
 
 from .collect import play_into
 from .plan import Branch, CollectPlan, PlannedEpisode, plan_hash
@@ -70,14 +70,7 @@ def plan_branches(
 def plan_branch(parent: Trajectory, task: TaskSpec, turn: int, name: str, version: str) -> PlannedEpisode:
     """One branch: its first `turn` turns are the parent's. `name` tells it from others that leave there; `version`: who goes on."""
     attempt = branch_attempt(parent.episode_id, turn, name)
-    return PlannedEpisode(
-        task,
-        attempt,
-        parent.seed,
-        episode_id(task.task_id, task.task_hash, version, attempt, parent.seed),
-        group_id(task.task_id, task.task_hash, version),
-        Branch(parent, turn),
-    )
+    return PlannedEpisode.of(task, attempt, parent.seed, version, branch=Branch(parent, turn))
 
 
 def branch_attempt(parent: str, turn: int, name: str) -> int:

@@ -25,7 +25,7 @@ from components.protocol import (
 )
 from components.protocol.configuration import Configuration
 from components.sandboxes import SandboxConfig
-from components.trajectories.record import Trajectory, episode_id, group_id
+from components.trajectories.record import Trajectory
 from components.trajectories.tokens import TurnTokens
 
 from .lockstep import Lockstep
@@ -83,7 +83,10 @@ class OnlinePlayer(Player[Trajectory]):
 
     def play(self, policy: Policy, attempts: Sequence[Attempt]) -> list[Played[Trajectory]]:
         """Play every attempt; see Player."""
-        planned = [_planned(self._task(each.task_id), each, policy.version) for each in attempts]
+        planned = [
+            PlannedEpisode.of(self._task(each.task_id), each.number, each.seed, policy.version, draws=each.stream)
+            for each in attempts
+        ]
         settings = self.settings
         plan = CollectPlan(
             taskset=settings.taskset,
@@ -117,12 +120,6 @@ class OnlinePlayer(Player[Trajectory]):
                 f"taskset '{self.settings.taskset}' has no train task '{task_id}' to play; take the tasks from this taskset"
             )
         return task
-
-
-def _planned(task: TaskSpec, attempt: Attempt, version: str) -> PlannedEpisode:
-    identity = episode_id(task.task_id, task.task_hash, version, attempt.number, attempt.stream)
-    group = group_id(task.task_id, task.task_hash, version)
-    return PlannedEpisode(task, attempt.number, attempt.seed, identity, group, draws=attempt.stream)
 
 
 def _by_episode(rows: Sequence[TurnTokens]) -> dict[str, list[TokenTrace]]:

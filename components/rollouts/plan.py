@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Self
 
 import msgspec
 from pydantic import Field
@@ -85,6 +86,22 @@ class PlannedEpisode(msgspec.Struct, frozen=True):
     branch: Branch | None = None
     draws: int | None = None
 
+    @classmethod
+    def of(
+        cls,
+        task: TaskSpec,
+        attempt: int,
+        seed: int,
+        policy_version: str,
+        *,
+        branch: Branch | None = None,
+        draws: int | None = None,
+    ) -> Self:
+        """The attempt with the identities that follow from it: whoever plans an episode plans it so."""
+        task_id, task_hash = task.task_id, task.task_hash
+        identity = episode_id(task_id, task_hash, policy_version, attempt, seed if draws is None else draws)
+        return cls(task, attempt, seed, identity, group_id(task_id, task_hash, policy_version), branch, draws)
+
     @property
     def stream(self) -> int:
         """The seed of the policy's random stream. A branch has its own; its `seed` is that of its parent's world."""
@@ -101,16 +118,11 @@ def episode_seed(seed: int, task_id: str, attempt: int) -> int:
 
 def plan_episodes(plan: CollectPlan, taskset: Taskset, policy_version: str) -> list[PlannedEpisode]:
     """Every episode of the plan in order: the attempts at a task stand together. Raises ConfigurationError."""
-    tasks = _tasks(plan, taskset)
-    episodes = []
-    for task in tasks:
-        task_hash = task.task_hash
-        for attempt in range(plan.attempts):
-            seed = episode_seed(plan.seed, task.task_id, attempt)
-            identity = episode_id(task.task_id, task_hash, policy_version, attempt, seed)
-            group = group_id(task.task_id, task_hash, policy_version)
-            episodes.append(PlannedEpisode(task, attempt, seed, identity, group))
-    return episodes
+    return [
+        PlannedEpisode.of(task, attempt, episode_seed(plan.seed, task.task_id, attempt), policy_version)
+        for task in _tasks(plan, taskset)
+        for attempt in range(plan.attempts)
+    ]
 
 
 def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:

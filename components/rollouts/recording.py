@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from components.protocol import Action, Environment, PolicyReply, TaskSpec, TimeStep, ToolCall, ToolResult
 from components.protocol.wrappers import Wrapper
-from components.trajectories.record import Agent, Provenance, Trajectory, episode_id, group_id
+from components.trajectories.record import Agent, Provenance, Trajectory
 
 from .plan import PlannedEpisode
 from .recorder import Recorder, utc_now
@@ -45,14 +45,7 @@ class RecordTrajectory(Wrapper):
     def _begin(self, task: TaskSpec, seed: int, first: TimeStep) -> Recorder:
         attempt = self._attempts[task.task_id]
         self._attempts[task.task_id] += 1
-        version, task_hash = self.agent.policy_version, task.task_hash
-        planned = PlannedEpisode(
-            task,
-            attempt,
-            seed,
-            episode_id(task.task_id, task_hash, version, attempt, seed),
-            group_id(task.task_id, task_hash, version),
-        )
+        planned = PlannedEpisode.of(task, attempt, seed, self.agent.policy_version)
         return Recorder(planned, self.agent, self.tools, first.observation)
 
     def _turn(self, recorder: Recorder, action: Action, step: TimeStep) -> None:

@@ -21,7 +21,7 @@ from components.protocol import DataError, RatchetError, Role, TaskSpec, ToolCal
 from components.rewards.label import Label
 from components.sandboxes import SandboxConfig
 from components.trajectories.files import write_atomically
-from components.trajectories.record import Provenance, Trajectory, Turn, episode_id, group_id, sealed
+from components.trajectories.record import Provenance, Trajectory, Turn, sealed
 from components.trajectories.shards import read_jsonl
 
 from .careful import Careful
@@ -103,17 +103,11 @@ def play_well(taskset: Taskset, tasks: Sequence[TaskSpec], seed: int, sandbox: S
     careful = Careful(taskset)
     scripts = []
     for task in tasks:
-        planned = _planned(task, seed, careful.version)
+        planned = PlannedEpisode.of(task, 0, episode_seed(seed, task.task_id, 0), careful.version)
         moves = careful.moves(task, random.Random(f"careful/{planned.seed}/{task.task_id}"))
         scripts.append(Script(planned, tuple(saying(ToolCall("", *move)) for move in moves)))
     played = follow(scripts, taskset, name=careful.name, version=careful.version, sandbox=sandbox)
     return [each for each in played if each.outcome.success]
-
-
-def _planned(task: TaskSpec, seed: int, version: str) -> PlannedEpisode:
-    number = episode_seed(seed, task.task_id, 0)
-    identity = episode_id(task.task_id, task.task_hash, version, 0, number)
-    return PlannedEpisode(task, 0, number, identity, group_id(task.task_id, task.task_hash, version))
 
 
 def _injections(parents: Sequence[Trajectory], tasks: dict[str, TaskSpec], seed: int) -> Iterator[Injection]:

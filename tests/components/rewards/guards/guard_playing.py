@@ -47,11 +47,8 @@ class Moves(Policy):
 def played(task, moves, make_environment, max_turns=40):
     """The record of moves that were really made."""
     policy = moves if isinstance(moves, Policy) else Moves(moves)
-    identity = episode_id(task.task_id, task.task_hash, policy.version, 0, 0)
     settings = EpisodeSettings(make_environment, Agent("moves", policy.name, policy.version), max_turns)
-    episode = Episode(
-        PlannedEpisode(task, 0, 0, identity, group_id(task.task_id, task.task_hash, policy.version)), settings, policy
-    )
+    episode = Episode(PlannedEpisode.of(task, 0, 0, policy.version), settings, policy)
     episode.run()
     episode.release()
     assert episode.trajectory is not None, (episode.broken, episode.fatal)
