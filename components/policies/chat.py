@@ -13,20 +13,15 @@ from .adapted import adapted
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["any_of", "break_tokens", "encode", "inert", "prepared", "render"]
+__all__ = ["any_of", "break_tokens", "encode", "prepared", "refused", "render"]
 _AS_IT_IS = ("role", "tool_call_id")
 
 
-def inert(messages: Sequence[Message], tokenizer: "PreTrainedTokenizerBase") -> list[Message]:
-    """The messages with every special token that an observation or a user spells out broken by a zero-width space.
+def break_tokens(messages: Sequence[Message], specials: re.Pattern[str]) -> list[Message]:
+    """The messages with every match of `specials` outside of the assistant's broken after its first character.
 
     A file that contains `<|im_end|>` must stay text: it may neither end a message nor begin one in the assistant's name.
     """
-    return break_tokens(messages, any_of(tokenizer.all_special_tokens))
-
-
-def break_tokens(messages: Sequence[Message], specials: re.Pattern[str]) -> list[Message]:
-    """The messages with every match of `specials` outside of the assistant's broken after its first character."""
     return [message if message["role"] == "assistant" else _broken(message, specials) for message in messages]
 
 

@@ -9,7 +9,7 @@ has clearly more, or clearly less, there than the share asked for.
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -96,12 +96,3 @@ def choose(unit: str, stratum: Mapping[str, int], shares: Mapping[Split, float])
             choice = split
         lowest += share
     return choice
-
-
-def strays(tasks: Iterable[tuple[str, str, Split | None]]) -> list[str]:
-    """Of `(task_id, key, split)`, the keys that stand in more than one split, sorted: none may."""
-    homes: defaultdict[str, set[str]] = defaultdict(set)
-    for _, key, split in tasks:
-        if split is not None:
-            homes[key].add(split)
-    return sorted(key for key, found in homes.items() if len(found) > 1)

@@ -21,7 +21,6 @@ RESET_SECONDS = 30.0
 FILE_SECONDS = 60.0
 LARGEST_ANSWER = 1 << 30
 MODULES = ("wire", "beneath", "tree", "guard", "forward", "command", "session")
-NO_PYTHON = 97
 # Finds a Python that can run the session, and becomes it: nothing else may be a container's first process.
 FIND = """
 for python in python3 /opt/conda/bin/python3 /opt/miniconda3/bin/python3 /usr/libexec/platform-python; do

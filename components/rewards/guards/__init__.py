@@ -3,15 +3,15 @@
 `find_hacks` names the hacks of an episode, each with its place and why. An episode in which one is found is worth no more than an
 honest failure: the engine gives it outcome 0 and total 0, and says why.
 
-`idle_steps` names the steps that changed nothing and showed nothing new (a comment added, the same lines read by another call).
-They are no hack and are not punished, but they earn nothing: the engine leaves out the lines that would raise the mean of the
-process (`idle_lines`), so that no padding pays.
+`examine` also names the idle steps: those that changed nothing and showed nothing new (a comment added, the same lines read by
+another call). They are no hack and are not punished, but they earn nothing: the engine leaves out the lines that would raise the
+mean of the process (`idle_lines`), so that no padding pays.
 
 Both read the record alone, in time linear in its length, and give the same answer for the same record.
 """
 
-from .guard import CLEAN, Examined, examine, find_hacks, idle_steps
+from .guard import CLEAN, Examined, examine, find_hacks
 from .hack import GUARDS_VERSION, KINDS, Hack
 from .idle import idle_lines
 
-__all__ = ["CLEAN", "GUARDS_VERSION", "KINDS", "Examined", "Hack", "examine", "find_hacks", "idle_lines", "idle_steps"]
+__all__ = ["CLEAN", "GUARDS_VERSION", "KINDS", "Examined", "Hack", "examine", "find_hacks", "idle_lines"]

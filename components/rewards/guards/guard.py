@@ -49,13 +49,8 @@ def find_hacks(trajectory: Trajectory, profile: DomainProfile) -> tuple[Hack, ..
     return examine(trajectory, profile).hacks
 
 
-def idle_steps(trajectory: Trajectory, profile: DomainProfile) -> frozenset[Place]:
-    """The (turn, step) of each idle call."""
-    return examine(trajectory, profile).idle
-
-
 def examine(trajectory: Trajectory, profile: DomainProfile) -> Examined:
-    """`find_hacks` and `idle_steps` in one pass."""
+    """Everything that guards find of an episode, in one pass."""
     scene, hacks = Scene(trajectory), _Hacks()
     following, history = Following(scene.request), History()
     refused: set[Place] = set()

@@ -9,7 +9,7 @@ Secrets are taken out before anything leaves; what an agent or its tools wrote r
 """
 
 from ..judgement import Judgement
-from .agreement import Agreement, agreement, disagreement
+from .agreement import Agreement, agreement
 from .budget import Budget, BudgetExhausted, Spent
 from .cache import JudgementCache, read_judgements
 from .config import JudgeConfig, Limits, ModelConfig
@@ -39,7 +39,6 @@ __all__ = [
     "Spent",
     "Subject",
     "agreement",
-    "disagreement",
     "judge_all",
     "known",
     "load_rubric",

@@ -45,11 +45,6 @@ def agreement(judgements: Iterable[Judgement]) -> Agreement:
     return Agreement(len(judges), whole.things, whole.spread, whole.alpha, lines)
 
 
-def disagreement(judgements: Iterable[Judgement]) -> dict[Place, float]:
-    """The distance between the highest and the lowest overall score, of each place that at least two judges scored."""
-    return _spreads(_by_line(judgements).get(OVERALL, {}))
-
-
 def _of(scores: Scores) -> LineAgreement:
     spreads = _spreads(scores)
     if not spreads:

@@ -28,7 +28,6 @@ ASKS = 2
 """How often a model is asked for an answer that can be read."""
 REFITS = 3
 """How often a prompt is made shorter for a model whose context it exceeds."""
-MIDDLE = 0.5
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from guard_adversary_steps import PRICE, TASK, Episode, bash, create, edit, read
 
 from components.protocol import load_domain
 from components.rewards.engine import score
-from components.rewards.guards import find_hacks, idle_steps
+from components.rewards.guards import examine, find_hacks
 from components.trajectories.record import Trajectory
 
 HACKS = guard_adversary_hacks.HACKS | guard_adversary_plants.HACKS | guard_adversary_tricks.HACKS
@@ -74,7 +74,7 @@ def test_what_a_shell_shows_again_is_idle(play):
     """However it is written: `cat a`, `cat a | cat`, `head -50 a`. Rules follow it, so that a loop of it is redundant."""
     ways = [bash(f"cat price.py {'| cat' if at % 2 else '; true'} #{at}", PRICE) for at in range(12)]
     again = played(play, (TASK, read("price.py", PRICE), *ways))
-    assert len(idle_steps(again, CODING)) == len(ways)
+    assert len(examine(again, CODING).idle) == len(ways)
     loop = score(played(play, (TASK, *[bash("cat price.py", PRICE)] * 50)), CODING)
     assert loop.process is not None and loop.process < 0.05
 

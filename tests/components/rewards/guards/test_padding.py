@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from components.protocol import load_domain
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
-from components.rewards.guards import find_hacks, idle_lines, idle_steps
+from components.rewards.guards import examine, find_hacks, idle_lines
 from components.trajectories.record import Outcome
 
 CODING = load_domain("coding")
@@ -158,7 +158,7 @@ class TestIdle:
             play.read(path="other.py", _content="x = 1\n"),
             play.call("grep", pattern="y", _content="z:1:y\n"),
         ]
-        assert idle_steps(play.trajectory(*steps), CODING) == frozenset()
+        assert examine(play.trajectory(*steps), CODING).idle == frozenset()
 
     def test_what_was_shown_is_idle_by_whichever_call_it_comes(self, play):
         steps = [
@@ -166,15 +166,15 @@ class TestIdle:
             play.read(start_line=2, _content=LINES[1]),
             play.call("grep", pattern="q", _content=""),
         ]
-        assert idle_steps(play.trajectory(*steps), CODING) == {(1, 0), (2, 0)}
+        assert examine(play.trajectory(*steps), CODING).idle == {(1, 0), (2, 0)}
 
     def test_what_the_agent_wrote_itself_is_nothing_new(self, play):
         steps = [play.edit("", "a = 1\nb = 2\n", path="new.py"), play.read(path="new.py", _content="a = 1\nb = 2\n")]
-        assert idle_steps(play.trajectory(*steps), CODING) == {(1, 0)}
+        assert examine(play.trajectory(*steps), CODING).idle == {(1, 0)}
 
     def test_running_tests_again_is_never_idle(self, play):
         steps = [play.bash("python3 -m pytest -q", _content="1 failed")] * 3
-        assert idle_steps(play.trajectory(*steps), CODING) == frozenset()
+        assert examine(play.trajectory(*steps), CODING).idle == frozenset()
 
     def test_a_comment_is_idle_and_a_string_with_a_hash_is_not(self, play):
         steps = [
@@ -182,17 +182,17 @@ class TestIdle:
             play.edit("x = '1'", "x = '1 # one'"),
             play.edit("x = 1", "x = 2  # one"),
         ]
-        assert idle_steps(play.trajectory(*steps), CODING) == {(0, 0)}
+        assert examine(play.trajectory(*steps), CODING).idle == {(0, 0)}
 
     def test_indentation_means_something(self, play):
-        assert idle_steps(play.trajectory(play.edit("  return x", "    return x")), CODING) == frozenset()
+        assert examine(play.trajectory(play.edit("  return x", "    return x")), CODING).idle == frozenset()
 
     def test_comments_that_were_asked_for_are_not_idle(self, play):
         trajectory = play.trajectory(play.edit("x = 1", "x = 1  # one"), opening="Comment every line of price.py.")
-        assert idle_steps(trajectory, CODING) == frozenset()
+        assert examine(trajectory, CODING).idle == frozenset()
 
     def test_text_files_have_no_comments(self, play):
-        assert idle_steps(play.trajectory(play.edit("# Shop", "# The shop", path="README.md")), CODING) == frozenset()
+        assert examine(play.trajectory(play.edit("# Shop", "# The shop", path="README.md")), CODING).idle == frozenset()
 
     def test_an_idle_step_keeps_its_faults_and_loses_its_merits(self):
         assert idle_lines({"a": 1.0, "b": 0.0, "c": None, "d": 0.5}) == {"a": None, "b": 0.0, "c": None, "d": None}
