@@ -1,16 +1,12 @@
-"""Home: where local state lives. `RATCHET_HOME` moves it; the default is `.ratchet` beside the repository's files."""
+"""Home, where local state lives, and the clone that it stands beside."""
 
-import os
 from pathlib import Path
 
 from components.protocol import ConfigurationError
+from components.protocol.home import home
 
+__all__ = ["PARAMS", "folder", "home", "parameters", "require_clone"]
 PARAMS = Path("params.yaml")
-
-
-def home() -> Path:
-    """The folder of local state, absolute. It need not exist yet."""
-    return Path(os.environ.get("RATCHET_HOME") or ".ratchet").absolute()
 
 
 def folder(*parts: str) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from components.protocol import InfrastructureError
+from components.protocol.home import home
 
 GIT_SECONDS = 120.0
 SETTINGS = """# Written by Ratchet before each use: the only configuration that git reads when it works on a mirror.
@@ -46,7 +47,7 @@ class RepositoryUnavailable(InfrastructureError):
 
 def place() -> Path:
     """Where mirrors are kept: `repositories` under RATCHET_HOME, or under `.ratchet` here."""
-    return Path(os.environ.get("RATCHET_HOME") or ".ratchet").absolute() / "repositories"
+    return home() / "repositories"
 
 
 def git(

@@ -29,6 +29,7 @@ from components.protocol import (
     OutputLimitExceeded,
     SandboxUnavailable,
 )
+from components.protocol.home import home
 
 from .config import SandboxConfig
 from .engine import is_dead
@@ -60,7 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 def place() -> Path:
     """Where the records are."""
-    return Path(os.environ.get("RATCHET_HOME") or ".ratchet").absolute() / "sandboxes"
+    return home() / "sandboxes"
 
 
 def create(config: SandboxConfig, lifetime: float) -> Standing:

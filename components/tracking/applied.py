@@ -13,6 +13,7 @@ from .telling import tell_traces
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
+    from mlflow.entities.model_registry import ModelVersion
 
 KEY_TAG = "ratchet.run"
 _TABLES_TAG = "mlflow.loggedArtifacts"
@@ -144,9 +145,13 @@ def _played(client: "MlflowClient", run_id: str, record: Played) -> None:
 
 
 def model_id_of(client: "MlflowClient", name: str, version: int) -> str:
-    """The id of a version's model. MLflow on SQLite leaves `model_id` empty: it is read from `source`, `models:/<id>`."""
-    found = client.get_model_version(name, str(version))
-    return found.model_id or str(found.source).removeprefix("models:/").strip("/")
+    """The id of a version's model."""
+    return id_of(client.get_model_version(name, str(version)))
+
+
+def id_of(version: "ModelVersion") -> str:
+    """The same of a version that is at hand. MLflow on SQLite leaves `model_id` empty: it is read from `source`, `models:/<id>`."""
+    return version.model_id or str(version.source).removeprefix("models:/").strip("/")
 
 
 def _artifact(client: "MlflowClient", run_id: str, record: Artifact) -> None:

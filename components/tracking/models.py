@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.home import home
 
+from .applied import id_of
 from .checkpoints import Listing, fetch, listing_of
 from .checkpoints.store import local_folder
 from .logged import HASH_TAG, POLICY_TAG, call, model_of, stored
-from .place import as_default, client, home
+from .place import as_default, client
 from .spool import Refused, reach
 
 if TYPE_CHECKING:
@@ -183,8 +185,7 @@ def _find(name: str, policy_version: str, digest: str) -> ModelRef | None:
 
 
 def _ref(version: "ModelVersion") -> ModelRef:
-    """MLflow on SQLite leaves `model_id` empty: it is read from `source`, `models:/<id>`."""
-    model_id = version.model_id or str(version.source).removeprefix("models:/").strip("/")
+    model_id = id_of(version)
     model = model_of(model_id)
     tags = dict(version.tags)
     return ModelRef(

@@ -15,9 +15,11 @@ from functools import partial
 import msgspec
 
 from components.protocol import DataError
+from components.protocol.home import home
 
+from .logged import call
 from .models import AGENT, CHAMPION
-from .place import client, home
+from .place import client
 from .spool import Refused, reach
 
 JOURNAL = "ratchet.move"
@@ -56,7 +58,7 @@ def carry_out(move: Move, name: str = AGENT) -> None:
     """Write the journal, make the changes, clear the journal. Raises InfrastructureError: then the next call completes it."""
     line = None if move.line is None else move.line[-LONGEST_LINE:]
     encoded = msgspec.json.encode(msgspec.structs.replace(move, line=line)).decode()
-    _told(partial(client().set_registered_model_tag, name, JOURNAL, encoded))
+    call(partial(client().set_registered_model_tag, name, JOURNAL, encoded))
     settle(name)
 
 
@@ -115,11 +117,4 @@ def _changes(move: Move, name: str) -> Iterator["partial[object]"]:
 
 
 def _clear(name: str) -> None:
-    _told(partial(client().delete_registered_model_tag, name, JOURNAL))
-
-
-def _told(call: "partial[object]") -> None:
-    try:
-        reach(call)
-    except Refused as error:
-        raise DataError(f"MLflow's registry refused: {error}") from error
+    call(partial(client().delete_registered_model_tag, name, JOURNAL))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from components.protocol import ConfigurationError
+from components.protocol.home import home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,11 +31,6 @@ _BOUNDS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-
-
-def home() -> Path:
-    """The folder of local state, absolute."""
-    return Path(os.environ.get("RATCHET_HOME") or ".ratchet").absolute()
 
 
 def tracking_uri() -> str:
@@ -79,8 +75,11 @@ def warm() -> threading.Thread:
     return thread
 
 
-def server_command(port: int, host: str = "127.0.0.1") -> list[str]:
-    """The command that serves the UI over the local database. Raises ConfigurationError where a server is configured already."""
+def server_command(port: int) -> list[str]:
+    """The command that serves the UI over the local database, on loopback.
+
+    Raises ConfigurationError where a server is configured already.
+    """
     root = artifact_root()
     if root is None or tracking_uri().startswith("http"):
         raise ConfigurationError(f"MLFLOW_TRACKING_URI names a server already; open {tracking_uri()} instead")
@@ -90,7 +89,7 @@ def server_command(port: int, host: str = "127.0.0.1") -> list[str]:
         *(sys.executable, "-m", "mlflow", "server"),
         *("--backend-store-uri", tracking_uri()),
         *("--default-artifact-root", root),
-        *("--host", host, "--port", str(port), "--workers", "1"),
+        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
     ]
 
 

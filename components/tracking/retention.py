@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 
+from components.protocol.home import home
+
 from .aliases import aliases
 from .checkpoints import Listing, erase
 from .checkpoints.store import local_folder
 from .logged import call, discard, model_of, unfinished
 from .models import AGENT, CACHE, PRUNED_TAG, ModelRef, versions
-from .place import client, home
+from .place import client
 
 BASE_TAG = "base"
 """On a version: the policy version of the checkpoint that its training began from; empty for the first of its line."""

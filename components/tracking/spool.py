@@ -16,9 +16,10 @@ from typing import IO, TypeVar
 import msgspec
 
 from components.protocol import InfrastructureError
+from components.protocol.home import home
 
 from .applied import apply
-from .place import client, home, tracking_uri
+from .place import client, tracking_uri
 from .records import AnyRecord, Episodes, NeverBegun
 from .tally import Tally
 
