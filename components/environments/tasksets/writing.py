@@ -1,7 +1,9 @@
 """Writing a taskset: compact JSONL by role, split so that no file reaches 1 MiB, `taskset.yaml`, and the card."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import yaml
@@ -13,8 +15,44 @@ from .taskset import HEAD, Head
 LARGEST = 1024 * 1024 - 1
 ORDER = ("name", "version", "environment", "split_by", "domain", "generator", "seed", "counts", "description")
 
+Tasks = Mapping[Role, Sequence[TaskSpec]]
 
-def write_taskset(folder: Path, head: Head, tasks: Mapping[Role, Sequence[TaskSpec]], readme: str) -> None:
+
+class Card(Protocol):
+    """Makes the README of a taskset."""
+
+    def __call__(self, tasks: Tasks, *, seed: int) -> str:
+        """Its text in Markdown; `seed` stands in the command that writes the taskset."""
+
+
+def main(
+    head: Head, generate: Callable[[int], Tasks], card: Card, varies: str, arguments: Sequence[str] | None = None
+) -> None:
+    """The command line of a generator: write all of its taskset. `varies`: what another seed gives."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {head.generator}", description=f"Write the taskset '{head.name}'."
+    )
+    parser.add_argument("--seed", type=int, default=0, help=f"another seed gives {varies}")
+    parser.add_argument("--out", type=Path, default=Path("data/tasksets") / head.name, help="the folder to write")
+    given = parser.parse_args(arguments)
+    tasks = generate(given.seed)
+    write_taskset(given.out, msgspec.structs.replace(head, seed=given.seed), tasks, card(tasks, seed=given.seed))
+    print(f"{given.out}: {sum(map(len, tasks.values()))} tasks")
+
+
+def sizes(rows: Sequence[TaskSpec]) -> list[int]:
+    """How many tasks there are, of how many families."""
+    return [len(rows), len({row.family for row in rows})]
+
+
+def table(first: str, heads: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:
+    """Numbers by name, in Markdown."""
+    lines = [f"| {first} | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
+    lines += [f"| {name} | {' | '.join(map(str, numbers))} |" for name, numbers in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def write_taskset(folder: Path, head: Head, tasks: Tasks, readme: str) -> None:
     """Write every file of the taskset; JSONL files of an earlier writing are removed. The head's `counts` are set here."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.jsonl"):

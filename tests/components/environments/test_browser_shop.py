@@ -1,9 +1,6 @@
 """What the bundled shop and its taskset promise, without a browser."""
 
-import subprocess
-import sys
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
 
@@ -150,17 +147,6 @@ def test_the_catalogue_filters_sorts_and_turns_pages(shop: Shop) -> None:
     prices = [each["price"] for each in sorted(shop.world["products"], key=lambda each: each["price"])]
     places = [everything.find(f"€ {price / 100:.2f}") for price in prices[:8]]
     assert -1 not in places and places == sorted(places)
-
-
-def test_the_same_seed_writes_the_bundled_bytes(tmp_path: Path) -> None:
-    module = "components.environments.tasksets.shop"
-    subprocess.run(
-        [sys.executable, "-m", module, "--seed", "0", "--out", str(tmp_path)], check=True, capture_output=True
-    )
-    bundled = Path(__file__).parents[3] / "data" / "tasksets" / "shop"
-    names = sorted(path.name for path in bundled.iterdir())
-    assert names == sorted(path.name for path in tmp_path.iterdir())
-    assert [name for name in names if (bundled / name).read_bytes() != (tmp_path / name).read_bytes()] == []
 
 
 def test_another_seed_gives_other_tasks_of_the_same_families() -> None:

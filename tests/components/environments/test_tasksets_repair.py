@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from components.environments.tasksets import load
-from components.environments.tasksets.repair.card import card
 from components.environments.tasksets.repair.cases import answer, function
 from components.environments.tasksets.repair.family import normal_form
-from components.environments.tasksets.repair.files import write_taskset
 from components.environments.tasksets.repair.generate import generate
 from components.environments.tasksets.repair.library import AUDIT, KNOWN, PROGRAMS
 from components.environments.tasksets.repair.program import KINDS, fill
@@ -38,16 +36,6 @@ def printed(task: TaskSpec, text: str, capsys: pytest.CaptureFixture[str]) -> li
     exec(text, space)
     exec(body, space)
     return capsys.readouterr().out.splitlines()
-
-
-@pytest.mark.slow
-def test_the_committed_data_are_what_the_generator_writes(tmp_path: Path) -> None:
-    made = generate(0)
-    write_taskset(tmp_path, made, seed=0, readme=card(made, seed=0))
-    names = sorted(path.name for path in COMMITTED.iterdir())
-    assert names == sorted(path.name for path in tmp_path.iterdir())
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (COMMITTED / name).read_bytes(), name
 
 
 def test_another_seed_gives_other_tasks(tasks: list[TaskSpec], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,21 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from components.environments.tasksets import Head
+from components.environments.tasksets.writing import sizes, table
 from components.protocol import Role, TaskSpec
 
-HEAD = """\
+HEAD = Head(
+    name="orders",
+    version="1",
+    domain="conversation",
+    counts={},
+    environment="ratchet/conversation",
+    split_by="instance",
+    description="Customers of an online shop; the agent acts on an order database and answers, by the shop's rules.",
+    generator="components.environments.tasksets.orders",
+)
+OPENING = """\
 # Taskset `orders`
 
 Customers of an online shop with a wish: cancel, change an address, refund, replace, or know something. The agent looks things
@@ -37,28 +49,18 @@ LIMITS = """\
 """
 
 
-def card(tasks: Mapping[Role, Sequence[TaskSpec]], *, generator: str, seed: int) -> str:
+def card(tasks: Mapping[Role, Sequence[TaskSpec]], *, seed: int) -> str:
     """The card as Markdown."""
     roles = list(tasks)
     heads = [role.value for role in roles]
-    text = HEAD.format(generator=generator, seed=seed)
-    text += _table("role", ["tasks", "families"], {role.value: _sizes(tasks[role]) for role in roles})
+    text = OPENING.format(generator=HEAD.generator, seed=seed)
+    text += table("role", ["tasks", "families"], {role.value: sizes(tasks[role]) for role in roles})
     for title, field in (("Kinds of wish", "kind"), ("Families", "family")):
         counts = {role: Counter(getattr(task, field) for task in tasks[role]) for role in roles}
         names = sorted(set().union(*counts.values()))
         text += f"\n## {title}\n"
-        text += _table(field, heads, {name: [counts[role][name] for role in roles] for name in names})
+        text += table(field, heads, {name: [counts[role][name] for role in roles] for name in names})
     return f"{text}\n{_example(tasks[Role.TRAIN][9])}\n{LIMITS}"
-
-
-def _sizes(rows: Sequence[TaskSpec]) -> list[int]:
-    return [len(rows), len({row.family for row in rows})]
-
-
-def _table(first: str, heads: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:
-    lines = [f"| {first} | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
-    lines += [f"| {name} | {' | '.join(map(str, numbers))} |" for name, numbers in rows.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _example(task: TaskSpec) -> str:

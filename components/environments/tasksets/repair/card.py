@@ -3,12 +3,22 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from components.environments.tasksets import Head
+from components.environments.tasksets.writing import sizes, table
 from components.protocol import Role, TaskSpec
 
-from .files import GENERATOR
 from .program import KINDS
 
-HEAD = """\
+HEAD = Head(
+    name="repair",
+    version="1",
+    domain="coding",
+    counts={},
+    split_by="instance",
+    description="Short Python files with one fault on one line; a sentence says all that the function is meant to do.",
+    generator="components.environments.tasksets.repair",
+)
+OPENING = """\
 # Taskset `repair`
 
 Short Python files with one fault on one line. The description is one sentence that says all that the function is meant
@@ -39,26 +49,16 @@ LIMITS = """\
 def card(tasks: Mapping[Role, Sequence[TaskSpec]], *, seed: int) -> str:
     """The card as Markdown."""
     roles = list(tasks)
-    text = HEAD.format(generator=GENERATOR, seed=seed)
-    text += _table("role", ["tasks", "programs"], {role.value: _sizes(tasks[role]) for role in roles})
+    text = OPENING.format(generator=HEAD.generator, seed=seed)
+    text += table("role", ["tasks", "programs"], {role.value: sizes(tasks[role]) for role in roles})
     text += "\n## Kinds of fault\n"
     kinds = {role: Counter(task.kind for task in tasks[role]) for role in roles}
     heads = [role.value for role in roles]
-    text += _table("kind", heads, {kind: [kinds[role][kind] for role in roles] for kind in KINDS.values()})
+    text += table("kind", heads, {kind: [kinds[role][kind] for role in roles] for kind in KINDS.values()})
     text += "\n" + _example(tasks[Role.TRAIN][0]) + "\n" + LIMITS + "\n## Families\n"
     families = {role: Counter(task.family for task in tasks[role]) for role in roles}
     names = sorted(set().union(*families.values()))
-    return text + _table("family", heads, {name: [families[role][name] for role in roles] for name in names})
-
-
-def _sizes(rows: Sequence[TaskSpec]) -> list[int]:
-    return [len(rows), len({row.family for row in rows})]
-
-
-def _table(first: str, heads: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:
-    lines = [f"| {first} | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
-    lines += [f"| {name} | {' | '.join(map(str, numbers))} |" for name, numbers in rows.items()]
-    return "\n".join(lines) + "\n"
+    return text + table("family", heads, {name: [families[role][name] for role in roles] for name in names})
 
 
 def _example(task: TaskSpec) -> str:

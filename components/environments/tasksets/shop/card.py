@@ -3,9 +3,21 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from components.environments.tasksets import Head
+from components.environments.tasksets.writing import sizes, table
 from components.protocol import Role, TaskSpec
 
-HEAD = """\
+HEAD = Head(
+    name="shop",
+    version="1",
+    environment="ratchet/browser",
+    split_by="instance",
+    domain="browser",
+    counts={},
+    generator="components.environments.tasksets.shop",
+    description="Errands in a web shop, in a real browser: find, buy, change, book, ask; verified from the shop's books.",
+)
+OPENING = """\
 # Taskset `shop`
 
 Errands in a web shop, in a real browser: finding something out, buying, changing an account, an order or a booking, writing to a
@@ -33,28 +45,18 @@ LIMITS = """\
 """
 
 
-def card(tasks: Mapping[Role, Sequence[TaskSpec]], *, seed: int, generator: str) -> str:
+def card(tasks: Mapping[Role, Sequence[TaskSpec]], *, seed: int) -> str:
     """The card as Markdown."""
-    text = HEAD.format(generator=generator, seed=seed)
+    text = OPENING.format(generator=HEAD.generator, seed=seed)
     heads = [role.value for role in tasks]
     every = [task for rows in tasks.values() for task in rows]
-    text += _table("role", ["tasks", "families"], {role.value: _sizes(rows) for role, rows in tasks.items()})
+    text += table("role", ["tasks", "families"], {role.value: sizes(rows) for role, rows in tasks.items()})
     for title, attribute in (("Kinds of errand", "kind"), ("Families", "family")):
         found = {role: Counter(getattr(task, attribute) for task in rows) for role, rows in tasks.items()}
         names = list(dict.fromkeys(sorted(getattr(task, attribute) for task in every)))
         rows = {name: [found[role][name] for role in tasks] for name in names}
-        text += f"\n## {title}\n" + _table(attribute, heads, rows)
+        text += f"\n## {title}\n" + table(attribute, heads, rows)
     return text + "\n" + _example(tasks[Role.TRAIN][0]) + "\n" + LIMITS
-
-
-def _sizes(rows: Sequence[TaskSpec]) -> list[int]:
-    return [len(rows), len({row.family for row in rows})]
-
-
-def _table(first: str, heads: Sequence[str], rows: Mapping[str, Sequence[int]]) -> str:
-    lines = [f"| {first} | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
-    lines += [f"| {name} | {' | '.join(map(str, numbers))} |" for name, numbers in rows.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _example(task: TaskSpec) -> str:
