@@ -42,8 +42,8 @@ def faults(trajectory: Trajectory) -> Iterator[Fault]:
         yield from _strays(position, turn, where, trajectory.provenance.source == "ratchet")
         where.update((call.call_id, position) for call in turn.calls)
     yield from _outcome(trajectory)
-    yield from _plain("agent.sampling", trajectory.agent.sampling)
-    yield from _plain("source_extra", trajectory.source_extra)
+    yield from unplain("agent.sampling", trajectory.agent.sampling)
+    yield from unplain("source_extra", trajectory.source_extra)
 
 
 def _identity(trajectory: Trajectory) -> Iterator[Fault]:
@@ -109,7 +109,7 @@ def _turn(position: int, turn: Turn, is_last: bool) -> Iterator[Fault]:
                 f"{at}.calls[{index}].tool", "is empty", "name the tool, or say in parse_error why it is unknown"
             )
         if any(type(value) is not str for value in call.arguments.values()):
-            yield from _plain(f"{at}.calls[{index}].arguments", call.arguments)
+            yield from unplain(f"{at}.calls[{index}].arguments", call.arguments)
         own.add(call.call_id)
     answered: set[str] = set()
     for index, result in enumerate(turn.results):
@@ -166,7 +166,7 @@ def _more(one: int | None, other: int | None) -> bool:
     return one is not None and other is not None and one > other
 
 
-def _plain(field: str, value: Any) -> Iterator[Fault]:
+def unplain(field: str, value: Any) -> Iterator[Fault]:
     """What JSON allows and other readers do not take: numbers beyond 64 bits, and nesting without end."""
     waiting = [(value, 1)]
     while waiting:  # no recursion: it may be nested deeper than Python's stack

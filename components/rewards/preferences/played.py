@@ -47,7 +47,8 @@ _each, _one = msgspec.msgpack.Decoder(list[msgspec.Raw]), msgspec.msgpack.Decode
 
 
 class Played(NamedTuple):
-    """One episode. `start` is the hash of its task and opening messages, `opening` of these messages alone.
+    """One episode. `start` is the hash of its task and opening messages, with the domain that it was scored in: logs of two
+    kinds may name one task. `opening` is the hash of these messages alone.
 
     `policy` is the policy's version, `worth` what the episode is worth (in [0, 1]: its total, or its win rate). `may_be_chosen`:
     nothing speaks against imitating it. `parent` is None for an episode that is no branch.
@@ -72,7 +73,7 @@ def played(trajectory: Trajectory, worth: float, may_be_chosen: bool) -> Played:
         trajectory.episode_id,
         task.task_id,
         trajectory.agent.policy_version,
-        digest(task.task_id, task.task_hash, before),
+        f"{digest(task.task_id, task.task_hash, before)} {task.domain}",
         digest(before),
         tuple(move(turn) for turn in trajectory.turns),
         worth,

@@ -30,6 +30,7 @@ class Found(NamedTuple):
 
     episode_id: str
     task_id: str
+    domain: str
     episode: Played | None
 
 
@@ -45,11 +46,11 @@ def read_played(
 ) -> list[Played]:
     """The train episodes that have a total; one that stands in several nights counts once.
 
-    Raises DataError for an episode without scores, and for one task whose episodes were scored by two versions.
+    Raises DataError for an episode without scores, and for one task whose episodes of a domain were scored by two versions.
     """
     episodes: dict[str, Played] = {}
     branches: dict[str, Trajectory] = {}
-    versions: dict[str, str] = {}
+    versions: dict[tuple[str, str], str] = {}
     work, told = partial(reduced, judged), reporting("pairs: shards read")
     for shard in map_shards(folders, work, workers=workers, on_progress=told):
         _keep(shard.found, judged, versions, episodes, left_out)
@@ -63,16 +64,16 @@ def read_played(
 def _keep(
     found: Sequence[Found],
     judged: Judged,
-    versions: dict[str, str],
+    versions: dict[tuple[str, str], str],
     episodes: dict[str, Played],
     left_out: Counter[str],
 ) -> None:
-    for name, task_id, episode in found:
+    for name, task_id, domain, episode in found:
         if name in episodes:
             continue
         total, version = judged.totals[name]
-        if versions.setdefault(task_id, version) != version:
-            raise DataError(f"task {task_id} is scored by {versions[task_id]} and {version}; score its nights anew")
+        if (other := versions.setdefault((task_id, domain), version)) != version:
+            raise DataError(f"task {task_id} is scored by {other} and {version}; score its nights anew")
         if episode is not None:
             episodes[name] = episode
         else:
@@ -87,20 +88,20 @@ def reduced(judged: Judged, trajectories: list[Trajectory], place: ShardPlace) -
 
 
 def _found(trajectory: Trajectory, judged: Judged, place: ShardPlace | None = None) -> Found:
-    name, task_id = trajectory.episode_id, trajectory.task.task_id
+    name, task_id, domain = trajectory.episode_id, trajectory.task.task_id, trajectory.task.domain
     known = judged.totals.get(name)
     if known is None:
         raise DataError(f"episode {name} has no scores; score this night first")
     total = known[0]
     if total is None or not is_whole(trajectory):
-        return Found(name, task_id, None)
+        return Found(name, task_id, domain, None)
     chosen = name in judged.accepted and not is_failure(trajectory)
     try:
         episode = played(trajectory, total, chosen)
     except (OverflowError, RecursionError) as error:
         where = f"{place.folder / place.shard}: " if place else ""
         raise DataError(f"{where}episode {name} cannot be compared: {error}; leave it out of its night") from error
-    return Found(name, task_id, episode._replace(moves=Packed(episode.moves)))
+    return Found(name, task_id, domain, episode._replace(moves=Packed(episode.moves)))
 
 
 def is_failure(trajectory: Trajectory) -> bool:

@@ -7,7 +7,21 @@ import msgspec
 
 from components.protocol import ToolCall, ToolResult, Usage
 
-from ..record import Agent, Failure, Message, Outcome, Parent, Provenance, TaskRef, Trajectory, Turn, digest, sealed
+from ..record import (
+    Agent,
+    Failure,
+    FailureKind,
+    Message,
+    Outcome,
+    Parent,
+    Provenance,
+    TaskRef,
+    Trajectory,
+    Turn,
+    digest,
+    sealed,
+)
+from ..rules import unplain
 from .values import clean, count, decode, iso, moment, number, plain
 
 __all__ = ["Draft", "TurnDraft", "clean", "count", "iso", "moment", "number"]
@@ -81,8 +95,8 @@ class Draft:
     ) -> ToolCall:
         """A call of the last turn. Its arguments are a mapping, or the text of one in JSON.
 
-        What is neither, or has a `parse_error`, is an unreadable call that keeps its text. A call id that the turn has
-        already is made another, and `result` finds both by the log's own.
+        What is neither, or names no tool, or has a `parse_error`, is an unreadable call that keeps its text. A call id that the
+        turn has already is made another, and `result` finds both by the log's own.
         """
         last = self.turns[-1] if self.turns else self.turn()
         call_id = clean(call_id) or f"{len(self.turns) - 1}-{len(last.calls)}"
@@ -93,11 +107,14 @@ class Draft:
         if isinstance(arguments, str):
             raw = raw or arguments
             arguments = _decoded(arguments)
+        tool = clean(tool)
+        if not tool:
+            parse_error = parse_error or "no tool is named"
         if parse_error is None and isinstance(arguments, Mapping):
-            made = ToolCall(call_id, clean(tool), {clean(key): value for key, value in arguments.items()}, clean(raw))
+            made = ToolCall(call_id, tool, {clean(key): value for key, value in arguments.items()}, clean(raw))
         else:
             why = clean(parse_error or "the arguments are no object")
-            made = ToolCall(call_id, clean(tool), {}, clean(raw or arguments), why)
+            made = ToolCall(call_id, tool, {}, clean(raw or arguments), why)
         last.calls.append(made)
         return made
 
@@ -157,14 +174,24 @@ class Draft:
         task = TaskRef(task_id, task_hash, taskset, family, clean(kind), "train", clean(domain), description)
         named = clean(model)
         played_by = Agent(clean(agent) or self.source, named, named, self.source, dict(sampling or {}))
+        self._doubt()
         try:
             made = self._record(task, played_by, native_id, attempt, seed)
             _deep(ROOM, made)
+            fits = _is_plain(made)
         except (RecursionError, OverflowError, TypeError, ValueError, msgspec.MsgspecError):
+            fits = False
+        if not fits:
             self._make_plain()
             played_by = msgspec.structs.replace(played_by, sampling=plain(played_by.sampling))
             made = self._record(task, played_by, native_id, attempt, seed)
         return made
+
+    def _doubt(self) -> None:
+        """A success beside a failure of the infrastructure proves nothing: it is kept as what the log claims."""
+        if self.outcome.success and self.failure is not None and self.failure.kind is FailureKind.INFRASTRUCTURE:
+            self.outcome = msgspec.structs.replace(self.outcome, success=None)
+            self.extra = _beside(self.extra, "success", True)
 
     def _record(self, task: TaskRef, agent: Agent, native_id: str | None, attempt: int, seed: int) -> Trajectory:
         turns = tuple(_turn(index, each) for index, each in enumerate(self.turns))
@@ -230,7 +257,14 @@ def _deep(frames: int, made: Trajectory) -> None:
         msgspec.json.encode(made)
 
 
+def _is_plain(made: Trajectory) -> bool:
+    """Whether what a log says in any JSON is what every reader of records takes."""
+    said = [made.source_extra, made.agent.sampling, *(call.arguments for turn in made.turns for call in turn.calls)]
+    return not any(True for each in said for _ in unplain("", each))
+
+
 def _turn(index: int, made: TurnDraft) -> Turn:
+    seconds = made.seconds
     return Turn(
         index,
         made.agent_id,
@@ -241,5 +275,5 @@ def _turn(index: int, made: TurnDraft) -> Turn:
         made.env_reward,
         made.stop_reason,
         made.usage,
-        made.seconds,
+        None if seconds is None or seconds < 0 else seconds,
     )

@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 
+from ..rules import LARGEST
+
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """How a text of UTF-16 begins."""
-DEPTH = 64
-"""Levels of nesting that a value keeps where it has too many to be written."""
+DEPTH = 60
+"""Levels of nesting that a value keeps where it has too many for a record, in which it stands a few levels down."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -65,7 +67,7 @@ def plain(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**64 else _digits(value)
+        return value if abs(value) <= LARGEST else _digits(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else _NAMES[repr(value)]
     if depth == 0:

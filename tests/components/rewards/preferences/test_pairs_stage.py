@@ -156,6 +156,15 @@ class TestNights:
         code, _ = build_pairs(night, scored, ranked(), tmp_path / "pairs.parquet", *flags)
         assert code == 3 and "score its nights anew" in capsys.readouterr().err
 
+    def test_logs_of_two_domains_may_name_one_task_and_are_not_compared(self, night, scored, ranked, tmp_path, play):
+        own = play.solver(attempt=9)
+        other = sealed(msgspec.structs.replace(own, task=msgspec.structs.replace(own.task, domain="generic")))
+        folder = self.another(tmp_path, other)
+        flags = ["--rollouts", str(folder), "--scores", str(scores_of(folder, tmp_path))]
+        code, rows = build_pairs(night, scored, ranked(*night[1], other), tmp_path / "pairs.parquet", *flags)
+        sides = {row[side] for row in rows for side in ("chosen_episode_id", "rejected_episode_id")}
+        assert code == 0 and sides and other.episode_id not in sides
+
 
 class TestWrongInput:
     def test_a_night_without_scores_is_refused(self, night, scored, ranked, tmp_path, capsys, play):

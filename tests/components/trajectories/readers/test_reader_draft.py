@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from components.trajectories.readers.blobs import Blobs
 from components.trajectories.readers.draft import Draft
 from components.trajectories.readers.values import between, clean, count, iso, moment, number, plain, rest, whole
-from components.trajectories.record import Trajectory
+from components.trajectories.record import Failure, FailureKind, Outcome, Trajectory
+from components.trajectories.rules import faults
 
 
 def finished(draft):
@@ -132,9 +133,35 @@ class TestWritable:
         again = msgspec.json.decode(msgspec.json.encode(made), type=Trajectory)
         assert again.turns[0].text == "\ufffd text" and again.turns[0].calls[0].tool == "run\ufffd"
         assert again.source_extra.keys() and again.turns[0].calls[0].arguments
+        assert not list(faults(again))
+
+    @pytest.mark.parametrize(("tool", "arguments"), [("", {"a": 1}), (None, "ls"), ("", "")])
+    def test_a_call_that_names_no_tool_is_unreadable_and_keeps_what_it_said(self, tool, arguments):
+        draft = Draft("test")
+        draft.call(tool, arguments)
+        made = finished(draft)
+        (call,) = made.turns[0].calls
+        assert call.parse_error == "no tool is named" and (call.raw or arguments == "")
+        assert not list(faults(made))
+
+    def test_a_success_beside_a_failure_of_the_infrastructure_is_a_claim(self):
+        draft = Draft("test")
+        draft.turn("a")
+        draft.extra = {"success": "yes"}
+        draft.outcome = Outcome(success=True, tests_passed=2, tests_total=2)
+        draft.failure = Failure(FailureKind.INFRASTRUCTURE, "APIError", "503")
+        made = finished(draft)
+        assert made.outcome.success is None and made.outcome.tests_passed == 2
+        assert made.source_extra == {"success": True, "success_of_log": "yes"}
+        assert not list(faults(made))
+
+    def test_time_that_runs_backwards_is_unknown(self):
+        draft = Draft("test")
+        draft.turn("a").seconds = -1.0
+        assert finished(draft).turns[0].seconds is None
 
     def test_what_a_writer_takes_stays_as_it_is(self):
-        value = {"a": 2**63, "b": [1.5, None, True, {"é": "\U0001f40d"}]}
+        value = {"a": 2**63 - 1, "b": [1.5, None, True, {"é": "\U0001f40d"}]}
         draft = Draft("test")
         draft.call("run", value)
         assert finished(draft).turns[0].calls[0].arguments == value

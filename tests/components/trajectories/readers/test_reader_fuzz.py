@@ -17,6 +17,7 @@ from components.protocol import RatchetError
 from components.trajectories import readers
 from components.trajectories.readers import read
 from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.rules import Severity, faults
 
 pytestmark = [pytest.mark.slow]
 
@@ -68,6 +69,7 @@ def valid(made):
         assert content_hash(made) == made.content_hash
         assert made.episode_id and made.task.task_id
         assert [turn.index for turn in made.turns] == list(range(len(made.turns)))
+        assert not [fault for fault in faults(made) if fault.severity is Severity.ERROR]
 
 
 def damaged(data, chance):
