@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from components.protocol import RatchetError
+from components.protocol.stage import exit_code
 
 from .calibration import Calibration
 from .calibration.config import CalibrationConfig
@@ -50,15 +50,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--params", type=Path, help="a YAML file of parameters")
     parser.add_argument("--section", default="calibration", help="its section (default: calibration)")
     flags = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         config = load_section(CalibrationConfig, flags.params, flags.section)
         calibration, matched = calibrate(flags.judgements, flags.labels, flags.out, config)
-    except RatchetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    curves = sum(pool.curve is not None for pool in calibration.pools)
-    print(f"{flags.out}: {curves} curves of {len(matched.pairs)} labelled scores ({calibration.version})")
-    return 0
+        curves = sum(pool.curve is not None for pool in calibration.pools)
+        print(f"{flags.out}: {curves} curves of {len(matched.pairs)} labelled scores ({calibration.version})")
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

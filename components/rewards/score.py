@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from components.protocol import DataError, RatchetError, load_domain
+from components.protocol import DataError, load_domain
+from components.protocol.stage import exit_code
 from components.trajectories.parallel import ShardPlace, map_records, reporting
 from components.trajectories.pieces import plain_trajectories_of
 from components.trajectories.record import Trajectory, content_hash
@@ -123,14 +124,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--params", type=Path, help="a YAML file of parameters")
     parser.add_argument("--section", default="score", help="its section (default: score)")
     flags = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         config = load_section(RewardConfig, flags.params, flags.section)
         table = score_night(flags.rollouts, flags.out, config, flags.domain, flags.judgements, flags.calibration)
-    except RatchetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"{flags.out}: {len(table.episodes)} episodes, {len(table.score)} scores")
-    return 0
+        print(f"{flags.out}: {len(table.episodes)} episodes, {len(table.score)} scores")
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from components.environments.tasksets import Taskset, load
-from components.protocol import DataError, RatchetError, Role, TaskSpec, ToolCall
+from components.protocol import DataError, Role, TaskSpec, ToolCall
+from components.protocol.stage import exit_code
 from components.rewards.label import Label
 from components.sandboxes import SandboxConfig
 from components.trajectories.files import write_atomically
@@ -205,16 +206,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the tasks' episodes and of the errors")
     parser.add_argument("--backend", default="local", choices=("local", "docker"), help="where the steps are made")
     flags = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         card = make(flags.out, flags.seed, SandboxConfig(backend=flags.backend))
-    except RatchetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(
-        f"{flags.out}: {card.episodes} episodes, {card.labels} labelled steps of which {card.errors} are wrong; "
-        f"repair-and-replay found {card.located} of {card.episodes - card.clean} errors"
-    )
-    return 0
+        print(
+            f"{flags.out}: {card.episodes} episodes, {card.labels} labelled steps of which {card.errors} are wrong; "
+            f"repair-and-replay found {card.located} of {card.episodes - card.clean} errors"
+        )
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from components.protocol import DataError, RatchetError
+from components.protocol import DataError
+from components.protocol.stage import exit_code
 from components.trajectories.parallel import collector_paused
 
 from ..params import load_section
@@ -97,14 +98,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--params", type=Path, help="a YAML file of parameters")
     parser.add_argument("--section", default="pairs", help="its section (default: pairs)")
     flags = parser.parse_args(arguments)
-    try:
+
+    def work() -> None:
         config = load_section(PairConfig, flags.params, flags.section)
         made = build(flags.rollouts, flags.scores, flags.ranked, flags.out, config)
-    except RatchetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    print(f"{flags.out}: {told(made.report)}")
-    return 0
+        print(f"{flags.out}: {told(made.report)}")
+
+    return exit_code(work)
 
 
 if __name__ == "__main__":

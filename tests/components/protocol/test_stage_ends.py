@@ -1,9 +1,9 @@
-"""How a stage ends: each expected failure is one line, in which DVC's output is searched for the reason."""
+"""How a stage of the data build ends: each expected failure is one line, in which DVC's output is searched for the reason."""
 
 import pytest
 
 from components.protocol import DataError
-from components.quality.stage import run_stage
+from components.protocol.stage import exit_code, run_stage
 
 
 def raising(error: Exception):
@@ -28,10 +28,15 @@ def raising(error: Exception):
 def test_what_is_expected_is_one_line(error, code, said, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         run_stage(raising(error))
-    assert caught.value.code == code
-    assert capsys.readouterr().err == said
+    assert caught.value.code == code == exit_code(raising(error))
+    assert capsys.readouterr().err == said * 2
 
 
 def test_a_module_of_ours_that_is_missing_is_a_fault_with_its_traceback() -> None:
     with pytest.raises(ModuleNotFoundError):
         run_stage(raising(ModuleNotFoundError("No module named 'components.nope'", name="components.nope")))
+
+
+def test_what_is_done_ends_well_and_says_no_more() -> None:
+    assert exit_code(lambda: None) == 0
+    run_stage(lambda: None)
