@@ -32,7 +32,7 @@ def asked(
     Without `out` its folder is named by all its settings: the same question finds the same job. Raises ConfigurationError.
     """
     from .parts import policy_named
-    from .recipe import job_values
+    from .recipe import job_values, relifts
 
     given: dict[str, Any] = {"method": method, "data": _files(method, data)}
     if model is not None:
@@ -42,6 +42,8 @@ def asked(
     elif revision is not None:
         raise ConfigurationError("--revision is of a hub's model; name it with --model")
     values = merged(merged(job_values(recipe or method, method, size), given), assigned(method, sets))
+    if relifts(values):
+        values = merged(values, {"data": {"demonstrations": _files("sft", None)["train"]}})
     if out is None and "output" not in values:
         name = digest(json.dumps(values, sort_keys=True, default=str))[:8]
         values["output"] = str(home() / "training" / f"{method}-{name}")

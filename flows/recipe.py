@@ -53,6 +53,11 @@ class Stage(Configuration):
         """Whether it makes a model."""
         return self.method != "sample"
 
+    @property
+    def relifts(self) -> bool:
+        """Whether it learns the hardest tasks from rows of the night's SFT dataset."""
+        return relifts(self.job)
+
     def make(self, output: Path, data: Mapping[str, Any], *, seed: int, base: str | None) -> AnyJob:
         """The job of this stage. Raises ConfigurationError."""
         given: dict[str, Any] = {"method": self.method, "output": str(output), "seed": seed, "data": data}
@@ -77,6 +82,15 @@ class Recipe(msgspec.Struct, frozen=True):
             first.method == "sft" and first.begin == CHAMPION and first.job.get("optimization", {}).get("token_budget")
         )
         return first if fixed and len(self.stages) == 1 else None
+
+
+def relifts(job: Mapping[str, Any]) -> bool:
+    """Whether the sections of a job set `grpo.selection.relift`, and no demonstrations of their own for it."""
+    found: Any = job
+    for name in ("grpo", "selection", "relift"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    data = job.get("data")
+    return found is not None and not (isinstance(data, Mapping) and "demonstrations" in data)
 
 
 def known_recipes() -> list[str]:

@@ -22,8 +22,17 @@ FIGURES = (
 """What a run says of a report, where the method has it; and the best validation loss."""
 
 
-def registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str, Any], base: str = "") -> Model:
-    """The job's checkpoint in the registry, linked to its run. `base`: the policy version that it began from."""
+def registered(
+    tonight: Tonight,
+    name: str,
+    data: TrainingData,
+    report: dict[str, Any],
+    base: str = "",
+    shown: TrainingData | None = None,
+) -> Model:
+    """The job's checkpoint in the registry, linked to its run. `base`: the policy version that it began from. `shown`: the
+    demonstrations from which it learned its hardest tasks.
+    """
 
     def work() -> Model:
         with (
@@ -31,9 +40,10 @@ def registered(tonight: Tonight, name: str, data: TrainingData, report: dict[str
             agent.child(f"train {name}", {"ratchet.kind": "training"}) as run,
         ):
             log_training(run, tonight.training(name), report)
-            _log_data(run, data)
+            _log_data(run, data, shown)
             model = trained(Path(report["checkpoint"]), data.nights, data.build)
-            return register(name, model, night=tonight.id, run_id=run.run_id, lineage={BASE_TAG: base} | _lineage(data))
+            lineage = {BASE_TAG: base} | _lineage(data, shown)
+            return register(name, model, night=tonight.id, run_id=run.run_id, lineage=lineage)
 
     return tonight.night.once(f"register {name}", work, Model)
 
@@ -43,16 +53,18 @@ def agent_of(name: str) -> str:
     return name if name in ("cold-start", "control") else "challenger"
 
 
-def _lineage(data: TrainingData) -> dict[str, str]:
+def _lineage(data: TrainingData, shown: TrainingData | None) -> dict[str, str]:
     """What the registry keeps of a model's data, beside its nights and its build."""
-    return data_tags(data.dataset, data.manifest, data.data) | ({"code": data.code} if data.code else {})
+    found = data_tags(data.dataset, data.manifest, data.data) | ({"code": data.code} if data.code else {})
+    return found if shown is None else {**found, "demonstrations_sha256": shown.data["train"]}
 
 
-def _log_data(run: Run, data: TrainingData) -> None:
-    """The same on the run of the training, and the dataset as its input."""
-    tags = {"nights": ",".join(data.nights), "dvc_lock": data.build} | _lineage(data)
+def _log_data(run: Run, data: TrainingData, shown: TrainingData | None) -> None:
+    """The same on the run of the training, and the datasets as its input."""
+    tags = {"nights": ",".join(data.nights), "dvc_lock": data.build} | _lineage(data, shown)
     run.tags({f"ratchet.{name}": value for name, value in tags.items()})
-    run.dataset(data.dataset, data.data.get("train", data.build), data.folder)
+    for each in (data,) if shown is None else (data, shown):
+        run.dataset(each.dataset, each.data.get("train", each.build), each.folder)
 
 
 def dated(points: list[Point], output: Path) -> Iterator[tuple[str, float, int, int]]:

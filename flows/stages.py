@@ -21,6 +21,7 @@ from .recipe import CHAMPION, SCRATCH, Stage
 from .recipe import SHOWN as DEMONSTRATIONS
 from .registered import registered
 from .tonight import Tonight
+from .uses import HARDEST
 
 RANKED = Path("data/ranked.parquet")
 """What became of each episode of the build that stands."""
@@ -75,17 +76,17 @@ class _Playing:
     def _train(self, stage: Stage) -> None:
         title, night = self._title(stage), self.tonight.night
         base = None if stage.begin == SCRATCH else self.models[stage.begin]
-        data = self._rows(stage, title)
+        data, shown = self._rows(stage, title), self._shown(stage, title)
         job = self._placed(stage).make(
             self.tonight.training(title),
-            files(stage, data),
+            files(stage, data, shown),
             seed=self.tonight.seed,
             base=base.checkpoint if base else None,
         )
         report: dict[str, Any] = night.once(f"train {title}", lambda: train(f"train {title}", job))
         stage.gate.check(stage.name, figures(report))
         version = base.policy_version if base else ""
-        self.models[stage.name] = registered(self.tonight, title, data, report, version)
+        self.models[stage.name] = registered(self.tonight, title, data, report, version, shown)
         self.tokens += report["tokens"]
 
     def _placed(self, stage: Stage) -> Stage:
@@ -104,6 +105,16 @@ class _Playing:
         return self.tonight.night.once(
             f"set aside {title}",
             lambda: set_aside(self.tonight, f"{title}-rows", nights, self.lock, dataset),
+            TrainingData,
+        )
+
+    def _shown(self, stage: Stage, title: str) -> TrainingData | None:
+        """The SFT rows of all nights, set aside, where it learns the hardest tasks from them (ReLIFT)."""
+        if not stage.relifts:
+            return None
+        return self.tonight.night.once(
+            f"{HARDEST} {title}",
+            lambda: set_aside(self.tonight, f"{title}-demonstrations", self.nights, self.lock),
             TrainingData,
         )
 
@@ -137,9 +148,10 @@ class _Playing:
         stage.gate.check(stage.name, kept)
 
 
-def files(stage: Stage, data: TrainingData) -> dict[str, str]:
-    """The files of a stage's job."""
-    return {name: str(path) for name, path in data.files.items() if name == "train" or stage.method != "grpo"}
+def files(stage: Stage, data: TrainingData, shown: TrainingData | None = None) -> dict[str, str]:
+    """The files of a stage's job; `shown` are its demonstrations."""
+    found = {name: str(path) for name, path in data.files.items() if name == "train" or stage.method != "grpo"}
+    return found if shown is None else {**found, "demonstrations": str(shown.train)}
 
 
 def figures(report: dict[str, Any]) -> dict[str, Any]:

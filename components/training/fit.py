@@ -5,6 +5,7 @@ Every failure that a run can meet ends with one line, and with what was saved be
 
 import contextlib
 import errno
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from .config import JobConfig
 from .guards import Preempted
 from .heartbeat import Heartbeat
 from .memory import OutOfMemory, is_out_of_memory
-from .models import is_adapted, merged
+from .models import is_adapted, load, merged, merged_anew
 from .report import final_loss, report_fields
 from .saved import forget_saved, last_saved, step_of, written_whole
 
@@ -102,32 +103,25 @@ def _gathered(config: JobConfig, trainer: Any, tokenizer: Any) -> str | None:
     trainer.save_model(str(gathered))
     trainer.accelerator.wait_for_everyone()
     adapted = is_adapted(trainer.accelerator.unwrap_model(trainer.model))
-    result = config.output / ("adapter" if adapted else "checkpoint")
     if trainer.is_world_process_zero():
-        gathered.replace(_emptied(result))
-        tokenizer.save_pretrained(result)
-        if adapted:
-            _merged_from(config, result, tokenizer)
+        _written_again(config, gathered, tokenizer, adapted)
+        shutil.rmtree(gathered)
         forget_saved(config.output)
     trainer.accelerator.wait_for_everyone()
-    return str(result) if adapted else None
+    return str(config.output / "adapter") if adapted else None
 
 
-def _emptied(folder: Path) -> Path:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder
-
-
-def _merged_from(config: JobConfig, adapter: Path, tokenizer: Any) -> None:
-    from peft import PeftModel
-
-    from .models import load
-
-    whole, _ = load(config.model.model_copy(update={"quantize": "none", "lora": None}))
+def _written_again(config: JobConfig, gathered: Path, tokenizer: Any, adapted: bool) -> None:
+    """Write what was gathered as one process writes it: a weight that is two at once was gathered twice."""
+    if adapted:
+        with written_whole(config.output / "adapter") as place:
+            shutil.copytree(gathered, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("training_args.bin"))
+            tokenizer.save_pretrained(place)
+        whole = merged_anew(config.model, config.output / "adapter")
+    else:
+        whole, _ = load(config.model.model_copy(update={"base": str(gathered), "revision": None}))
     with written_whole(config.output / "checkpoint") as place:
-        PeftModel.from_pretrained(whole, adapter).merge_and_unload().save_pretrained(place)
+        whole.save_pretrained(place)
         tokenizer.save_pretrained(place)
 
 

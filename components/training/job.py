@@ -126,7 +126,7 @@ def _launched(config: AnyJob, path: Path) -> int:
     names = gpu.devices()
     count = launch.processes(file, len(names))
     config = memory.remembered(config)
-    with gpu.claimed(names, 0 if launch.settings(file).get("use_cpu") else count, waiting=_waiting) as found:
+    with gpu.claimed(names, 0 if launch.on_cpus(file) else count, waiting=_waiting) as found:
         while True:
             (config.output / ERROR).unlink(missing_ok=True)
             code = launch.run(file, path, count, found)

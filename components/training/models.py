@@ -125,8 +125,11 @@ def is_adapted(model: Any) -> bool:
 
 def merged(config: Model, model: Any, adapter: Path) -> Any:
     """The whole model with its adapter in the weights, float32: of a quantised base, of that base as it was before."""
-    if config.quantize == "none":
-        return model.float().merge_and_unload()
+    return model.float().merge_and_unload() if config.quantize == "none" else merged_anew(config, adapter)
+
+
+def merged_anew(config: Model, adapter: Path) -> Any:
+    """The base as its files have it, float32, with the adapter of a folder in the weights."""
     from peft import PeftModel
 
     whole, _ = load(config.model_copy(update={"quantize": "none", "lora": None}))

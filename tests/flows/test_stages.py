@@ -152,3 +152,28 @@ def test_what_a_gate_may_ask_of_a_report():
     found = stages.figures({"first_reward": 0.2, "last_reward": 0.5, "episodes": 50, "lost": 5, "tokens": 3})
     assert (round(found["reward_gain"], 6), found["lost_share"], found["tokens"]) == (0.3, 0.1, 3)
     assert "reward_gain" not in stages.figures({"tokens": 3, "first_reward": None, "last_reward": None})
+
+
+def test_where_the_hardest_tasks_are_learned_from_demonstrations_they_are_what_succeeded_in_any_night(
+    tmp_path, world, champion
+):
+    (path := tmp_path / "relift.yaml").write_text(
+        "{method: grpo, optimization: {steps: 2}, grpo: {selection: {relift: 4}}, sizes: {smoke: {}}}"
+    )
+    night, _ = run(seed=None, recipe=str(path))
+    shown = world.jobs["train challenger"].data.demonstrations
+    assert shown.parent.name == "challenger-demonstrations"
+    found = {json.loads(line)["night"] for line in shown.read_text().splitlines()}
+    assert found >= {*champion.nights, night.id}, "the teacher's and the champion's own"
+    assert {use.dataset for use in world.uses if use.model == "challenger-v"} == {"grpo", "sft"}
+    assert len(world.lineage["challenger"]["demonstrations_sha256"]) == 64
+
+
+def test_a_recipe_s_own_demonstrations_are_left_as_they_are(tmp_path, world, champion):
+    (path := tmp_path / "relift.yaml").write_text(
+        "{method: grpo, optimization: {steps: 2}, grpo: {selection: {relift: 4}}, data: {demonstrations: mine.jsonl}, "
+        "sizes: {smoke: {}}}"
+    )
+    run(seed=None, recipe=str(path))
+    assert str(world.jobs["train challenger"].data.demonstrations) == "mine.jsonl"
+    assert "demonstrations_sha256" not in world.lineage["challenger"]

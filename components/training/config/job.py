@@ -30,6 +30,12 @@ class JobConfig(Configuration):
     checkpoints: Checkpoints = Checkpoints()
     run: Run = Run()
 
+    @model_validator(mode="after")
+    def _four_bits_lie_in_one_process(self) -> Self:
+        if self.model.quantize != "none" and self.run.launch != "single":
+            raise ValueError("quantize: 4bit trains in one process; set run.launch: single, or quantize: none")
+        return self
+
 
 class PolicyConfig(JobConfig):
     """What every job of a policy has. `preset: plain` turns off what is on for agents, so that a job is TRL's own; a key that is
@@ -72,6 +78,12 @@ class GrpoConfig(PolicyConfig):
     method: Literal["grpo"]
     data: GrpoData = GrpoData()
     grpo: Grpo = Grpo()
+
+    @model_validator(mode="after")
+    def _colocated_vllm_is_given_plain_weights(self) -> Self:
+        if self.model.quantize != "none" and self.grpo.sampling.sampler == "colocate":
+            raise ValueError("sampler: colocate is given the trained weights, not four bits; take transformers or vllm")
+        return self
 
 
 class PrmConfig(JobConfig):

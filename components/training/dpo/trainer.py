@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
     `order`: the pairs of the whole run, if not random.
     """
 
+    accelerator: Any
+
     def __init__(
         self,
         *,
@@ -35,21 +37,53 @@ class PairTrainer(DPOTrainer):  # type: ignore[misc]
     ) -> None:
         self.reference, self.asking, self.order = reference, asking, order
         self._sizes: list[int] = []
+        self._losses: list[torch.Tensor] = []
         super().__init__(**arguments)
 
     def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
         return dataset
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool) -> Any:
+        if self.model.training:
+            return self._loss(model, inputs, return_outputs)
+        with self._each_pair_once():
+            found = self._loss(model, inputs, return_outputs)
+            losses = self._pair_losses(model, inputs, found[0] if return_outputs else found)
+            self._losses.append(self.accelerator.gather(losses))
+        self._sizes.append(len(self._losses[-1]))
+        return found
+
+    def _loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False) -> Any:
+        """TRL's, weighted."""
         tokens, pairs = (inputs.get(name) for name in WEIGHTS)
-        if not self.model.training:
-            self._sizes.append(len(inputs["input_ids"]) // 2)
         return super()._compute_loss(weighted(model, tokens=tokens, rows=pairs), _without(inputs), return_outputs)
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+    def _pair_losses(self, model: Any, inputs: dict[str, torch.Tensor], loss: torch.Tensor) -> torch.Tensor:
+        """(B,) losses of this process's pairs. They are told apart only in a last batch that holds pairs twice, to make it even."""
+        count = len(inputs["input_ids"]) // 2
+        if self.accelerator.num_processes == 1 or not self.accelerator.gradient_state.end_of_dataloader:
+            return loss.detach().repeat(count)
+        told = {name: list(values) for name, values in self._metrics["eval"].items()}
+        each = [self._loss(model, _pair(inputs, place)).detach() for place in range(count)]
+        self._metrics["eval"].update(told)
+        return torch.stack(each)
+
+    @contextlib.contextmanager
+    def _each_pair_once(self) -> Iterator[None]:
+        """What TRL gathers in an evaluation, without the pairs that another process holds too."""
+        whole = self.accelerator
+        self.accelerator = _Once(whole)
+        try:
+            yield
+        finally:
+            self.accelerator = whole
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
         """TRL's evaluation, its means over batches made means over pairs: the last batch is smaller than the others."""
         self._sizes.clear()
-        output = super().evaluation_loop(*args, **kwargs)
+        self._losses.clear()
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        output.metrics[f"{metric_key_prefix}_loss"] = torch.cat(self._losses).double().mean().item()
         found = self._metrics["eval"]
         for name in (each for each in found if each.startswith(("rewards/", "logps/"))):
             batches = zip(found[name], self._sizes, strict=True)
@@ -91,6 +125,36 @@ def reference_key(dataset: Any, model: str) -> str:
     for pair in dataset:
         digest.update(msgspec.json.encode(pair))
     return digest.hexdigest()[:16]
+
+
+class _Once:
+    """An accelerator whose `gather` leaves out what stands in a last batch only to make it even.
+
+    TRL gathers rewards and log-probabilities, a value a pair, with `gather`; with `gather_for_metrics` what has one a process.
+    """
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def gather(self, values: torch.Tensor) -> Any:
+        """Of all processes together, each pair once."""
+        return self._accelerator.gather_for_metrics(values)
+
+    def gather_for_metrics(self, values: torch.Tensor) -> Any:
+        """Of each process."""
+        return self._accelerator.gather(values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accelerator, name)
+
+
+def _pair(inputs: dict[str, torch.Tensor], place: int) -> dict[str, torch.Tensor]:
+    """A batch of one pair of a batch: the chosen rows are above the rejected ones."""
+    count = len(inputs["input_ids"]) // 2
+    return {
+        name: values[[place, place + count]] if len(values) == 2 * count else values[[place]]
+        for name, values in inputs.items()
+    }
 
 
 def _forget_reference(model: Any) -> None:

@@ -9,7 +9,7 @@ from components.protocol import ConfigurationError
 
 from ..config import GrpoConfig
 from ..selection import SelectionOptions
-from ..trainer import planned_steps
+from ..trainer import planned_steps, processes
 
 
 def check(config: GrpoConfig) -> None:
@@ -40,6 +40,10 @@ def check(config: GrpoConfig) -> None:
         raise ConfigurationError("grpo.offline needs data.train: the exported groups; or play, with offline: false")
     if (grpo.selection.relift is None) != (config.data.demonstrations is None):
         raise ConfigurationError("grpo.selection.relift and data.demonstrations go together; set both, or neither")
+    if (
+        grpo.selection.relift is not None and processes() > 1
+    ):  # a lesson is due in one of them, and the others would wait
+        raise ConfigurationError("grpo.selection.relift learns in one process; set run.launch: single, or leave it out")
     if grpo.offline and grpo.selection != SelectionOptions():
         raise ConfigurationError(
             "grpo.selection chooses among what is played; leave it out, or set grpo.offline: false"

@@ -2,6 +2,7 @@
 
 `ddp`: a copy of the model on each GPU. `fsdp`, `zero3`: the model, its gradients and its optimizer in parts. `zero2`: gradients and
 optimizer in parts. The ZeRO ones need the package deepspeed. Arithmetic and weights are those of the job, not of these files.
+A file of one's own may say `distributed_type: MULTI_CPU` and `num_processes`: copies on CPUs of this machine, joined by gloo.
 """
 
 import difflib
@@ -47,16 +48,11 @@ def configuration(launch: str) -> Path:
 
 
 def settings(path: Path) -> dict[str, object]:
-    """What a configuration says. Raises ConfigurationError for a file that is none, or whose library is not installed."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path} is no configuration of accelerate: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict) or "distributed_type" not in found:
-        raise ConfigurationError(f"{path} is no configuration of accelerate: it names no distributed_type")
-    if found["distributed_type"] == "MULTI_CPU":  # that one starts a single process where there is no MPI
+    """What a configuration says. Raises ConfigurationError for a file that is none, or that cannot be run here."""
+    found = _read(path)
+    if found["distributed_type"] in ("FSDP", "DEEPSPEED") and on_cpus(path):  # accelerate would make whole copies of it
         raise ConfigurationError(
-            f"{path}: for several processes on CPUs say distributed_type: MULTI_GPU and use_cpu: true"
+            f"{path}: models are put in parts on GPUs alone; for CPUs say distributed_type: MULTI_CPU, or take use_cpu out"
         )
     if found["distributed_type"] == "DEEPSPEED" and importlib.util.find_spec("deepspeed") is None:
         raise ConfigurationError(
@@ -65,12 +61,33 @@ def settings(path: Path) -> dict[str, object]:
     return found
 
 
+def on_cpus(path: Path) -> bool:
+    """Whether a configuration runs on CPUs. Raises ConfigurationError for a file that is none."""
+    found = _read(path)
+    return bool(found.get("use_cpu")) or found["distributed_type"] == "MULTI_CPU"
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} is no configuration of accelerate: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict) or "distributed_type" not in found:
+        raise ConfigurationError(f"{path} is no configuration of accelerate: it names no distributed_type")
+    return found
+
+
 def processes(path: Path, gpus: int) -> int:
-    """How many processes a configuration starts: one for each GPU here, or as many as it says where it runs on CPUs."""
+    """How many processes a configuration starts: one for each GPU here, or as many as it says where it runs on CPUs.
+
+    Raises ConfigurationError where there are not GPUs enough, and where it says no number.
+    """
     found = settings(path)
-    if found.get("use_cpu"):
+    if on_cpus(path):
         said = found.get("num_processes")
-        return said if isinstance(said, int) else 1
+        if not isinstance(said, int) or said < 1:
+            raise ConfigurationError(f"{path}: say how many processes run on the CPUs, as in num_processes: 2")
+        return said
     if gpus < 2:
         raise ConfigurationError(
             f"run.launch {path.stem} is for several GPUs, and {gpus} can be used; set it to single"
@@ -80,11 +97,14 @@ def processes(path: Path, gpus: int) -> int:
 
 def command(path: Path, job: Path, count: int) -> list[str]:
     """The command line that starts a job in `count` processes."""
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(path)]
-    return [*launcher, "--num_processes", str(count), "-m", "components.training.job", str(job)]
+    if on_cpus(path):  # accelerate starts one process on CPUs, however many are asked for, unless MPI starts them
+        launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+    else:
+        launcher = ["accelerate.commands.launch", "--config_file", str(path), "--num_processes", str(count)]
+    return [sys.executable, "-m", *launcher, "-m", "components.training.job", str(job)]
 
 
 def run(path: Path, job: Path, count: int, gpus: list[str]) -> int:
-    """Run a job in `count` processes to its end; the launcher's exit code."""
-    environment = {**os.environ, MARK: "1", **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})}
+    """Run a job in `count` processes to its end, on those GPUs alone; the launcher's exit code."""
+    environment = {**os.environ, MARK: "1", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
     return subprocess.run(command(path, job, count), env=environment, check=False).returncode

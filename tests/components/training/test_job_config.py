@@ -41,6 +41,7 @@ def test_the_plain_preset_is_trl_and_what_is_given_comes_before_it(method):
         ({"micro_batch": 3}, "batch_size 16 is no multiple of micro_batch 3"),
         ({"quantize": "4bit"}, "needs a base and lora"),
         ({"quantize": "4bit", "base": "x"}, "needs a base and lora"),
+        ({"quantize": "4bit", "base": "x", "lora": Lora(), "launch": "fsdp"}, "quantize: 4bit trains in one process"),
         ({"chunk_overlap": 2000}, "leaves no room"),
         ({"chunk_long_trajectories": True, "agent_format": False}, "needs agent_format"),
         ({"learning_rate": 0}, "optimization.learning_rate"),
@@ -52,6 +53,13 @@ def test_what_cannot_be_is_said_in_one_line(changes, said):
     with pytest.raises(ConfigurationError) as told:
         make_job("sft", output="o", train="t", **changes)
     assert said in str(told.value) and "\n" not in str(told.value)
+
+
+def test_four_bits_are_not_given_to_a_colocated_server():
+    four = {"quantize": "4bit", "base": "x", "lora": Lora()}
+    with pytest.raises(ConfigurationError, match="colocate is given the trained weights, not four bits"):
+        make_job("grpo", output="o", sampling={"sampler": "colocate"}, **four)
+    assert make_job("grpo", output="o", **four).model.quantize == "4bit"
 
 
 @pytest.mark.parametrize("changes", [{"lora": Lora(), "base": "x"}, {"launch": "ddp"}])

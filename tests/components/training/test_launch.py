@@ -51,9 +51,37 @@ def test_a_file_that_is_no_configuration_is_told(tmp_path, text):
         launch.settings(tmp_path / "none.yaml")
 
 
-def test_a_configuration_that_would_start_one_process_is_refused(tmp_path):
-    (path := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_CPU, use_cpu: true, num_processes: 2}")
-    with pytest.raises(ConfigurationError, match="say distributed_type: MULTI_GPU and use_cpu: true"):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{distributed_type: MULTI_CPU, use_cpu: true, num_processes: 3}",
+        "{distributed_type: MULTI_CPU, num_processes: 3}",
+        "{distributed_type: MULTI_GPU, use_cpu: true, num_processes: 3}",
+    ],
+)
+def test_as_many_processes_as_are_said_run_on_cpus(monkeypatch, tmp_path, text):
+    """accelerate's own launcher starts one, unless MPI starts them."""
+    from torch.distributed.run import parse_args
+
+    (path := tmp_path / "cpu.yaml").write_text(text)
+    command = launch.command(path, tmp_path / "job.json", launch.processes(path, 0))
+    read = parse_args(command[command.index("torch.distributed.run") + 1 :])
+    assert (read.nproc_per_node, read.standalone, read.module) == ("3", True, True)
+    assert [read.training_script, *read.training_script_args] == ["components.training.job", str(tmp_path / "job.json")]
+
+
+@pytest.mark.parametrize("number", ["", "num_processes: 0", "num_processes: many"])
+def test_processes_on_cpus_without_a_number_are_refused(tmp_path, number):
+    (path := tmp_path / "cpu.yaml").write_text(f"distributed_type: MULTI_CPU\n{number}\n")
+    with pytest.raises(ConfigurationError, match="as in num_processes: 2"):
+        launch.processes(path, 0)
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED"])
+def test_parts_of_a_model_on_cpus_are_refused(tmp_path, kind):
+    """accelerate would train a whole copy in each process without a word."""
+    (path := tmp_path / "cpu.yaml").write_text(f"{{distributed_type: {kind}, use_cpu: true, num_processes: 2}}")
+    with pytest.raises(ConfigurationError, match="on GPUs alone; for CPUs say distributed_type: MULTI_CPU"):
         launch.processes(path, 0)
 
 
@@ -68,8 +96,6 @@ def test_there_are_as_many_processes_as_gpus(tmp_path):
     assert launch.processes(path, 4) == 4
     with pytest.raises(ConfigurationError, match="is for several GPUs, and 1 can be used"):
         launch.processes(path, 1)
-    (cpu := tmp_path / "cpu.yaml").write_text("{distributed_type: MULTI_GPU, use_cpu: true, num_processes: 2}")
-    assert launch.processes(cpu, 0) == 2
 
 
 def test_what_is_launched_does_not_launch_again(monkeypatch, tmp_path):
@@ -79,8 +105,9 @@ def test_what_is_launched_does_not_launch_again(monkeypatch, tmp_path):
     monkeypatch.setattr(
         launch.subprocess, "run", lambda command, env, check: started.append(env) or SimpleNamespace(returncode=0)
     )
+    (path := tmp_path / "one.yaml").write_text("distributed_type: MULTI_GPU")
     assert not launch.is_worker()
-    assert launch.run(tmp_path / "cpu.yaml", tmp_path / "job.json", 1, ["3", "4"]) == 0
+    assert launch.run(path, tmp_path / "job.json", 1, ["3", "4"]) == 0
     monkeypatch.setattr(launch.os, "environ", started[0])
     assert launch.is_worker() and started[0]["CUDA_VISIBLE_DEVICES"] == "3,4"
 

@@ -18,7 +18,7 @@ from components.training import job  # noqa: E402
 @pytest.fixture
 def two(tmp_path):
     (path := tmp_path / "two.yaml").write_text(
-        "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_GPU, use_cpu: true, num_machines: 1, machine_rank: 0, "
+        "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, use_cpu: true, num_machines: 1, machine_rank: 0, "
         "num_processes: 2, main_training_function: main, rdzv_backend: static, same_network: true}"
     )
     return str(path)

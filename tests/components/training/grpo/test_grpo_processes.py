@@ -19,7 +19,7 @@ from training_jobs import make_job  # noqa: E402
 from components.training import job  # noqa: E402
 
 TWO = (
-    "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_GPU, use_cpu: true, num_machines: 1, machine_rank: 0, "
+    "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_CPU, use_cpu: true, num_machines: 1, machine_rank: 0, "
     "num_processes: 2, main_training_function: main, rdzv_backend: static, same_network: true}"
 )
 HELPERS = Path(__file__).parents[3] / "helpers"
