@@ -2,7 +2,7 @@
 
 import http.client
 import threading
-import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from patience import LIMIT
 
 Fault = Literal["refuse", "drop", "corrupt", "wait"] | None
 """`refuse`: 403. `drop`: half of the body, then the connection ends. `corrupt`: a bit of the body is flipped. `wait`: no answer."""
@@ -39,6 +40,7 @@ class Proxy:
     def __init__(self, server: str) -> None:
         self.rule: Rule = lambda asked: None
         self.asked: list[Asked] = []
+        self.stopped = threading.Event()
         self._server = server
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
@@ -46,6 +48,7 @@ class Proxy:
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
+        self.stopped.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -59,7 +62,7 @@ class Proxy:
         return self.rule(asked)
 
     def forward(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(urlsplit(self._server).netloc, timeout=60)
+        connection = http.client.HTTPConnection(urlsplit(self._server).netloc, timeout=LIMIT)
         connection.request(method, path, body, headers)
         return connection.getresponse()
 
@@ -78,7 +81,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             fault = proxy.note(self.command, self.path)
             if fault == "wait":
-                time.sleep(600)
+                proxy.stopped.wait()
             if fault == "drop" and body:
                 self.connection.close()
                 self.close_connection = True
@@ -122,7 +125,7 @@ def _flipped(data: bytes) -> bytes:
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """The URL of a server of this process, with an empty bucket BUCKET."""
+    """The URL of a server with an empty bucket BUCKET. What moto keeps is the process's: at the end it is forgotten."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -130,8 +133,11 @@ def s3_server() -> Iterator[str]:
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
     s3_client(url).create_bucket(Bucket=BUCKET)
-    yield url
-    server.stop()
+    try:
+        yield url
+    finally:
+        urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
+        server.stop()
 
 
 def s3_client(url: str):

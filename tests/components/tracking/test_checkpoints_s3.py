@@ -1,14 +1,13 @@
 """Checkpoints in a real S3 server: sent in parts, gone on with after a kill, compared; what fails is one clear line."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from faulty_s3 import BUCKET, faulty_s3, s3_client
+from patience import LIMIT, until
 
 from components.protocol import DataError, InfrastructureError
 from components.tracking.checkpoints import erase, fetch, listing_of, s3, send
@@ -90,11 +89,9 @@ def test_an_upload_that_was_killed_goes_on_with_the_parts_that_are_missing(proxy
     process = subprocess.Popen(
         [sys.executable, "-c", SEND, str(checkpoint), PLACE], env=os.environ | {"PYTHONPATH": "."}
     )
-    until = time.monotonic() + 60
-    while len(proxy.parts()) < 3 and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    until(lambda: len(proxy.parts()) >= 3 or process.poll() is not None, 5 * LIMIT)
+    process.kill()
+    process.wait()
     assert begun(server[1]) == ["agents/one/model.safetensors"]
     proxy.rule = lambda asked: None
     proxy.asked.clear()

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from faulty_s3 import BUCKET, Proxy, faulty_s3, s3_client
+from patience import LIMIT, until
 
 from components.protocol import ConfigurationError, DataError, InfrastructureError
 from components.tracking import logged, models, place, promotion, retention
@@ -204,11 +204,9 @@ def test_a_registration_that_was_killed_left_no_version_and_goes_on_where_it_was
     process = subprocess.Popen(
         [sys.executable, "-c", REGISTER, str(folder), name], env=os.environ | {"PYTHONPATH": "."}
     )
-    until = time.monotonic() + 120
-    while len(proxy.parts()) < 2 and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: len(proxy.parts()) >= 2 or process.poll() is not None, 5 * LIMIT)
     process.kill()
-    process.wait(30)
+    process.wait()
     assert models.versions(name) == []
     (begun,) = logged.unfinished(name)
     monkeypatch.setattr(proxy, "rule", lambda asked: None)

@@ -1,15 +1,13 @@
 """Work on shards in several processes: the same results in the same order, and every failure in one line."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 import shard_work
+from patience import gone, until
 from shard_work import die, identities, process, refuse, square
 
 from components.protocol import DataError, InfrastructureError
@@ -99,24 +97,11 @@ class TestFailures:
     @pytest.mark.slow
     def test_workers_end_with_a_parent_that_was_killed(self, tmp_path):
         parent = subprocess.Popen([sys.executable, shard_work.__file__, str(tmp_path)])
-        deadline = time.monotonic() + 30
-        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: len(list(tmp_path.iterdir())) == 2)
         workers = [int(each.name) for each in tmp_path.iterdir()]
-        assert len(workers) == 2
-        parent.send_signal(signal.SIGKILL)
+        parent.kill()
         parent.wait()
-        while any(map(_lives, workers)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not any(map(_lives, workers))
-
-
-def _lives(number):
-    try:
-        state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"  # it has ended, and nobody asked how
+        until(lambda: all(map(gone, workers)))
 
 
 class TestProgress:

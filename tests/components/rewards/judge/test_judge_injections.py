@@ -205,6 +205,6 @@ def test_a_long_text_is_cut_before_it_is_fenced():
     "text", ["=" * 60_000, "= " * 30_000, "<|" * 30_000, "<|im_" * 12_000, "\u200b" * 60_000, "[INST]" * 10_000]
 )
 def test_hostile_texts_take_no_time(text):
-    begin = time.perf_counter()
+    begin = time.process_time()
     fences.fenced([fences.Data(text, 60_000)])
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 2

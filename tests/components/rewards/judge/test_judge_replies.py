@@ -76,10 +76,10 @@ def test_what_is_no_score_is_missing_and_never_clipped_into_one(wrong):
     ],
 )
 def test_what_holds_no_answer_is_unreadable_in_one_line(text):
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(Unreadable) as error:
         read(text)
-    assert "\n" not in str(error.value) and time.perf_counter() - begin < 1
+    assert "\n" not in str(error.value) and time.process_time() - begin < 2
 
 
 def test_of_an_answer_that_was_cut_off_what_is_whole_counts():
