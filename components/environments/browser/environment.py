@@ -12,7 +12,7 @@ import msgspec
 from components.protocol import Action, Environment, SandboxUnavailable, TaskSpec, TimeStep, ToolResult, ToolSpec
 from components.trajectories.files import write_atomically
 
-from ..conversation.criteria import Call, Episode, Grade, grade
+from ..conversation.criteria import Call, Episode, Grade, grade, outcome_of
 from ..tools import ToolError
 from .chromium import CALL_MARGIN, VIEWPORT, Chromium, shared
 from .shop import Shop
@@ -196,7 +196,7 @@ class BrowserEnvironment(Environment):
             truncated=reason is not None,
             info={
                 **self._info(seen, call_id),
-                "outcome": _outcome(graded, reason),
+                "outcome": outcome_of(graded, reason),
                 "criteria": graded.lines if graded else (),
             },
         )
@@ -206,17 +206,6 @@ class BrowserEnvironment(Environment):
 def _sent(value: Any) -> Any:
     """A parameter as it can be sent: half of a surrogate pair is no character."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-
-
-def _outcome(graded: Grade | None, reason: str | None) -> dict[str, Any]:
-    """The lines of the criteria are no tests: what counts of them is the score, in which doing nothing earns nothing."""
-    return {
-        "success": graded.success if graded else None,
-        "score": graded.score if graded else None,
-        "tests_passed": None,
-        "tests_total": None,
-        "reason": reason or (graded.reason if graded else "ungraded"),
-    }
 
 
 def _into(folder: Path) -> Callable[[str, bytes], object]:

@@ -152,6 +152,20 @@ class Grade(msgspec.Struct, frozen=True):
     lines: tuple[Verdict, ...]
 
 
+def outcome_of(graded: Grade | None, reason: str | None) -> dict[str, Any]:
+    """An episode's outcome; `reason`: why it was ended, where it did not end by itself. `graded` None: nothing was to be met.
+
+    The lines of the criteria are no tests: what counts of them is the score, in which doing nothing earns nothing.
+    """
+    return {
+        "success": graded.success if graded else None,
+        "score": graded.score if graded else None,
+        "tests_passed": None,
+        "tests_total": None,
+        "reason": reason or (graded.reason if graded else "ungraded"),
+    }
+
+
 def read_criteria(criteria: dict[str, Any]) -> Criteria:
     """The criteria of a task. Raises DataError naming the field."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 from components.environments.tools import Observation
 from components.protocol import Action, Environment, TaskSpec, TimeStep, ToolResult, ToolSpec
 
-from .criteria import Call, Episode, Grade, grade
+from .criteria import Call, Episode, Grade, grade, outcome_of
 from .tool import Tool, World
 from .user import Line, ScriptedUser, User, user_script
 
@@ -123,7 +123,7 @@ class DialogueEnvironment(Environment):
             truncated=reason is not None,
             info={
                 "result": _result(observation, call_id),
-                "outcome": _outcome(graded, reason),
+                "outcome": outcome_of(graded, reason),
                 "criteria": graded.lines if graded else (),
             },
         )
@@ -140,14 +140,3 @@ class DialogueEnvironment(Environment):
 
 def _result(observation: Observation, call_id: str) -> ToolResult:
     return ToolResult(call_id, observation.content, observation.exit_code, observation.error, observation.truncated)
-
-
-def _outcome(graded: Grade | None, reason: str | None) -> dict[str, Any]:
-    """The lines of the criteria are no tests: what counts of them is the score, in which doing nothing earns nothing."""
-    return {
-        "success": graded.success if graded else None,
-        "score": graded.score if graded else None,
-        "tests_passed": None,
-        "tests_total": None,
-        "reason": reason or (graded.reason if graded else "ungraded"),
-    }
