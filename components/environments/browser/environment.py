@@ -12,7 +12,7 @@ import msgspec
 from components.protocol import Action, Environment, SandboxUnavailable, TaskSpec, TimeStep, ToolResult, ToolSpec
 from components.trajectories.files import write_atomically
 
-from ..conversation.criteria import Call, Episode, Grade, grade, outcome_of
+from ..conversation.criteria import Call, Episode, grade, outcome_of
 from ..tools import ToolError
 from .chromium import CALL_MARGIN, VIEWPORT, Chromium, shared
 from .shop import Shop

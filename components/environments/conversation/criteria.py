@@ -153,10 +153,7 @@ class Grade(msgspec.Struct, frozen=True):
 
 
 def outcome_of(graded: Grade | None, reason: str | None) -> dict[str, Any]:
-    """An episode's outcome; `reason`: why it was ended, where it did not end by itself. `graded` None: nothing was to be met.
-
-    The lines of the criteria are no tests: what counts of them is the score, in which doing nothing earns nothing.
-    """
+    """An episode's outcome; `reason`: why it was ended, where it did not end by itself. The lines of criteria are no tests."""
     return {
         "success": graded.success if graded else None,
         "score": graded.score if graded else None,

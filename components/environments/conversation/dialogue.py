@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 from components.environments.tools import Observation
 from components.protocol import Action, Environment, TaskSpec, TimeStep, ToolResult, ToolSpec
