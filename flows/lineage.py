@@ -164,7 +164,7 @@ def explain(episode_id: str, at: str | None) -> Why:
         where = (
             f"it stands in {', '.join(nights)}, which is no part of that build" if nights else "and in no night here"
         )
-        raise DataError(f"{episode_id} is in no table of the build ({state.name}); {where}")
+        raise DataError(f"'{episode_id}' is in no table of the build ({state.name}); {where}")
     return found
 
 

@@ -152,7 +152,7 @@ def test_why_tells_in_out_and_quarantined(run) -> None:
 def test_why_of_an_episode_that_no_build_knows_says_where_it_is(run, made: History) -> None:
     late = night_of(4, 2, version="weights-2")[0].episode_id
     code, _, err = run("why", late, "--at", FIRST)
-    assert code == 3 and f"{late} is in no table of the build (night/n1); it stands in n2" in err
+    assert code == 3 and f"'{late}' is in no table of the build (night/n1); it stands in n2" in err
 
 
 def test_a_diff_names_what_was_added_and_what_shifted(run) -> None:
@@ -180,8 +180,8 @@ MISTAKES = [
     (("trace", "@nobody"), 2, "there are: @champion, agent/1, agent/2"),
     (("trace", "sft/train/999"), 3, "no row 'train/999'"),
     (("trace", "sft", "--at", "--output=x"), 2, "'--output=x' is no night, tag, commit"),
-    (("trace", "--reverse", "ep-1"), 3, "ep-1 stands in no rollout, dataset or ledger"),
-    (("why", "ep-1"), 3, "ep-1 is in no table of the build"),
+    (("trace", "--reverse", "ep-1"), 3, "'ep-1' stands in no rollout, dataset or ledger"),
+    (("why", "ep-1"), 3, "'ep-1' is in no table of the build"),
     (("why", "\x00\x1b[31m"), 3, "is in no table"),
     (("data", "diff", "n7"), 2, "'n7' is no night, tag, commit, build or folder of data"),
     (("data", "card", "../../etc"), 3, "has no dataset '../../etc'; datasets: grpo, sft"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from components.protocol import ToolCall, ToolResult, Usage
+from components.protocol import ToolCall, ToolResult
 
 from ..record import (
     Agent,
@@ -17,34 +17,17 @@ from ..record import (
     Provenance,
     TaskRef,
     Trajectory,
-    Turn,
     digest,
     sealed,
 )
 from ..rules import unplain
+from .turn import TurnDraft
 from .values import clean, count, decode, iso, moment, number, plain
 
 __all__ = ["Draft", "TurnDraft", "clean", "count", "iso", "moment", "number"]
 
 ROOM = 200
 """Frames that a record must still be writable below, wherever it goes: JSON writers count levels of nesting as frames."""
-
-
-class TurnDraft:
-    """One reply of an agent, with its calls and their results. `extra` is what has no place."""
-
-    def __init__(self, agent_id: str, text: str, thought: str | None) -> None:
-        self.agent_id = agent_id
-        self.text = text
-        self.thought = thought
-        self.calls: list[ToolCall] = []
-        self.results: list[ToolResult] = []
-        self.env_reward: float | None = None
-        self.stop_reason: str | None = None
-        self.usage: Usage | None = None
-        self.seconds: float | None = None
-        self.extra: dict[str, Any] = {}
-        self.notes: list[dict[str, Any]] = []
 
 
 class Draft:
@@ -194,7 +177,7 @@ class Draft:
             self.extra = _beside(self.extra, "success", True)
 
     def _record(self, task: TaskRef, agent: Agent, native_id: str | None, attempt: int, seed: int) -> Trajectory:
-        turns = tuple(_turn(index, each) for index, each in enumerate(self.turns))
+        turns = tuple(each.record(index) for index, each in enumerate(self.turns))
         mark = clean(native_id) or digest(self.messages, turns, self.outcome)
         return sealed(
             Trajectory(
@@ -261,19 +244,3 @@ def _is_plain(made: Trajectory) -> bool:
     """Whether what a log says in any JSON is what every reader of records takes."""
     said = [made.source_extra, made.agent.sampling, *(call.arguments for turn in made.turns for call in turn.calls)]
     return not any(True for each in said for _ in unplain("", each))
-
-
-def _turn(index: int, made: TurnDraft) -> Turn:
-    seconds = made.seconds
-    return Turn(
-        index,
-        made.agent_id,
-        made.text,
-        made.thought,
-        tuple(made.calls),
-        tuple(made.results),
-        made.env_reward,
-        made.stop_reason,
-        made.usage,
-        None if seconds is None or seconds < 0 else seconds,
-    )

@@ -80,7 +80,7 @@ def reverse(episode_id: str, models: Sequence[TracedModel] | None, root: Path = 
     unknown += unknown_bases(trained | {each.policy_version for each in heirs}, models or [])
     unknown += _unknown(models or [], {use.model for use in ledgers}, {known.lock_hash for known in builds})
     if not places and not branches and not touched and not affected:
-        raise DataError(f"{episode_id} stands in no rollout, dataset or ledger that is known here; check the id")
+        raise DataError(f"'{episode_id}' stands in no rollout, dataset or ledger that is known here; check the id")
     return Reverse(
         episode_id=episode_id,
         places=places,

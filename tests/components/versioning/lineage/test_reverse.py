@@ -184,7 +184,7 @@ def test_a_first_champion_whose_dataset_is_gone_is_traced_to_the_rollouts_of_its
 
 
 def test_an_episode_that_nobody_has_heard_of_is_one_line(made: History) -> None:
-    with pytest.raises(DataError, match="ep-none stands in no rollout, dataset or ledger that is known here"):
+    with pytest.raises(DataError, match="'ep-none' stands in no rollout, dataset or ledger that is known here"):
         reverse("ep-none", models(made), made.root)
 
 
