@@ -82,11 +82,10 @@ def branch(
 def _parents(file: Path, episode: str | None) -> "list[Trajectory]":
     """The episodes to branch: not those that the infrastructure ended. Raises ConfigurationError where none is left."""
     from components.protocol import ConfigurationError
-    from components.rollouts.progress import is_lost
     from components.rollouts.replay import episodes
 
     found = list(episodes(file, episode))
-    parents = [each for each in found if not is_lost(each)]
+    parents = [each for each in found if not each.lost]
     if not parents:
         raise ConfigurationError(f"{file}: the infrastructure ended every episode of it; collect them again")
     if len(parents) < len(found):

@@ -19,7 +19,7 @@ from components.rewards.guards import KINDS
 from components.rewards.params import load_section
 from components.rewards.references import Awaiting, References, references_of
 from components.rewards.unsafe import unsafe_actions
-from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder
 
 from .home import parameters
@@ -104,7 +104,7 @@ def _watched(
 
 def look(trajectory: Trajectory, config: RewardConfig) -> Looked | None:
     """What rules and guards say of an episode; None where the infrastructure ended it."""
-    if trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE:
+    if trajectory.lost:
         return None
     profile = load_domain(trajectory.task.domain)
     try:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from components.protocol import DataError, Usage
-from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.record import Trajectory
 
 UNKNOWN = "unknown outcome"
 HACK = "hack: "
@@ -161,14 +161,13 @@ def _task(trajectory: Trajectory) -> TaskResult:
 
 def _attempt(trajectory: Trajectory) -> Attempt:
     usages = [turn.usage or Usage() for turn in trajectory.turns]
-    infrastructure = trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
     success = _success(trajectory)
     return Attempt(
         attempt=trajectory.attempt,
         seed=trajectory.seed,
         success=success,
         cause="" if success else _cause(trajectory),
-        infrastructure=infrastructure,
+        infrastructure=trajectory.lost,
         truncated=trajectory.outcome.truncated,
         turns=len(trajectory.turns),
         steps=sum(len(turn.calls) for turn in trajectory.turns),
@@ -183,11 +182,9 @@ def _attempt(trajectory: Trajectory) -> Attempt:
 
 def _success(trajectory: Trajectory) -> bool | None:
     """A policy failure without an outcome is a failure; an infrastructure failure is never a success or a failure."""
-    if trajectory.failure is None:
-        return trajectory.outcome.success
-    if trajectory.failure.kind is FailureKind.INFRASTRUCTURE:
+    if trajectory.lost:
         return None
-    return bool(trajectory.outcome.success)
+    return trajectory.outcome.success if trajectory.failure is None else bool(trajectory.outcome.success)
 
 
 def _cause(trajectory: Trajectory) -> str:

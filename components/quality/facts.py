@@ -13,7 +13,7 @@ import msgspec
 from components.protocol import Message
 from components.trajectories.messages import chat
 from components.trajectories.parallel import ShardPlace
-from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.record import Trajectory
 from components.trajectories.rules import Severity, faults
 
 from .dialogue import alternates, chat_fault, tools_fault
@@ -116,7 +116,7 @@ def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, An
         "content_hash": trajectory.content_hash,
         "collected_on": day.isoformat() if day else None,
         "days_ahead": (day - reading.as_of).days if day and reading.as_of else None,
-        "infrastructure_failure": _is_broken(trajectory),
+        "infrastructure_failure": trajectory.lost,
     }
 
 
@@ -135,7 +135,7 @@ def _sealed(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _played(trajectory: Trajectory) -> dict[str, Any]:
-    turns, broken = trajectory.turns, _is_broken(trajectory)
+    turns, broken = trajectory.turns, trajectory.lost
     opening = max((len(message.content) for message in trajectory.messages), default=0)
     rewards = [trajectory.outcome.score, *(turn.env_reward for turn in turns)]
     return {
@@ -170,14 +170,14 @@ def _ended(trajectory: Trajectory) -> dict[str, Any]:
         consistent = 0 <= passed <= total and (not outcome.success or 0 < total == passed)
     return {
         "success": outcome.success,
-        "outcome_known": _is_broken(trajectory) or outcome.success is not None,
+        "outcome_known": trajectory.lost or outcome.success is not None,
         "outcome_consistent": consistent,
     }
 
 
 def _said(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
     """The conversation as it would be exported. `messages_hash` is coarser than `content_hash`: runs that read the same are one."""
-    broken, messages = _is_broken(trajectory), chat(trajectory)
+    broken, messages = trajectory.lost, chat(trajectory)
     size = len(msgspec.json.encode(messages))
     fault, tokens = (None if broken else chat_fault(messages)), -(-size // CHARACTERS)
     fault = fault or tools_fault(trajectory.source_extra.get("tools"))
@@ -239,10 +239,6 @@ def _held(trajectory: Trajectory, reading: Reading) -> dict[str, Any]:
 def _name(text: str) -> str | None:
     """A name; one that is blank names nothing."""
     return text if text.strip() else None
-
-
-def _is_broken(trajectory: Trajectory) -> bool:
-    return trajectory.failure is not None and trajectory.failure.kind == FailureKind.INFRASTRUCTURE
 
 
 def _day(moment: str | None) -> date | None:

@@ -14,7 +14,6 @@ import msgspec
 from components.protocol import load_domain
 from components.trajectories.record import Trajectory
 
-from .episode import is_infrastructure_failure
 from .guards import find_hacks
 from .label import Label
 
@@ -49,7 +48,7 @@ def prefix_values(branches: Iterable[Trajectory]) -> list[Value]:
     counts: dict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     for trajectory in branches:
         parent = trajectory.parent
-        if parent is None or is_infrastructure_failure(trajectory) or trajectory.outcome.success is None:
+        if parent is None or trajectory.lost or trajectory.outcome.success is None:
             continue
         count = counts[parent.episode_id, parent.turn, trajectory.agent.policy_version]
         count[0] += succeeded(trajectory) is True

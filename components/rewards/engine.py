@@ -22,7 +22,6 @@ from .config import UNCALIBRATED, RewardConfig
 from .episode import (
     aggregate,
     efficiency_score,
-    is_infrastructure_failure,
     is_success,
     outcome_score,
     total_score,
@@ -53,7 +52,7 @@ def score(
     """
     config = config or RewardConfig()
     version = config.version(profile, calibration.version if calibration else UNCALIBRATED)
-    if is_infrastructure_failure(trajectory):
+    if trajectory.lost:
         return EpisodeScore(trajectory.episode_id, None, None, None, None, _unscored(trajectory), version=version)
     heard = hear(trajectory, profile, config, judgements, calibration) if judgements else NOTHING
     examined = examine(trajectory, profile) if config.guards else CLEAN

@@ -10,14 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from components.protocol import DomainProfile
-from components.trajectories.record import FailureKind, Outcome, Trajectory
+from components.trajectories.record import Outcome, Trajectory
 
 from .config import Aggregation, Weights
-
-
-def is_infrastructure_failure(trajectory: Trajectory) -> bool:
-    """True for an episode that something outside the policy ended: it is not scored at all."""
-    return trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
 
 
 def outcome_score(trajectory: Trajectory, profile: DomainProfile) -> float | None:

@@ -9,7 +9,7 @@ from components.protocol import DomainProfile, load_domain
 from components.trajectories.record import Trajectory
 
 from .config import RewardConfig
-from .episode import efficiency_score, is_infrastructure_failure, is_success, outcome_score, total_score
+from .episode import efficiency_score, is_success, outcome_score, total_score
 from .episode_score import EpisodeScore
 from .guards import find_hacks
 
@@ -31,7 +31,7 @@ def reference_steps(trajectories: Iterable[Trajectory]) -> References:
 
 def _is_solved(trajectory: Trajectory, profile: DomainProfile) -> bool:
     solved = is_success(trajectory.outcome, outcome_score(trajectory, profile))
-    return bool(solved) and not is_infrastructure_failure(trajectory)
+    return bool(solved) and not trajectory.lost
 
 
 def _medians(counts: dict[TaskKey, list[int]]) -> References:
@@ -74,7 +74,7 @@ class Awaiting(NamedTuple):
             looked = guards is not None and profile is own
             solved = not (hacked if looked else find_hacks(trajectory, own))
         success = is_success(trajectory.outcome, scored.outcome)
-        failed = is_infrastructure_failure(trajectory)
+        failed = trajectory.lost
         return cls(task_of(trajectory), calls, solved, success, scored.outcome, scored.process, hacked, failed)
 
     def completed(self, references: References, config: RewardConfig) -> tuple[float | None, float | None]:

@@ -31,7 +31,6 @@ from components.trajectories.tokens import TurnTokens
 from .lockstep import Lockstep
 from .plan import CollectPlan, PlannedEpisode
 from .preparation import prepare_settings
-from .progress import is_lost
 from .timeouts import StageTimeouts
 
 
@@ -103,7 +102,7 @@ class OnlinePlayer(Player[Trajectory]):
             patience=settings.patience,
         )
         result = lockstep.play(planned)
-        lost = [each for each in result.trajectories if is_lost(each)]
+        lost = [each for each in result.trajectories if each.lost]
         if planned and len(lost) == len(planned):
             failure = lost[0].failure
             raise InfrastructureError(

@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from components.trajectories.record import FailureKind, Trajectory
+from components.trajectories.record import Trajectory
 
 
 class Progress(msgspec.Struct):
@@ -33,7 +33,7 @@ class Progress(msgspec.Struct):
         failure = trajectory.failure
         if failure is not None:
             self.failures[f"{failure.kind}: {failure.type}"] += 1
-            self.lost += is_lost(trajectory)
+            self.lost += trajectory.lost
         elif trajectory.outcome.success:
             self.successes += 1
         else:
@@ -64,7 +64,7 @@ class CollectReport(msgspec.Struct, frozen=True):
 
 def is_lost(trajectory: Trajectory) -> bool:
     """Whether the infrastructure ended it: it measures nobody."""
-    return trajectory.failure is not None and trajectory.failure.kind is FailureKind.INFRASTRUCTURE
+    return trajectory.lost
 
 
 def cause_of(error: BaseException | None) -> str:

@@ -25,7 +25,7 @@ from components.protocol import (
     spec,
 )
 from components.sandboxes import SandboxConfig
-from components.trajectories.record import FailureKind, Trajectory, Turn
+from components.trajectories.record import Trajectory, Turn
 from components.trajectories.shards import read_folder, read_jsonl
 
 EXCERPT, TOLERANCE = 160, 1e-9
@@ -167,7 +167,7 @@ class _Replay:
             if self._last is not None and self._last.done:
                 self._compare_place(turn)
                 break
-        if self.trajectory.failure is None or self.trajectory.failure.kind is not FailureKind.INFRASTRUCTURE:
+        if not self.trajectory.lost:
             self._compare_end()
 
     def _play_turn(self, turn: Turn) -> None:

@@ -15,7 +15,7 @@ from components.protocol import ToolResult
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.judgement import Judgement
 from components.trajectories.messages import opening, turn_messages
-from components.trajectories.record import FailureKind, Trajectory, Turn
+from components.trajectories.record import Trajectory, Turn
 from components.trajectories.rendering import outcome_facts
 
 from .assessments import Assessment, judge_assessments, score_assessments
@@ -79,8 +79,8 @@ def episode_trace(
     turns = list(_turns(trajectory, start))
     end = max([start + _TICK, *(span.end for span in turns)])
     facts = ", ".join(outcome_facts(trajectory.outcome))
-    failure = trajectory.failure
-    infrastructure = failure is not None and failure.kind is FailureKind.INFRASTRUCTURE
+    broken = trajectory.failure
+    failure = f"{broken.type}: {broken.message}" if broken else None
     root = TraceSpan(
         span_id(),
         None,
@@ -89,8 +89,8 @@ def episode_trace(
         start,
         end,
         inputs={"messages": [_cut(message) for message in opening(trajectory.messages)]},
-        outputs={"outcome": facts, **({"failure": f"{failure.type}: {failure.message}"} if failure else {})},
-        error=f"{failure.type}: {failure.message}" if failure and infrastructure else None,
+        outputs={"outcome": facts, **({"failure": failure} if failure else {})},
+        error=failure if trajectory.lost else None,
     )
     tags = {
         "task": task.task_id,
@@ -110,7 +110,7 @@ def episode_trace(
         task.domain,
         _plain(task.description, PREVIEW),
         _plain(facts, PREVIEW),
-        infrastructure,
+        trajectory.lost,
         tags,
         (root, *turns),
         (*score_assessments(score), *judge_assessments(judgements, trajectory.content_hash)),

@@ -140,6 +140,11 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     content_hash: str = ""
     schema_version: int = SCHEMA_VERSION
 
+    @property
+    def lost(self) -> bool:
+        """Whether the infrastructure ended it: it measures nobody, and is never a reward."""
+        return self.failure is not None and self.failure.kind is FailureKind.INFRASTRUCTURE
+
 
 def digest(*parts: object) -> str:
     """SHA-256, first 24 hex digits, of the parts as sorted JSON."""

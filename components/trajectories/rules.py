@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from components.protocol import Role
 
-from .record import FailureKind, Outcome, Trajectory, Turn, content_hash, episode_id, group_id
+from .record import Outcome, Trajectory, Turn, content_hash, episode_id, group_id
 
 LARGEST = 2**63 - 1
 """No number of a record is larger: readers take others for text, for a float, or not at all."""
@@ -141,14 +141,14 @@ def _strays(position: int, turn: Turn, where: Mapping[str, int], is_ours: bool) 
 
 
 def _outcome(trajectory: Trajectory) -> Iterator[Fault]:
-    outcome, failure = trajectory.outcome, trajectory.failure
+    outcome = trajectory.outcome
     yield from _number("outcome.score", outcome.score)
     yield from _number("outcome.tests_passed", outcome.tests_passed, least=0)
     yield from _number("outcome.tests_total", outcome.tests_total, least=0)
     if _more(outcome.tests_passed, outcome.tests_total):
         said = f"{outcome.tests_passed} of {outcome.tests_total} passed"
         yield Fault("outcome.tests_passed", said, "look where the counts come from")
-    if failure is not None and failure.kind is FailureKind.INFRASTRUCTURE and outcome.success is not None:
+    if trajectory.lost and outcome.success is not None:
         advice = "write null: an infrastructure failure proves nothing about the policy"
         severity = Severity.ERROR if outcome.success else Severity.WARNING
         said = f"is {str(outcome.success).lower()} beside an infrastructure failure"

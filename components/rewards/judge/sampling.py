@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from components.protocol import DomainProfile
 from components.trajectories.record import Trajectory
 
-from ..episode import is_infrastructure_failure
 from ..rules import RuleEngine
 from .config import Sampling
 from .steps import Step, steps_of
@@ -51,4 +50,4 @@ def flagged_steps(trajectory: Trajectory, steps: Iterable[Step], profile: Domain
 
 def is_judged(trajectory: Trajectory) -> bool:
     """Whether there is anything to judge: a step, in an episode that the infrastructure did not end."""
-    return not is_infrastructure_failure(trajectory) and bool(steps_of(trajectory))
+    return not trajectory.lost and bool(steps_of(trajectory))

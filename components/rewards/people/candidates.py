@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from components.rewards.episode import is_infrastructure_failure
 from components.rewards.judgement import Judgement
 from components.trajectories.record import Trajectory
 
@@ -25,7 +24,7 @@ def opinions_of(judgements: Iterable[Judgement]) -> Opinions:
 def candidates(trajectories: Iterable[Trajectory], opinions: Opinions) -> Iterator[Candidate]:
     """Every step of every episode that the infrastructure did not end. Alike are steps of one task family by the same tool."""
     for trajectory in trajectories:
-        if is_infrastructure_failure(trajectory):
+        if trajectory.lost:
             continue
         task = trajectory.task
         for turn in trajectory.turns:

@@ -21,7 +21,6 @@ import msgspec
 from components.protocol import ConfigurationError, load_domain
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
-from components.rewards.episode import is_infrastructure_failure
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.judgement import Judgement
 from components.rewards.verifiable.language import language_share
@@ -93,7 +92,7 @@ class Rewards:
 
     def of(self, trajectory: Trajectory | None) -> Earned:
         """What it earned."""
-        if trajectory is None or is_infrastructure_failure(trajectory):
+        if trajectory is None or trajectory.lost:
             return Earned(None, dict.fromkeys(self.weights), [])
         judged = self._judge(trajectory) if self._judge is not None else ()
         scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring, None, judged)

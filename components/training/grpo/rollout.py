@@ -12,7 +12,6 @@ import msgspec
 
 from components.policies.token_exact import TokenExact
 from components.protocol import Attempt, ConfigurationError, Played, Player
-from components.rewards.episode import is_infrastructure_failure
 from components.trajectories.record import Trajectory
 
 from ..selection import partial_solution, with_hint
@@ -115,7 +114,7 @@ class Rollout:
 
     def _outing(self, attempt: Attempt, played: Played[Trajectory]) -> Outing:
         task, record = self._tasks[attempt.task_id], played.record
-        lost = record is None or is_infrastructure_failure(record)
+        lost = record is None or record.lost
         tokens = None if lost else of_traces(played.traces)
         earned = self._rewards.of(record)
         solved = None if lost or record is None else record.outcome.success

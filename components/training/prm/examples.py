@@ -10,7 +10,6 @@ import msgspec
 
 from components.protocol import HELD_OUT, DataError
 from components.rewards.continuations import ANNOTATOR
-from components.rewards.episode import is_infrastructure_failure
 from components.training.config import PrmConfig
 from components.trajectories.record import TaskRef, Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
@@ -97,7 +96,7 @@ def _targets(
     """What is known of an episode's steps, and why it is left out."""
     if trajectory.task.role in HELD_OUT:
         return {}, "of held-out tasks"
-    if is_infrastructure_failure(trajectory):
+    if trajectory.lost:
         return {}, "ended by the infrastructure"
     if not any(turn.calls for turn in trajectory.turns):
         return {}, "without a step"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
-from components.rewards.episode import is_infrastructure_failure
 from components.rewards.judgement import Judgement, judgement_key
 from components.trajectories.record import Trajectory, content_hash
 
@@ -64,7 +63,7 @@ def keys(card: Card, trajectory: Trajectory) -> list[str]:
 
 def _judged_places(card: Card, trajectory: Trajectory) -> list[Place]:
     steps = places(trajectory)[1:]
-    return [*steps, *_whole(card)] if steps and not is_infrastructure_failure(trajectory) else []
+    return [*steps, *_whole(card)] if steps and not trajectory.lost else []
 
 
 def logits(model: StepModel, trajectory: Trajectory) -> dict[Place, float]:

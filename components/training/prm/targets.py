@@ -17,7 +17,7 @@ from pathlib import Path
 from components.protocol import load_domain
 from components.rewards.calibration.pairs import latest
 from components.rewards.continuations import ANNOTATOR
-from components.rewards.episode import is_infrastructure_failure, outcome_score
+from components.rewards.episode import outcome_score
 from components.rewards.guards import find_hacks
 from components.rewards.jsonl import read_records
 from components.rewards.label import OVERALL, Label
@@ -85,7 +85,7 @@ def chances(trajectories: Iterable[Trajectory]) -> Chances:
     """
     outcomes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for trajectory in trajectories:
-        if began_at_start(trajectory) and not is_infrastructure_failure(trajectory):
+        if began_at_start(trajectory) and not trajectory.lost:
             outcome = outcome_of(trajectory)
             if outcome is not None:
                 outcomes[trajectory.task.task_id, trajectory.task.task_hash].append(outcome)
