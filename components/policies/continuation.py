@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 _MARK = "Qz7reply"
 _OPENING: Message = {"role": "user", "content": _MARK}
+_LISTED = "Qz7tool"
 _TOOL: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
             "name": "look",
-            "description": "Look.",
+            "description": _LISTED,
             "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
         },
     }
@@ -112,6 +113,8 @@ def check_history(tokenizer: "PreTrainedTokenizerBase") -> None:
         shown.append(render(talk, _TOOL, tokenizer, prompt=True))
     for before, after in itertools.pairwise(shown):
         if not after.startswith(before):
+            if after.find(_LISTED) > before.find(_LISTED):
+                raise _rewrites("its list of tools moves to the newest user's message")
             at = next(i for i, (a, b) in enumerate(zip(before, after + "\0", strict=False)) if a != b)
             raise _rewrites(f"{before[max(0, at - 20) : at + 20]!r} became {after[max(0, at - 20) : at + 20]!r}")
     if _MARK not in shown[1]:

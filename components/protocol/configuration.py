@@ -8,6 +8,9 @@ import pydantic
 
 from .errors import ConfigurationError
 
+FOUND = 80
+"""Characters that are shown of a wrong value."""
+
 
 class Configuration(pydantic.BaseModel):
     """The base of every configuration. Frozen; an unknown key is an error that names the nearest valid one."""
@@ -49,8 +52,14 @@ def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
     elif first["type"] == "missing":
         text = f"key '{place}' is missing"
     else:
-        text = f"key '{place}': {first['msg']} (found {first.get('input')!r})"
+        said = first["msg"].removeprefix("Value error, ")
+        text = f"key '{place}': {said} (found {_short(first.get('input'))})" if place else said
     return " ".join(text.split()) + (f"; and {len(more)} more" if more else "")
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= FOUND else f"{said[: FOUND - 1]}…"
 
 
 def _model_in(annotation: Any) -> type[pydantic.BaseModel] | None:

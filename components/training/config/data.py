@@ -19,7 +19,7 @@ class Data(Configuration):
 class GrpoData(Configuration):
     """`train`: the tasks to play, as an exported GRPO prompt set (all of the player's, where not given), or, with
     `grpo.offline`, recorded groups. On-policy training makes its own data. `demonstrations`: exported SFT rows, from which
-    `grpo.selection.relift` learns the hardest tasks.
+    `grpo.selection.relift` learns the hardest tasks; where a recipe names none, those of all its nights.
     """
 
     train: Path | None = None

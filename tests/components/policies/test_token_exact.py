@@ -171,9 +171,11 @@ def test_streams_are_named_by_seed_and_turn(own):
     assert len({*sampler.seeds[0], *sampler.seeds[1]}) == 3
 
 
-def test_a_template_that_shows_no_text_beside_calls_would_show_other_tokens_later_and_is_refused():
-    """Mistral's: a conversation with such a reply is said in other words from its beginning on."""
-    with pytest.raises(ConfigurationError, match=r"rewrites history .*became.*give the checkpoint a template"):
+def test_a_template_that_lists_its_tools_before_the_newest_user_message_is_refused():
+    """Mistral's: it shows no text beside a call, so what follows such a reply is a user's message, and the list moves there."""
+    with pytest.raises(
+        ConfigurationError, match=r"rewrites history \(its list of tools moves .*\), .*give the checkpoint a template"
+    ):
         Continuation(chat_tokenizer("mistral"))
 
 

@@ -1,7 +1,8 @@
 """Configuration: an unknown key is refused in one line that names the nearest valid one."""
 
-from typing import Literal
+from typing import Literal, Self
 
+import pydantic
 import pytest
 
 from components.protocol import ConfigurationError
@@ -17,6 +18,12 @@ class Outer(Configuration):
     name: str
     backend: Literal["auto", "docker"] = "auto"
     inner: Inner = Inner()
+
+    @pydantic.model_validator(mode="after")
+    def _sandboxed(self) -> Self:
+        if self.backend == "docker" and self.inner.steps == 13:
+            raise ValueError("13 steps are too many for docker; take auto")
+        return self
 
 
 def refusal(values):
@@ -52,6 +59,12 @@ def test_a_wrong_value_names_its_key_and_what_was_found():
     assert "'inner.steps'" in text and "'many'" in text
     assert "'backend'" in refusal({"name": "n", "backend": "podman"})
     assert "'name'" in refusal({})
+
+
+def test_a_rule_of_the_whole_says_what_it_says_and_no_long_value_is_shown_whole():
+    text = refusal({"name": "n", "backend": "docker", "inner": {"steps": 13}})
+    assert text == "Outer: 13 steps are too many for docker; take auto"
+    assert len(refusal({"name": "n", "inner": {"steps": ["x" * 5000]}})) < 250
 
 
 def test_several_faults_are_counted():
