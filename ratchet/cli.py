@@ -85,6 +85,10 @@ SHOWN = 60
 """Characters of a name that is too long for a file."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """A full disk is nobody's programming error."""
+SHUT = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Nor is a folder that may not be written to, or a file that may not be read."""
+BROKEN = (errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Nor a disk that fails, a mount that went away, or a machine that has no more files or memory to give."""
 INTERRUPTED = 130
 """Typer's exit code, and the shell's, for Ctrl-C."""
 
@@ -105,13 +109,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            complain(f"{str(error.filename)[:SHOWN]}… is too long for the name of a file or folder")
-            return ConfigurationError.exit_code
-        if error.errno not in FULL:
-            return _unexpected(error)
-        complain(f"{error}: free space and give the same command again; what was finished is kept")
-        return InfrastructureError.exit_code
+        said = _of_the_machine(error)
+        return _unexpected(error) if said is None else _expected(said)
     except Exception as error:
         return _unexpected(error)
     if result == INTERRUPTED and not isinstance(result, ExitOf):
@@ -137,6 +136,23 @@ def _expected(error: RatchetError) -> int:
         traceback.print_exception(error)
     complain(str(error))
     return error.exit_code
+
+
+def _of_the_machine(error: OSError) -> RatchetError | None:
+    """What to say where a file, a folder or the machine is at fault; None where nobody foresaw it."""
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno == errno.ENAMETOOLONG:
+        return ConfigurationError(f"{str(error.filename)[:SHOWN]}… is too long for the name of a file or folder")
+    if error.errno in SHUT and where:
+        return ConfigurationError(
+            f"{where}{error.strerror}; give another place, or change who may write and read there"
+        )
+    if error.errno in FULL:
+        advice = "free space and give the same command again; what was finished is kept"
+        return InfrastructureError(f"{where}{error.strerror}: {advice}")
+    if error.errno in BROKEN:
+        return InfrastructureError(f"{where}{error.strerror}; give the same command again: what was finished is kept")
+    return None
 
 
 def _unexpected(error: Exception) -> int:

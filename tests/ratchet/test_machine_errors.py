@@ -1,0 +1,34 @@
+"""What the machine refuses a command: one line, an exit code that says whose fault it is, and no traceback."""
+
+import errno
+
+import pytest
+
+from ratchet import cli
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            OSError(errno.EROFS, "Read-only file system", "/mnt/out"),
+            2,
+            "/mnt/out: Read-only file system; give another place",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/root/x"),
+            2,
+            "/root/x: Permission denied; give another place",
+        ),
+        (OSError(errno.EIO, "Input/output error"), 4, "Input/output error; give the same command again"),
+        (OSError(errno.EMFILE, "Too many open files", "a"), 4, "a: Too many open files; give the same command again"),
+        (OSError(errno.ENOSPC, "No space left on device", "/mnt/a"), 4, "/mnt/a: No space left on device: free space"),
+    ],
+    ids=["read-only", "no permission", "broken disk", "no more files", "full"],
+)
+def test_what_the_machine_refuses_is_one_line_and_no_bug(error, code, said, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    monkeypatch.setattr("flows.status.night_rows", lambda: (_ for _ in ()).throw(error))
+    assert cli.run(["status"]) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and said in lines[0]
