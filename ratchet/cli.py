@@ -109,8 +109,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 141
     except OSError as error:
-        said = _of_the_machine(error)
-        return _unexpected(error) if said is None else _expected(said)
+        known = _of_the_machine(error)
+        return _unexpected(error) if known is None else _expected(known)
     except Exception as error:
         return _unexpected(error)
     if result == INTERRUPTED and not isinstance(result, ExitOf):
