@@ -23,9 +23,7 @@ from .state import begin
 INTERRUPTED = "interrupted; what was finished is kept, and the same command goes on from there"
 
 
-def run_night(
-    scale: str, seed: int | None, night: str | None, recipe: str | None = None, *, quiet: bool = False
-) -> dict[str, Any]:
+def run_night(scale: str, seed: int | None, night: str | None, recipe: str | None = None) -> dict[str, Any]:
     """The decision record of a night run here and now. Raises the error that ended it; nothing is left running."""
     _check(scale, recipe)
     begun = time.monotonic()
@@ -33,7 +31,7 @@ def run_night(
     log = quiet_logs(state.id)
     server = PrefectServer().start()
     _end_at_once_on_signals()
-    with Display(quiet=quiet) as display:
+    with Display() as display:
         try:
             from components.tracking.place import warm
 

@@ -23,27 +23,19 @@ if TYPE_CHECKING:
 class SampledPolicy(Policy):
     """Stateless: every request carries its whole conversation. Decoding stops at the sampler's `stops`.
 
-    A turn's stream is named by the episode's seed and the turn. A prompt that leaves no room for a reply in the sampler's context,
-    or is over `max_prompt_tokens`, is answered with `stop_reason="context"` and no call. It may be asked from many threads where
-    the sampler may.
+    A turn's stream is named by the episode's seed and the turn. A prompt that leaves no room for a reply in the sampler's context
+    is answered with `stop_reason="context"` and no call. It may be asked from many threads where the sampler may.
     """
 
     def __init__(
-        self,
-        sampler: Sampler,
-        tokenizer: "PreTrainedTokenizerBase",
-        sampling: Sampling,
-        *,
-        version: str,
-        max_prompt_tokens: int | None = None,
+        self, sampler: Sampler, tokenizer: "PreTrainedTokenizerBase", sampling: Sampling, *, version: str
     ) -> None:
         self.version = version
         self.sampling = sampling.as_dict()
         self.sampler = sampler
         self.tokenizer = tokenizer
         self.tokenizer_hash, self.template_hash = fingerprints(tokenizer)
-        limit = sampler.context - sampling.max_new_tokens
-        self.max_prompt_tokens = min(limit, max_prompt_tokens or limit)
+        self.max_prompt_tokens = sampler.context - sampling.max_new_tokens
         if self.max_prompt_tokens <= 0:
             raise ConfigurationError(
                 f"max_new_tokens {sampling.max_new_tokens} leaves nothing of the context of {sampler.context} tokens for a prompt; "

@@ -105,7 +105,6 @@ class TransformersPolicy(SampledPolicy):
         temperature: float = 0.8,
         top_p: float = 1.0,
         max_new_tokens: int = 96,
-        max_prompt_tokens: int | None = None,
         device: str | None = None,
         threads: int | None = None,
     ) -> None:
@@ -120,7 +119,6 @@ class TransformersPolicy(SampledPolicy):
             tokenizer,
             Sampling(temperature, top_p, max_new_tokens),
             version=version,
-            max_prompt_tokens=max_prompt_tokens,
         )
 
 

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from .circuit import Circuit
 from .episode import Episode
@@ -29,14 +29,7 @@ class Backlog:
     `retried`: tries to be repeated, by what ended the one before. `set_aside`: the identities whose tries are used up.
     """
 
-    def __init__(
-        self,
-        planned: Iterable[PlannedEpisode],
-        *,
-        retries: int,
-        patience: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, planned: Iterable[PlannedEpisode], *, retries: int, patience: float) -> None:
         self.retried: Counter[str] = Counter()
         self.set_aside: set[str] = set()
         self._fresh = deque(planned)
@@ -44,8 +37,7 @@ class Backlog:
         self._number = itertools.count()
         self._tries: dict[str, int] = {}
         self._retries = retries
-        self._clock = clock
-        self._circuit = Circuit(patience, clock)
+        self._circuit = Circuit(patience, time.monotonic)
         self._out = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -67,10 +59,10 @@ class Backlog:
             return None if self._out else self._circuit.delay()
         if self._fresh:
             return 0.0
-        return max(0.0, self._again[0][0] - self._clock()) if self._again else None
+        return max(0.0, self._again[0][0] - time.monotonic()) if self._again else None
 
     def _next(self) -> PlannedEpisode:
-        due = self._again and self._again[0][0] <= self._clock() and not self._circuit.suspicious
+        due = self._again and self._again[0][0] <= time.monotonic() and not self._circuit.suspicious
         if due or not self._fresh:
             return heapq.heappop(self._again)[2]
         return self._fresh.popleft()
@@ -97,7 +89,7 @@ class Backlog:
             self.set_aside.add(planned.episode_id)
             return
         self.retried[cause] += 1
-        heapq.heappush(self._again, (self._clock() + back_off(max(tries, 1)), next(self._number), planned))
+        heapq.heappush(self._again, (time.monotonic() + back_off(max(tries, 1)), next(self._number), planned))
 
     @property
     def waiting_for(self) -> str | None:

@@ -11,23 +11,20 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from components.environments.tasksets import Taskset
 from components.policies.scripted import Move, Scripted, line_edit
 from components.protocol import Category, ConfigurationError, TaskSpec, load_domain
 
+MOST_CHECKS = 7
+"""Of a task of files: before the edit, and after it."""
 _CASES = re.compile(r"^for case in (\[.*\]):$", re.MULTILINE)
 _FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 class Careful(Scripted):
-    """Plays any task with a reference. `most_checks`: of a task of files, how many checks it may make before and after the edit."""
+    """Plays any task with a reference."""
 
     name = "careful"
     script = "1"
-
-    def __init__(self, taskset: Taskset, most_checks: int = 7) -> None:
-        self._most_checks = most_checks
-        super().__init__(taskset)
 
     def moves(self, task: TaskSpec, rng: random.Random) -> list[Move]:
         """Every move of an episode. Raises ConfigurationError for a task without a reference."""
@@ -36,7 +33,7 @@ class Careful(Scripted):
         found = [path for path, text in task.reference.items() if task.files.get(path, text) != text]
         if len(found) != 1:
             raise ConfigurationError(f"task '{task.task_id}' changes {len(found)} files; careful repairs one")
-        return _repair(task, found[0], rng, self._most_checks)
+        return _repair(task, found[0], rng)
 
 
 def _acts(task: TaskSpec) -> Iterator[Move]:
@@ -50,7 +47,7 @@ def _acts(task: TaskSpec) -> Iterator[Move]:
         seen.add(known)
 
 
-def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Move]:
+def _repair(task: TaskSpec, path: str, rng: random.Random) -> list[Move]:
     """Look and read, check what is wrong, repair, check again what failed and what did not, submit."""
     before, after = task.files[path], task.reference[path]
     listing, *looks = _looks(path, after)
@@ -58,8 +55,8 @@ def _repair(task: TaskSpec, path: str, rng: random.Random, most: int) -> list[Mo
     checks = _checks(task, path)
     rng.shuffle(checks)
     old, new = line_edit(before, after)
-    first = checks[: rng.randint(0, min(most, len(checks)))]
-    second = checks[: rng.randint(0, min(most, len(checks)))]
+    first = checks[: rng.randint(0, min(MOST_CHECKS, len(checks)))]
+    second = checks[: rng.randint(0, min(MOST_CHECKS, len(checks)))]
     return [
         *[listing, *looks][: rng.randint(0, 3)],
         ("read_file", {"path": path}),

@@ -26,6 +26,9 @@ from .plan import CollectPlan, PlannedEpisode
 from .preparation import prepare_policy, prepare_settings
 from .spool import json_lines, token_table
 
+SEEING_OFF = 2.0
+"""Seconds that idle workers have to end by themselves."""
+
 
 class PlayedCohort(msgspec.Struct, frozen=True):
     """A cohort as a worker hands it over: trajectories as JSON lines, tokens as Parquet."""
@@ -113,9 +116,9 @@ def _end(pool: ProcessPoolExecutor, futures: "dict[Future[PlayedCohort], int]") 
             worker.kill()
 
 
-def _see_off(workers: list[BaseProcess], seconds: float = 2.0) -> None:
+def _see_off(workers: list[BaseProcess]) -> None:
     """Let idle workers end by themselves: one that is killed leaves semaphores, of which Python tells after our last line."""
-    limit = time.monotonic() + seconds
+    limit = time.monotonic() + SEEING_OFF
     running = {worker.sentinel for worker in workers}
     while running and (left := limit - time.monotonic()) > 0:
         running -= set(wait_for_any(running, timeout=left))

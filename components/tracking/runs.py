@@ -141,11 +141,9 @@ class Run:
 
 
 @contextmanager
-def night_run(
-    night: str, taskset: str, *, params: Mapping[str, object] | None = None, tags: Mapping[str, object] | None = None
-) -> Iterator[Run]:
+def night_run(night: str, taskset: str, *, params: Mapping[str, object] | None = None) -> Iterator[Run]:
     """The run of a night in the experiment of its taskset."""
-    with outer_run(night, taskset, params=params, tags={"ratchet.kind": "night", **(tags or {})}) as run:
+    with outer_run(night, taskset, params=params, tags={"ratchet.kind": "night"}) as run:
         yield run
 
 
