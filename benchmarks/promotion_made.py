@@ -68,6 +68,26 @@ class Made(msgspec.Struct, frozen=True):
         """Rate of the challenger less the champion's (N, tasks)."""
         return (self.challenger - self.champion) / self.k
 
+    def by_family(self) -> "Made":
+        """The same, each family's tasks together."""
+        order = np.argsort(self.family, kind="stable")
+        return Made(self.champion[:, order], self.challenger[:, order], self.family[order], self.k)
+
+    def first(self, tasks: int) -> "Made":
+        """What the first so many tasks showed."""
+        return Made(self.champion[:, :tasks], self.challenger[:, :tasks], self.family[:tasks], self.k)
+
+    def upper(self) -> Floats:
+        """The upper end (N,) of the 95 % t interval of the mean difference over tasks, families taken as the units."""
+        sums = self.sums().astype(np.float64) / self.k
+        sizes = np.bincount(self.family)
+        families, tasks = len(sizes), sizes.sum()
+        mean = sums.sum(axis=1) / tasks
+        rest = sums - mean[:, None] * sizes
+        error = np.sqrt((rest**2).sum(axis=1) * families / (families - 1)) / tasks
+        found: Floats = mean + float(special.stdtrit(families - 1, 0.975)) * error
+        return found
+
     def sums(self) -> NDArray[np.float32]:
         """The differences of each family (N, families), in successes: whole numbers, so that their sums are exact."""
         member = (self.family[:, None] == np.arange(self.family.max() + 1)).astype(np.float32)

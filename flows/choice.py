@@ -12,6 +12,15 @@ def shuffled(tasks: Sequence[TaskSpec], seed: int, purpose: str) -> list[TaskSpe
     return sorted(tasks, key=lambda task: hashlib.sha256(f"{seed}/{purpose}/{task.task_id}".encode()).digest())
 
 
+def by_family(tasks: Sequence[TaskSpec], seed: int) -> tuple[str, ...]:
+    """The ids of those tasks, each family's together; the order of the families depends on the seed and their names alone."""
+
+    def place(task: TaskSpec) -> tuple[bytes, str]:
+        return hashlib.sha256(f"{seed}/families/{task.family}".encode()).digest(), task.family
+
+    return tuple(task.task_id for task in sorted(tasks, key=place))
+
+
 def draw(tasks: Sequence[TaskSpec], count: int, seed: int, purpose: str) -> tuple[str, ...]:
     """`count` task ids without replacement. Raises ConfigurationError where there are fewer."""
     if len(tasks) < count:

@@ -1,10 +1,15 @@
 """Evaluating: the agents meet on the same held-out tasks with the same seeds, and the promotion rule decides."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from components.environments.tasksets import load
-from components.evaluation.promotion import Decision, Trained
+from components.evaluation.promotion import Decision, PlannedLook, TakenLook, Trained
 from components.protocol import Role
+from components.rollouts.plan import CollectPlan
 from tasks.collect import play
 from tasks.display import display
 from tasks.evaluate import compare
@@ -18,22 +23,70 @@ from .season import deciding_tasks, declared, declared_rule
 from .state import decision_file
 from .tonight import Tonight
 
+Reports = dict[str, dict[str, Any]]
+"""Of each agent's collection, as JSON values (CollectReport)."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """A look that was taken: what it found, and the reports of the collections up to it, by agent."""
+
+    taken: TakenLook
+    reports: Reports
+
 
 def evaluate(tonight: Tonight, agents: dict[str, Model]) -> Decision:
-    """Champion, challenger and control (and the anchor, on the nights of a match) play tonight's tasks; the decision record."""
+    """Champion, challenger and control (and the anchor, on the nights of a match) play tonight's tasks; the decision record.
+
+    Where looks were declared they play up to each, and no further than to the one that ends the evaluation.
+    """
     anchor = _anchor(tonight, agents["champion"])
     agents = agents | ({"anchor": anchor} if anchor is not None else {})
-    tonight.night.once("evaluate", lambda: _play(tonight, agents))
-    record, made = decision_file(tonight.id), tonight.night.result("trained", Trained)
-    how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
-    tonight.night.once(
-        DECISION,
-        lambda: compare(lambda: tonight.played.results, tonight.scale.taskset, declared_rule(tonight), record, **how),
-    )
+    reached = _look(tonight, agents)
+    tonight.night.once("evaluate", lambda: _finish(tonight, agents, reached))
+    tonight.night.once(DECISION, lambda: _decide(tonight, _going_on(reached), decision_file(tonight.id)))
     decision = decision_of(tonight.night)
     assert decision is not None
     log_evaluation(tonight, decision, agents)
     return decision
+
+
+def _look(tonight: Tonight, agents: dict[str, Model]) -> tuple[Reached, ...]:
+    """Play up to each declared look but the last, until one ends the evaluation; each is taken once a night."""
+    made = declared(tonight)
+    reached: tuple[Reached, ...] = ()
+    for number, look in enumerate(made.looks[:-1] if made else (), 1):
+        before = reached
+        taken = tonight.night.once(f"look {number}", lambda: _reach(tonight, agents, look, before), Reached)  # noqa: B023
+        reached = (*reached, taken)
+        if taken.taken.stopped:
+            break
+    return reached
+
+
+def _reach(tonight: Tonight, agents: dict[str, Model], look: PlannedLook, before: tuple[Reached, ...]) -> Reached:
+    reports = _play(tonight, agents, look.tasks)
+    return Reached(_decide(tonight, _going_on(before), None).looked[-1], reports)
+
+
+def _going_on(reached: tuple[Reached, ...]) -> tuple[TakenLook, ...]:
+    """The looks after which the evaluation went on."""
+    return tuple(each.taken for each in reached if not each.taken.stopped)
+
+
+def _finish(tonight: Tonight, agents: dict[str, Model], reached: tuple[Reached, ...]) -> Reports:
+    """Play what is left, unless a look has ended it; the reports of all that was played, with the seconds of every part."""
+    parts = [each.reports for each in reached]
+    if len(_going_on(reached)) == len(reached):
+        parts.append(_play(tonight, agents, None))
+    seconds = {name: sum(part[name].get("seconds", 0.0) for part in parts) for name in agents}
+    return {name: report | {"seconds": seconds[name]} for name, report in parts[-1].items()}
+
+
+def _decide(tonight: Tonight, looked: tuple[TakenLook, ...], record: Path | None) -> Decision:
+    made = tonight.night.result("trained", Trained)
+    how: dict[str, Any] = {"night": tonight.id, "seed": tonight.seed, "trained": made, "declared": declared(tonight)}
+    rule, read = declared_rule(tonight), lambda: tonight.played.results
+    return msgspec.convert(compare(read, tonight.scale.taskset, rule, record, looked=looked, **how), Decision)
 
 
 def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Model]) -> None:
@@ -73,16 +126,29 @@ def _anchor(tonight: Tonight, champion: Model) -> Model | None:
     return None if anchor is None or anchor.policy_version == champion.policy_version else anchor
 
 
-def _play(tonight: Tonight, agents: dict[str, Model]) -> dict[str, Any]:
-    """All agents beside each other, on the tasks that decide and on the sealed ones that are only looked at."""
-    scale, held_out = tonight.scale, tonight.scale.evaluation
+def _play(tonight: Tonight, agents: dict[str, Model], until: int | None) -> Reports:
+    """All agents beside each other: the first `until` of the tasks that decide (None: all), and the sealed ones, which are only
+    looked at; these are played with the first of those.
+    """
+    plan = _plan(tonight, until)
     place = folder("evaluations", tonight.id)
-    sealed = draw(load(scale.taskset).tasks(Role.AUDIT), held_out.audit, tonight.seed, Role.AUDIT.value)
-    tasks = (*deciding_tasks(tonight), *sealed)
-    runs = {
-        name: play.submit(
-            f"evaluate {name}", scale.plan(held_out, model.policy, Role.PROMOTE, tasks, tonight.seed), place / name
-        )
-        for name, model in agents.items()
-    }
+    runs = {name: play.submit(f"evaluate {name}", plan(model.policy), place / name) for name, model in agents.items()}
+    tonight.played.forget()
     return {name: run.result() for name, run in runs.items()}
+
+
+def _plan(tonight: Tonight, until: int | None) -> Callable[[str], CollectPlan]:
+    """What each policy plays."""
+    scale, held_out, made = tonight.scale, tonight.scale.evaluation, declared(tonight)
+    deciding, looks = deciding_tasks(tonight), made.looks[:-1] if made else ()
+    sealed = draw(load(scale.taskset).tasks(Role.AUDIT), held_out.audit, tonight.seed, Role.AUDIT.value)
+    first = looks[0].tasks if looks else len(deciding)
+    tasks = (*deciding[:first], *sealed, *deciding[first:])
+    parts = tuple(look.tasks + len(sealed) for look in looks)
+    end = None if until is None else until + len(sealed)
+
+    def plan(policy: str) -> CollectPlan:
+        whole = scale.plan(held_out, policy, Role.PROMOTE, tasks, tonight.seed)
+        return whole.model_copy(update={"parts": parts, "until": end})
+
+    return plan

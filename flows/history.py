@@ -44,11 +44,11 @@ def night_point_of(night: Night, state: str = "") -> NightPoint:
 
 
 def _cost(night: Night) -> NightCost:
-    """What the steps report of themselves: collections by their taskset, training jobs by their checkpoint. An older night kept no
-    time of its own: it has that of the steps that say it.
+    """What the steps report of themselves: collections by their taskset, training jobs by their checkpoint. What was played up to a
+    look is part of the evaluation's own report. An older night kept no time of its own: it has that of the steps that say it.
     """
     results, seconds = night.results, night.seconds
-    reports = list(_reports(results))
+    reports = list(_reports({step: result for step, result in results.items() if not step.startswith("look ")}))
     collections = [each for each in reports if "taskset_hash" in each]
     jobs = [each for each in reports if "checkpoint" in each and "tokens" in each]
     judged = night.result("judge", _Judged) or _Judged()

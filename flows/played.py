@@ -17,8 +17,9 @@ SIDES = ("champion", "challenger")
 
 
 class Played:
-    """A night's agents, whose episodes lie in `folders` by name. To be asked once they all have played: reading and scoring takes
-    minutes, and the decision, MLflow and the report need the same of it. What cannot be read is tried again by the next who asks.
+    """A night's agents, whose episodes lie in `folders` by name. To be asked once they all have played, and told where they play
+    on: reading and scoring takes minutes, and the decision, MLflow and the report need the same of it. What cannot be read is
+    tried again by the next who asks.
     """
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
@@ -38,6 +39,10 @@ class Played:
     def scores(self) -> dict[str, EpisodeScore]:
         """The scores of both sides' episodes by `episode_id`, efficiency measured as in the results. Raises DataError."""
         return self._read.scores
+
+    def forget(self) -> None:
+        """They play on: what was read is no longer all of it."""
+        self.__dict__.pop("_read", None)
 
     @cached_property
     def _read(self) -> Read:

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 
 from components.environments.tasksets import load
-from components.evaluation.promotion import DECIDING, Declared, PromotionRule
+from components.evaluation.promotion import DECIDING, Decision, Declared, PromotionRule
 from components.evaluation.promotion.season import Past, declare, uses
 from tasks.display import display
 
-from .choice import draw, least_used
+from .choice import by_family, draw, least_used
 from .decided import decision_of
 from .state import Night, nights
 from .tonight import Tonight
@@ -22,10 +22,10 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
     None for a night that an older version began: nothing is declared after the fact.
     """
     night, scale = tonight.night, tonight.scale
-    if night.results and DECLARED not in night.results and TASKS not in night.results:
+    if night.results and not {DECLARED, TASKS, RULE} & night.results.keys():
         return None
-    tasks = night.once(TASKS, lambda: _choose(tonight), tuple[str, ...])
     rule = night.once(RULE, lambda: scale.promotion, PromotionRule)
+    tasks = night.once(TASKS, lambda: _choose(tonight, rule), tuple[str, ...])
     known = load(scale.taskset).by_id
     families = [known[task_id].family for task_id in tasks]
     how = (rule, _past(tonight), families, scale.evaluation.attempts)
@@ -52,11 +52,14 @@ def declared_rule(tonight: Tonight) -> PromotionRule:
     return tonight.night.result(RULE, PromotionRule) or tonight.scale.promotion
 
 
-def _choose(tonight: Tonight) -> tuple[str, ...]:
-    """Fresh tasks first: those that decided least often, of promote before reserve."""
+def _choose(tonight: Tonight, rule: PromotionRule) -> tuple[str, ...]:
+    """Fresh tasks first: those that decided least often, of promote before reserve. A night that may end early plays family by
+    family, in an order of the families that the seed draws.
+    """
     taskset = load(tonight.scale.taskset)
     pools = {role: taskset.tasks(role) for role in DECIDING}
-    return least_used(pools, tonight.scale.evaluation.promote, tonight.seed, uses(_past(tonight)))
+    chosen = least_used(pools, tonight.scale.evaluation.promote, tonight.seed, uses(_past(tonight)))
+    return by_family([taskset.by_id[task_id] for task_id in chosen], tonight.seed) if rule.looks else chosen
 
 
 def _past(tonight: Tonight) -> list[Past]:
@@ -82,9 +85,15 @@ def past_of(night: Night) -> Past:
         tested=decision is not None or promise is not None,
         promoted=decision is not None and decision.verdict == "promote",
         matched=promise is not None and promise.match,
-        tasks=night.result(TASKS, tuple[str, ...]) or (),
+        tasks=_decided_on(night, decision),
         spread=decision.spread if decision is not None else None,
     )
+
+
+def _decided_on(night: Night, decision: Decision | None) -> tuple[str, ...]:
+    """The tasks that have decided, or may have been seen to; not those that were left unplayed by a night that ended early."""
+    tasks = night.result(TASKS, tuple[str, ...]) or ()
+    return tasks[: decision.looked[-1].look.tasks] if decision is not None and decision.looked else tasks
 
 
 def _said(made: Declared) -> str:
@@ -95,4 +104,5 @@ def _said(made: Declared) -> str:
     )
     season = "" if made.allowance is None else f" (test {made.allowance.test} of season {made.allowance.season})"
     match = "; tonight the champion meets the anchor" if made.match else ""
-    return f"declared: {made.tasks} tasks × {made.attempts} attempts at alpha {made.level:.2g}{season}{found}{match}"
+    early = f"; it may end after {', '.join(str(look.tasks) for look in made.looks[:-1])} tasks" if made.looks else ""
+    return f"declared: {made.tasks} tasks × {made.attempts} attempts at alpha {made.level:.2g}{season}{found}{early}{match}"

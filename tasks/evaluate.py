@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 
 from components.environments.tasksets import load
 from components.evaluation.metrics import AgentResult
-from components.evaluation.promotion import Decision, Declared, PromotionRule, TasksetRef, Trained, decide
+from components.evaluation.promotion import Decision, Declared, PromotionRule, TakenLook, TasksetRef, Trained, decide
 from components.trajectories.files import write_atomically
 
 from .display import display
@@ -27,14 +27,16 @@ def compare(
     read: Callable[[], Mapping[str, AgentResult]],
     taskset: str,
     rule: PromotionRule,
-    record: Path,
+    record: Path | None,
     *,
     night: str,
     seed: int,
     trained: Trained | None = None,
     declared: Declared | None = None,
+    looked: tuple[TakenLook, ...] = (),
 ) -> dict[str, Any]:
-    """The decision over champion, challenger and (where they played) control and anchor; it is written to `record`.
+    """The decision over champion, challenger and (where they played) control and anchor; it is written to `record` (None: nowhere,
+    as at a look after which the night may go on). `looked`: what the looks before found.
 
     `read` gives their results by name: it reads all episodes of the night, as part of this step.
     """
@@ -51,8 +53,10 @@ def compare(
             trained=trained,
             declared=declared,
             anchor=results.get("anchor"),
+            looked=looked,
         )
-        write_decision(record, decision)
+        if record is not None:
+            write_decision(record, decision)
         step.update(remark=decision.verdict)
     encoded: dict[str, Any] = msgspec.to_builtins(decision)
     return encoded

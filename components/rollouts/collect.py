@@ -57,7 +57,8 @@ def play_into(
 ) -> CollectReport:
     """`collect` for episodes that are planned already; `identity` names them all. Raises what `collect` raises."""
     version = policy_version(plan.policy, taskset)
-    lots = cohorts(planned, plan.cohort_size)
+    until = None if plan.until is None else plan.until * plan.attempts
+    lots = cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)
     with interruptions() as asked, Spool(folder, lots, identity) as spool:
         collection = _Collection(plan, taskset, spool, asked, on_progress or (lambda progress: None))
         try:

@@ -1,11 +1,13 @@
 """What is to be collected: which tasks, by which policy, how often, with which seeds. The plan alone fixes every identity."""
 
 import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.environments.tasksets import Taskset
 from components.protocol import ConfigurationError, Role, TaskSpec
@@ -25,6 +27,7 @@ SPEED_AND_PLACE = {
     "patience",
     "min_completed",
     "timeouts",
+    "until",
 }
 """Fields of a plan that may change between two calls over one folder. (`policy` is covered by its version.)"""
 
@@ -41,12 +44,17 @@ class CollectPlan(Configuration):
     tries after an infrastructure failure. `patience`: seconds that a world in which everything fails is waited for. A
     collection of which less than `min_completed` (share of episodes without an infrastructure failure) was played ends with
     an error; what was played is kept.
+
+    `parts`: after how many tasks a cohort ends in any case, rising; `until` one of them plays those tasks alone, and a later call
+    over the same folder goes on from there.
     """
 
     taskset: str
     role: Role = Role.TRAIN
     task_ids: tuple[str, ...] | None = None
     limit: int | None = Field(None, gt=0)
+    parts: tuple[int, ...] = ()
+    until: int | None = None
     policy: str
     attempts: int = Field(4, gt=0)
     seed: int = 0
@@ -63,6 +71,14 @@ class CollectPlan(Configuration):
     min_completed: float = Field(0.95, ge=0, le=1)
     timeouts: StageTimeouts = StageTimeouts()
     sandbox: SandboxConfig = SandboxConfig()
+
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        if list(self.parts) != sorted(set(self.parts)) or any(part < 1 for part in self.parts):
+            raise ValueError(f"parts {list(self.parts)} must be rising numbers of tasks")
+        if self.until is not None and self.until not in self.parts:
+            raise ValueError(f"until {self.until} is none of the parts {list(self.parts)}")
+        return self
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -142,14 +158,22 @@ def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
     return tasks
 
 
-def cohorts(episodes: list[PlannedEpisode], size: int) -> list[list[PlannedEpisode]]:
-    """Consecutive episodes in lots of `size`: one lot becomes one shard."""
-    return [episodes[start : start + size] for start in range(0, len(episodes), size)]
+def cohorts(
+    episodes: list[PlannedEpisode], size: int, ends: Sequence[int] = (), until: int | None = None
+) -> list[list[PlannedEpisode]]:
+    """Consecutive episodes in lots of at most `size`, none across one of `ends`; those up to `until`. One lot becomes a shard."""
+    edges = sorted({0, len(episodes), *(end for end in ends if end < len(episodes))})
+    return [
+        episodes[start : min(start + size, stop)]
+        for begin, stop in pairwise(edges)
+        if until is None or stop <= until
+        for start in range(begin, stop, size)
+    ]
 
 
 def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:
     """What must be equal for a folder's shards to belong to this plan: all but speed and place."""
-    content = plan.model_dump(mode="json", exclude=SPEED_AND_PLACE)
+    content = plan.model_dump(mode="json", exclude=SPEED_AND_PLACE if plan.parts else {*SPEED_AND_PLACE, "parts"})
     encoded = msgspec.json.encode([content, policy_version, taskset_hash], order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:16]
 

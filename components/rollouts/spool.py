@@ -57,7 +57,8 @@ class Spool:
         except BaseException:
             self._unlock()
             raise
-        self._finished = {int(entry.shard[6:11]) for entry in read_manifest(self.folder)}
+        found = {int(entry.shard[6:11]) for entry in read_manifest(self.folder)}
+        self._finished = {index for index in found if index < len(self.lots)}
         return self
 
     def __exit__(

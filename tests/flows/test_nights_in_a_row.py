@@ -3,12 +3,16 @@
 import msgspec
 import night_world
 import pytest
-from night_world import Killed, load, run, small_scale, tonight_of
+from night_world import Killed, World, load, run, small_scale, tonight_of
 
+from components.evaluation.promotion import Declared, PromotionRule, read_decision
+from components.evaluation.promotion.account import account
 from components.protocol import Role
+from components.trajectories.shards import read_folder
 from flows import season
 from flows.choice import draw
 from flows.state import begin, open_night
+from tasks.home import home
 
 REPAIR = load("repair")
 
@@ -33,7 +37,8 @@ def test_a_night_declares_before_anything_is_played_and_keeps_to_it(world):
     before = night.results
     assert set(before) == {"deciding tasks", "rule", "declared", "champion"} and world.effects == []
     again, decision = run(seed=None)
-    assert again.id == night.id and decision["declared"] == before["declared"]
+    assert again.id == night.id
+    assert msgspec.convert(decision["declared"], Declared) == msgspec.convert(before["declared"], Declared)
     assert decision["level"] == before["declared"]["level"] < 0.025
     assert decision["declared"]["tasks"] == 40 and decision["declared"]["attempts"] == 2
 
@@ -122,6 +127,88 @@ def test_the_champion_meets_the_anchor_which_then_moves_up_to_it(world, matches)
     assert "evaluate anchor" in world.effects and "anchor 2" in world.effects
     assert not decision["match"]["rollback"] and decision["match"]["anchor"]["agent"]["policy_version"] == "first"
     assert world.plans["evaluate anchor"].task_ids == world.plans["evaluate champion"].task_ids
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Nights that may end after half of their families."""
+    rule = PromotionRule(n_resamples=500, looks=(0.5,), min_tasks=10, min_families=5, kind_margin=None)
+    scale = small_scale().model_copy(update={"promotion": rule})
+    monkeypatch.setattr(night_world, "small_scale", lambda: scale)
+
+
+def episodes(night, agent):
+    return list(read_folder(home() / "evaluations" / night.id / agent))
+
+
+def test_a_night_that_may_end_early_plays_family_by_family_and_declares_when(world, early):
+    night = begin("smoke", 1)
+    made = season.declare_tonight(tonight_of(night))
+    tasks = [REPAIR.by_id[task] for task in night.results["deciding tasks"]]
+    first, last = made.looks
+    assert len({each.family for each in tasks[: first.tasks]}) == first.families == round(last.families / 2)
+    assert not {each.family for each in tasks[: first.tasks]} & {each.family for each in tasks[first.tasks :]}
+    assert (last.tasks, last.families) == (40, len({each.family for each in tasks}))
+    assert first.level < last.level <= made.level and first.guardrail_alpha < last.guardrail_alpha <= 0.05
+
+
+def test_what_is_far_better_is_promoted_at_the_first_look_and_no_more_is_played(world, early, monkeypatch):
+    monkeypatch.setattr(world, "skills", {"first": 0.0, "control": 0.0, "challenger": 1.0})
+    night, decision = run()
+    (found,) = decision["looked"]
+    played = found["look"]["tasks"]
+    assert decision["verdict"] == "promote" and found["stopped"] and decision["level"] == found["look"]["level"]
+    assert decision["n_tasks"] == played < 40 and world.champion.version == 2
+    assert len(episodes(night, "control")) == 2 * (played + 6), "the sealed tasks are played with the first part"
+    assert decision["audit"]["n_tasks"] == 6 and world.effects.count("evaluate champion") == 1
+    assert season.past_of(open_night(night.id)).tasks == tuple(night.results["deciding tasks"][:played])
+
+
+def test_what_is_not_clear_at_a_look_is_played_to_the_end(world, early, monkeypatch):
+    monkeypatch.setattr(world, "skills", {"first": 0.5, "control": 0.5, "challenger": 0.65})
+    night, decision = run()
+    first, last = decision["looked"]
+    assert not first["stopped"] and last["stopped"] and decision["n_tasks"] == last["look"]["tasks"] == 40
+    assert world.effects.count("evaluate champion") == 2 and len(episodes(night, "champion")) == 2 * 46
+    assert len({each.episode_id for each in episodes(night, "champion")}) == 2 * 46
+    assert "it went on" in account(read_decision(msgspec.json.encode(decision)))
+
+
+def test_a_lead_that_is_ruled_out_ends_the_night_early(world, early, monkeypatch):
+    monkeypatch.setattr(world, "skills", {"first": 0.9, "control": 0.9, "challenger": 0.1})
+    _, decision = run()
+    (found,) = decision["looked"]
+    assert decision["verdict"] == found["verdict"] == "keep" and found["stopped"] and decision["n_tasks"] < 40
+
+
+@pytest.mark.slow
+def test_a_night_with_looks_killed_between_them_goes_on_to_the_same_end(world, early, tmp_path, monkeypatch):
+    monkeypatch.setattr(world, "skills", {"first": 0.5, "control": 0.5, "challenger": 0.65})
+    run()
+    undisturbed = [effect.split()[0] for effect in world.effects]
+    first = undisturbed.index("evaluate")
+    for moment in (first, first + 2, first + 3, first + 5, first + 6):
+        (home := tmp_path / f"killed-{moment}").mkdir()
+        monkeypatch.chdir(home)
+        monkeypatch.setenv("RATCHET_HOME", str(home / "home"))
+        again = World()
+        again.die_at, again.skills = moment, world.skills
+        vars(world).update(vars(again))
+        with pytest.raises(Killed):
+            run()
+        night, decision = run(seed=None)
+        assert len(decision["looked"]) == 2 and decision["n_tasks"] == 40
+        assert [effect.split()[0] for effect in world.effects] == undisturbed, moment
+        assert len({each.episode_id for each in episodes(night, "champion")}) == 2 * 46
+
+
+@pytest.mark.slow
+def test_a_night_of_a_match_plays_everything(world, early, monkeypatch):
+    rule = msgspec.structs.replace(night_world.small_scale().promotion, anchor_every=1)
+    scale = night_world.small_scale().model_copy(update={"promotion": rule})
+    monkeypatch.setattr(night_world, "small_scale", lambda: scale)
+    _, decision = run()
+    assert decision["declared"]["match"] and not decision["declared"]["looks"] and decision["n_tasks"] == 40
 
 
 def worse_than_its_anchor(world):

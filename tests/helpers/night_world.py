@@ -7,9 +7,9 @@ import msgspec
 
 from components.environments import tasksets
 from components.evaluation.promotion import PromotionRule
-from components.rollouts.plan import plan_episodes
+from components.rollouts.plan import cohorts, plan_episodes
 from components.trajectories.record import Agent, Outcome, TaskRef, Trajectory
-from components.trajectories.shards import write_shard
+from components.trajectories.shards import read_manifest, write_shard
 from flows import build, collect, evaluate, judge, nightly, registered, season, stages, train, uses
 from flows.played import played_in
 from flows.recipe import load_recipe
@@ -55,7 +55,7 @@ class World:
         self.effects, self.plans, self.jobs, self.registry = [], {}, {}, []
         self.champion, self.die_at, self.better, self.uses, self.lineage = None, None, better, [], {}
         self.anchor = None
-        self.built, self.rewards = "", (0.2, 0.5)
+        self.built, self.rewards, self.skills = "", (0.2, 0.5), {}
 
     def happens(self, effect):
         if self.die_at is not None and len(self.effects) == self.die_at:
@@ -74,35 +74,48 @@ class World:
         }
 
     def submit_play(self, title, plan, folder):
-        if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        played = len(read_manifest(folder))
+        if played < len(self.lots(plan)):
             self.happens(title)
-            self.write(plan, folder)
+            self.write(plan, folder, played)
         self.plans[title] = plan
-        return Future({"episodes": 1})
+        return Future({"episodes": 1, "seconds": 1.0})
 
-    def write(self, plan, folder):
-        """Episodes whose success rises with the training that the policy had."""
-        folder.mkdir(parents=True)
-        skill = {"teacher": 1.0, "first": 0.4, "control": 0.4, "challenger": 0.8 if self.better else 0.4}
+    def lots(self, plan):
+        """A shard for each part of the plan that is to be played."""
+        version = plan.policy.rpartition("/")[2]
+        planned = plan_episodes(plan, load(plan.taskset), version)
+        until = None if plan.until is None else plan.until * plan.attempts
+        return cohorts(planned, len(planned), [part * plan.attempts for part in plan.parts], until)
+
+    def write(self, plan, folder, played=0):
+        """Episodes whose success rises with the training that the policy had; all but the first so many parts."""
+        folder.mkdir(parents=True, exist_ok=True)
+        skill = {"teacher": 1.0, "first": 0.4, "control": 0.4, "challenger": 0.8 if self.better else 0.4} | self.skills
         version = plan.policy.rpartition("/")[2]
         agent = Agent(version, plan.policy.partition(":")[0], version)
-        episodes = [
-            Trajectory(
-                episode_id=each.episode_id,
-                group_id=each.group_id,
-                attempt=each.attempt,
-                seed=each.seed,
-                task=TaskRef.of(each.task),
-                agent=agent,
-                messages=(),
-                turns=(),
-                outcome=Outcome(
-                    success=(each.seed % 1000) / 1000 < skill.get(version.split("-")[0], 0.6), terminated=True
-                ),
-            )
-            for each in plan_episodes(plan, load(plan.taskset), version)
+        lots = [
+            [
+                Trajectory(
+                    episode_id=each.episode_id,
+                    group_id=each.group_id,
+                    attempt=each.attempt,
+                    seed=each.seed,
+                    task=TaskRef.of(each.task),
+                    agent=agent,
+                    messages=(),
+                    turns=(),
+                    outcome=Outcome(
+                        success=(each.seed % 1000) / 1000 < skill.get(version.split("-")[0], 0.6), terminated=True
+                    ),
+                )
+                for each in lot
+            ]
+            for lot in self.lots(plan)[played:]
         ]
-        write_shard(folder, 0, episodes)
+        for index, episodes in enumerate(lots, played):
+            write_shard(folder, index, episodes)
 
     def add_night(self, night):
         if f"add {night}" not in self.effects:

@@ -23,13 +23,14 @@ def _lines(decision: Decision) -> Iterator[str]:
         yield "Declared: nothing is known; a decision of an older version, by the rule in its record."
     else:
         yield "Declared: nothing beforehand; compared by hand, at the rule's own alpha."
+    yield from _looks(decision)
     level = decision.tested_at
     effect = decision.versus_champion
     shown = "shown" if effect.p_value <= level else "not shown"
     tasks = f"{effect.won} tasks won, {effect.lost_to} lost, {effect.tied} tied"
     yield f"Superiority: {shown}; {effect_text(effect)} against alpha {level:.2g}; {tasks}."
     for guard in decision.guardrails:
-        yield guardrail_line(guard, decision.rule.guardrail_alpha)
+        yield guardrail_line(guard, decision.guarded_at)
     if decision.match is not None:
         yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_moved(decision.match.rollback)}."
     if decision.needs is not None:
@@ -52,6 +53,18 @@ def _declared(made: Declared) -> Iterator[str]:
     yield (
         f"Power {made.power:g} was asked for a lead of {100 * made.minimum_effect:g} points; these tasks find with it: {found}."
     )
+
+
+def _looks(decision: Decision) -> Iterator[str]:
+    """What was declared of them, and what each that was taken found."""
+    if decision.declared is None or not decision.looked:
+        return
+    looks = decision.declared.looks
+    bounds = "; ".join(f"after {look.tasks} tasks {look.level:.2g} and {look.guardrail_alpha:.2g}" for look in looks)
+    yield f"Looks: the levels above are spent over {len(looks)}, superiority's and each guardrail's: {bounds}."
+    for number, found in enumerate(decision.looked, 1):
+        end = "the evaluation ended here" if found.stopped else "it went on"
+        yield f"Look {number}: {found.look.tasks} tasks of {found.look.families} families, {p_text(found.p_value)}; {end}."
 
 
 def guardrail_line(guard: Guardrail, alpha: float) -> str:

@@ -1,16 +1,19 @@
 """Deciding: from the results of the agents to the decision record."""
 
+import msgspec
+
 from ..comparison import AgentRef, Comparison, compare
 from ..metrics import AgentResult, summary
 from ..report import effect_text
 from ..statistics import Alternative, permutation_test, rate_estimate
 from .declared import Declared
 from .guardrails import guardrails
+from .looks import PlannedLook, TakenLook, stops
 from .planning import spread
 from .record import Audit, Contender, Decision, Effect, Match, TasksetRef, Trained
 from .rule import PromotionRule
 from .tasks import deciding
-from .verdict import Found, answer
+from .verdict import Answer, Found, answer
 
 CORRECTION = (
     "intersection-union test (Berger 1982): superiority and every guardrail must be shown, each at its own level, so that who is "
@@ -19,6 +22,8 @@ CORRECTION = (
 )
 FINE = 20
 """A p-value is drawn so finely that the smallest possible one is at most the level divided by this."""
+MOST = 2_000_000
+"""Draws of one p-value; the level of a very early look lies below what so many can show, and nothing is promoted there."""
 
 
 def decide(
@@ -33,16 +38,19 @@ def decide(
     trained: Trained | None = None,
     declared: Declared | None = None,
     anchor: AgentResult | None = None,
+    looked: tuple[TakenLook, ...] = (),
 ) -> Decision:
     """The verdict on the tasks that decide (`promote` and `reserve`); the `audit` tasks are reported where all agents played them.
 
     Superiority is tested at the declared level (the rule's alpha where nothing was declared), guardrails at theirs. The test
     against the control comes second and only counts after a significant first one, which keeps the family-wise error
     without dividing it. With an `anchor`, the champion must first hold its place against it, at the declared level of the match.
-    Raises DataError where the agents cannot be compared.
+    Where looks were declared, the agents are at the one after those that have `looked`, and its levels hold. Raises DataError
+    where the agents cannot be compared.
     """
-    rule = rule or PromotionRule()
-    level = declared.level if declared else rule.alpha
+    whole = rule or PromotionRule()
+    look = declared.looks[len(looked)] if declared and declared.looks else None
+    level, rule = _levels(whole, declared, look)
     champion, challenger = deciding(champion), deciding(challenger)
     control = deciding(control) if control else None
     main = _compare(champion, challenger, "promote", rule, seed)
@@ -60,7 +68,7 @@ def decide(
     return Decision(
         night=night,
         taskset=taskset,
-        rule=rule,
+        rule=whole,
         n_tasks=main.n_tasks,
         n_families=main.n_families,
         k=main.k,
@@ -85,7 +93,20 @@ def decide(
         needs=found.needs,
         declared=declared,
         match=match,
+        looked=(*looked, _taken(look, found, versus_champion, declared)) if look and declared else (),
     )
+
+
+def _taken(look: PlannedLook, found: Answer, effect: Effect, declared: Declared) -> TakenLook:
+    stopped = look == declared.looks[-1] or stops(found.verdict, effect.p_value, look)
+    return TakenLook(look, effect.p_value, found.verdict, found.why, stopped)
+
+
+def _levels(rule: PromotionRule, declared: Declared | None, look: PlannedLook | None) -> tuple[float, PromotionRule]:
+    """The level of superiority, and the rule with that of its guardrails."""
+    if look is not None:
+        return look.level, msgspec.structs.replace(rule, guardrail_alpha=look.guardrail_alpha)
+    return declared.level if declared else rule.alpha, rule
 
 
 def _compare(a: AgentResult, b: AgentResult, role: str, rule: PromotionRule, seed: int) -> Comparison:
@@ -112,7 +133,7 @@ def _effect(found: Comparison, rule: PromotionRule, level: float, seed: int) -> 
 
 
 def _draws(rule: PromotionRule, level: float) -> int:
-    return max(rule.n_resamples, round(FINE / level))
+    return min(MOST, max(rule.n_resamples, round(FINE / level)))
 
 
 def _p_value(found: Comparison, alternative: Alternative, draws: int, seed: int) -> float:

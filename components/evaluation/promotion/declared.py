@@ -3,6 +3,7 @@
 import msgspec
 
 from ..statistics.spending import Allowance
+from .looks import PlannedLook
 
 
 class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -11,7 +12,8 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `level`: tonight's one-sided level of superiority, what `allowance` leaves and at most the rule's alpha. `margins` and
     `guardrail_alpha` as in the rule. `minimum_effect` is looked for with `power`; `detectable` is the lead that `tasks` tasks of
     `families` families with `attempts` attempts find with that power, None where it is not known. `match`: whether the champion
-    meets the anchor tonight, at `match_alpha`.
+    meets the anchor tonight, at `match_alpha`. `looks`: when the evaluation may end, the last of them after all tasks; empty where
+    there is one test, at the end.
     """
 
     at: str
@@ -27,3 +29,4 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     detectable: float | None = None
     match: bool = False
     match_alpha: float | None = None
+    looks: tuple[PlannedLook, ...] = ()

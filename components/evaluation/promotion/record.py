@@ -11,6 +11,7 @@ from ..metrics import Summary
 from ..statistics import Estimate
 from ..statistics.variance import Components
 from .declared import Declared
+from .looks import TakenLook
 from .rule import PromotionRule
 
 SCHEMA_VERSION = 2
@@ -106,6 +107,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `undecided` keeps the champion too: `needs` says how many more tasks would decide. `level` is the level of tonight's test of
     superiority, `spread` how much the paired difference of success varies: the next night plans with it. `declared` is what was
     written down before anything was played, None of agents that were compared by hand. `trained`: None where that is not known.
+    `looked`: what each declared look found, the last of them where the evaluation ended; empty where none was declared.
     Of a record of version 1 all that is new is None, and its guardrails compared point estimates.
     """
 
@@ -137,6 +139,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: int | None = None
     declared: Declared | None = None
     match: Match | None = None
+    looked: tuple[TakenLook, ...] = ()
 
     @property
     def tested_at(self) -> float:
@@ -144,9 +147,14 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.rule.alpha if self.level is None else self.level
 
     @property
+    def guarded_at(self) -> float:
+        """The level of each guardrail's test."""
+        return self.looked[-1].look.guardrail_alpha if self.looked else self.rule.guardrail_alpha
+
+    @property
     def text(self) -> str:
         """The record as JSON that a person can read; `read_decision` reads it."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n"
+        return msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=2).decode() + "\n"
 
 
 class _Versioned(msgspec.Struct, frozen=True):

@@ -22,7 +22,8 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     figure, `kind_margin` is in shares of attempts, for each kind of task.
 
     `max_lost` is the share of attempts that may lack an outcome, `min_tasks` and `min_families` the least that a verdict may rest
-    on. Every `anchor_every` nights the champion meets an old one (None: never). `level` is that of the intervals.
+    on. Every `anchor_every` nights the champion meets an old one (None: never). `level` is that of the intervals. `looks`: shares
+    of the families after which a night may end early, such as .5; none: one test at the end.
     """
 
     alpha: float = 0.025
@@ -42,6 +43,7 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unsafe_margin: Margin = 0.02
     kind_margin: Margin = 0.25
     anchor_every: int | None = 7
+    looks: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5 or not 0 < self.level < 1:
@@ -59,6 +61,10 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.anchor_every is not None and self.anchor_every < 1:
             raise ConfigurationError(
                 f"promotion rule: anchor_every is {self.anchor_every}; give 1 night or more, or null for never"
+            )
+        if list(self.looks) != sorted(set(self.looks)) or not all(0 < share < 1 for share in self.looks):
+            raise ConfigurationError(
+                f"promotion rule: looks {list(self.looks)} must be rising shares between 0 and 1, such as [0.5]; the end is one too"
             )
 
     @property

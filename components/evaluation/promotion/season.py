@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..statistics.spending import Look, allowance
 from ..statistics.variance import Components
 from .declared import Declared
+from .looks import plan_looks
 from .planning import detectable
 from .rule import PromotionRule
 
@@ -28,7 +29,10 @@ class Past(NamedTuple):
 
 
 def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], attempts: int, *, at: str) -> Declared:
-    """What tonight is judged by after `past`, every earlier night in order, on tasks of those families (one a task)."""
+    """What tonight is judged by after `past`, every earlier night in order, on tasks of those families (one a task, as played).
+
+    A night of a match plays everything: the anchor's test has one look.
+    """
     left = allowance(rule.spending, [Look(night.tested, night.promoted) for night in past])
     level = min(left.level, rule.alpha)
     match = match_due(past, rule.anchor_every)
@@ -47,6 +51,7 @@ def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], 
         detectable=detectable(families, attempts, known[-1] if known else None, level, rule.power),
         match=match,
         match_alpha=match_alpha(rule) if match else None,
+        looks=() if match else plan_looks(rule.looks, families, level, rule.guardrail_alpha),
     )
 
 

@@ -49,6 +49,9 @@ def success(decision: Decision) -> Iterator[Block]:
         f"{decision.n_tasks} promote tasks × {decision.k} attempts, {decision.n_families} families of {taskset.name} "
         f"{taskset.version}: {meaning('promote', taskset.split_by)}; {decision.lost} attempts lost",
     )
+    if decision.declared is not None and len(decision.looked) < len(decision.declared.looks):
+        end, whole = decision.looked[-1].look, decision.declared
+        yield Prose(f"The evaluation ended early, as declared, after {end.tasks} of {whole.tasks} tasks.")
     leads = [("champion", decision.versus_champion), ("control", decision.versus_control)]
     rows = tuple(_lead(f"the {name}", effect) for name, effect in leads if effect is not None)
     yield Table(

@@ -68,7 +68,7 @@ def explain(decision: "Decision") -> str:
 
     taskset, rule = decision.taskset, decision.rule
     tested = any(guard.difference is not None for guard in decision.guardrails)
-    guarded = f", of guardrails {100 - 200 * rule.guardrail_alpha:g} %" if tested else ""
+    guarded = f", of guardrails {100 - 200 * decision.guarded_at:.3g} %" if tested else ""
     lines = [
         f"Verdict: {decision.verdict}. {sentence(decision.why)}",
         f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {sentence(decision.self_improvement_why)}",

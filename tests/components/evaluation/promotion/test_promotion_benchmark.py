@@ -80,4 +80,4 @@ def test_a_lead_of_eight_points_is_found_as_often_as_computed(benchmark: ModuleT
 
 @pytest.mark.slow
 def test_intervals_and_early_looks_keep_what_they_promise(benchmark: ModuleType) -> None:
-    assert all(row.kept for section in ("intervals", "early") for row in rows(benchmark, section, 800))
+    assert all(row.kept for section in ("intervals", "early", "looks") for row in rows(benchmark, section, 800))
