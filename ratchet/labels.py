@@ -9,6 +9,7 @@ import typer
 from .terminal import emit, note, say
 
 if TYPE_CHECKING:
+    from components.rewards.calibration.config import CalibrationConfig
     from components.rewards.judgement import Judgement
     from components.rewards.label import Label
     from components.rewards.people.choosing import Choice
@@ -205,7 +206,7 @@ def _name() -> str:
         raise ConfigurationError("this machine does not know your name; give --annotator") from error
 
 
-def _config() -> "CalibrationConfig":  # type: ignore[name-defined]  # noqa: F821
+def _config() -> "CalibrationConfig":
     from components.rewards.calibration.config import CalibrationConfig
     from components.rewards.params import load_section
     from tasks.home import parameters

@@ -12,6 +12,7 @@ from .terminal import ExitOf, emit, facts, note, say, table
 if TYPE_CHECKING:
     from components.protocol import CommandResult
     from components.rollouts.replay import ReplayReport
+    from components.sandboxes import SandboxConfig
 
 sandbox = typer.Typer(no_args_is_help=True, help="Sandboxes: where untrusted commands run.")
 VERBATIM = {"allow_interspersed_args": False}
@@ -209,7 +210,7 @@ def envs(as_json: Annotated[bool, typer.Option("--json", help="One JSON line an 
     )
 
 
-def _config(backend: str, image: str | None):  # type: ignore[no-untyped-def]  # pydantic is imported by the command alone
+def _config(backend: str, image: str | None) -> "SandboxConfig":
     """The configuration of a sandbox. Raises ConfigurationError for what cannot be."""
     from components.protocol import ConfigurationError
     from components.sandboxes import SandboxConfig, resolve
@@ -221,7 +222,7 @@ def _config(backend: str, image: str | None):  # type: ignore[no-untyped-def]  #
             "the local sandbox has no images" if backend == "local" else f"no Docker engine answers that has {image}"
         )
         raise ConfigurationError(f"{wanted}; leave --image out, or take --backend docker")
-    return SandboxConfig(backend=backend, image=image)
+    return SandboxConfig.load({"backend": backend, "image": image})
 
 
 def _given(command: list[str]) -> str | list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from prefect import task
@@ -13,6 +14,9 @@ from components.protocol import DataError
 
 from .display import display
 from .retries import AGAIN
+
+if TYPE_CHECKING:
+    from components.tracking.models import ModelRef
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -46,7 +50,7 @@ def find_champion() -> Model | None:
     return None if found is None else local(found)
 
 
-def local(found: "models.ModelRef") -> Model:  # type: ignore[name-defined]  # noqa: F821
+def local(found: "ModelRef") -> Model:
     """A registered model with its checkpoint on this machine, checked against its hash."""
     from components.tracking import models
 
