@@ -3,8 +3,8 @@
 The server must have been started to take them (`ModelServer(..., adapters=RANK)`, `ratchet serve --adapters RANK`), and must see
 the same folders. What it has cached of a prompt is kept by the adapter's name: a name stands for one content for ever.
 
-Without a GPU vLLM adds an adapter to requests for its base that lie in the same batch (vllm-project/vllm#48421: the index for
-"none" is read as the last one): there, ask the base while no adapter is asked. Adapters do not disturb each other.
+Without a GPU vLLM by itself adds an adapter to requests for its base that lie in the same batch. A server of ours does not
+(`vllm_cpu_adapters`); of another, ask the base while no adapter is asked. Adapters do not disturb each other.
 """
 
 import re

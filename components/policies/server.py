@@ -19,7 +19,7 @@ from components.endpoints.errors import ModelUnavailable
 from components.processes import Process, free_port, require_free
 from components.protocol import ConfigurationError
 
-from . import hot_swap
+from . import hot_swap, vllm_cpu_adapters
 from .formats import FormatName
 from .openai_config import OpenAIConfig
 from .probe import engine_python, has_gpu, package_version
@@ -74,6 +74,7 @@ class ModelServer:
         self._on_progress = on_progress
         self._process: Process | None = None
         self._room: int | None = None
+        self._plugin: Path | None = None
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
         self.served = served(model, engine)
         self.adapters = adapters
@@ -114,6 +115,8 @@ class ModelServer:
         self.log.unlink(missing_ok=True)
         self._sockets = tempfile.TemporaryDirectory(prefix="ratchet-model-server-")
         self._room = max(filter(None, (self.adapters, self.served.rank)), default=None)
+        mended = self._room is not None and not has_gpu()
+        self._plugin = vllm_cpu_adapters.laid_out(Path(self._sockets.name) / "plugin") if mended else None
         self._process = Process(self._command(), log=self.log, env=self._environment()).start()
         try:
             self._wait(self._healthy)
@@ -213,7 +216,7 @@ class ModelServer:
         # vLLM itself removes none of its sockets.
         sockets = {"VLLM_RPC_BASE_PATH": self._sockets.name} if self._sockets else {}
         # A folder named vllm where we are called, or our own packages, would stand before what is installed there.
-        apart = {"PYTHONSAFEPATH": "1", "PYTHONPATH": ""} if self.engine == "vllm" else {}
+        apart = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(self._plugin or "")} if self.engine == "vllm" else {}
         updating = {hot_swap.UPDATING: "true"} if self._room is not None else {}
         return {**quiet, **offline, **room, **sockets, **updating, **apart}
 

@@ -16,7 +16,7 @@ value = lambda name: arguments[arguments.index(name) + 1]
 model, port = value("--model"), int(value("--port"))
 name = value("--served-model-name")
 print("(APIServer pid=1) INFO 11-21 10:00:00 [entry.py:1] loading " + model, flush=True)
-if not sys.flags.safe_path or os.environ.get("PYTHONPATH"):
+if not sys.flags.safe_path or not (os.environ.get("PYTHONPATH") or "plugin").endswith("plugin"):  # ours alone
     print("ModuleNotFoundError: what stands here shadows vllm")
     raise SystemExit(1)
 if "dies" in model:

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from adapters import make_adapter
@@ -123,6 +124,20 @@ def test_adapters_draw_as_their_merged_models_while_another_does(play, adapters)
         (theirs,) = torch_policy(merged[name], temperature=0.0).act([request(CHAT[:3], 1)])
         assert {each.completion_ids for each in tokens} == {theirs.tokens.completion_ids}
     assert len({tokens[0].completion_ids for tokens in found.values()}) == 2
+
+
+def test_the_base_draws_as_it_is_while_an_adapter_does(play, adapters, checkpoint):
+    """In the same batches; without a GPU vLLM alone would add the adapter to it."""
+    base, adapted = play(checkpoint, temperature=0.0), play(adapters[0][0], temperature=0.0)
+    alone = base.act([request(CHAT[:3], 1)])[0].tokens
+    with ThreadPoolExecutor(2) as pool:
+        others = pool.submit(adapted.act, [request(CHAT[:3], 1, seed) for seed in range(24)])
+        beside = [each.tokens for each in base.act([request(CHAT[:3], 1, seed) for seed in range(8)])]
+        drawn = {each.tokens.completion_ids for each in others.result()}
+    assert {each.completion_ids for each in beside} == {alone.completion_ids} and drawn.isdisjoint(
+        {alone.completion_ids}
+    )
+    assert all(each.logprobs == pytest.approx(alone.logprobs, abs=2e-3) for each in beside)
 
 
 def test_a_running_server_is_given_another_adapter_without_a_restart(server, play, adapters, checkpoint):
