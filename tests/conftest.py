@@ -1,4 +1,4 @@
-"""What all tests share: hand-made records, importable as `episodes`; no garbage is looked for while tests are collected; groups."""
+"""What all tests share: hand-made records, importable as `episodes`; the same examples everywhere; groups."""
 
 import gc
 import signal
@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+
+settings.load_profile("ci")  # the same examples on every machine, however long one of them takes there
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A background job of a shell ignores Ctrl-C, and so would everything that the tests start and then interrupt.

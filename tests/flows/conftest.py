@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import LIMIT
 
 SERVER = """
 import sys
@@ -31,7 +32,7 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     server = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, text=True, **pipes)
     assert server.stdout is not None and server.stdout.readline().startswith("http"), "the server does not start"
     yield environment
-    server.communicate(timeout=60)
+    server.communicate(timeout=5 * LIMIT)
 
 
 @pytest.fixture

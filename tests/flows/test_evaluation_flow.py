@@ -2,13 +2,15 @@
 
 import os
 import signal
-import time
+import threading
 
 import pytest
 import tiny
+from patience import LIMIT
 
 from components.evaluation.comparison import compare
 from components.protocol import ConfigurationError, Role
+from components.rollouts.crew import Crew
 from components.rollouts.interruption import Interrupted
 from components.trajectories.shards import read_folder
 from flows import evaluation
@@ -46,12 +48,15 @@ def test_two_agents_with_one_seed_are_compared_attempt_by_attempt(taskset):
     assert not played(other.result) & played(teacher.result)
 
 
-def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(taskset):
+def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(taskset, monkeypatch):
+    ended, abandon = threading.Event(), Crew.abandon
+    monkeypatch.setattr(Crew, "abandon", lambda crew, why: ended.set() or abandon(crew, why))
+
     def interrupt(task_id, steps):
         if len(tiny.Tiny.resets) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         elif len(tiny.Tiny.resets) > 3:  # it looks now and then
-            time.sleep(0.3)
+            ended.wait(LIMIT)
 
     tiny.Tiny.on_reset = interrupt
     with pytest.raises(Interrupted):

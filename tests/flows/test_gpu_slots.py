@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import LIMIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prefect")]
 
@@ -15,13 +16,13 @@ server = PrefectServer().start()
 server.ready()
 from tasks import slots
 
-def together(gpus, launch):
+def together(gpus, launch, seconds):
     slots.devices = lambda: gpus
     meeting, met = threading.Barrier(2), []
 
     def job():
         with slots.gpu_slot(launch), contextlib.suppress(threading.BrokenBarrierError):
-            meeting.wait(3)
+            meeting.wait(seconds)
             met.append(launch)
 
     threads = [threading.Thread(target=job) for _ in range(2)]
@@ -43,8 +44,13 @@ CASES = {
 
 
 def test_jobs_run_together_only_where_there_are_gpus_for_both(prefect):
-    command = [sys.executable, "-c", SCRIPT, json.dumps([case for case, _ in CASES.values()])]
-    ended = subprocess.run(command, env=prefect, capture_output=True, text=True, timeout=120)
+    command = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        json.dumps([(*case, LIMIT if meet else 3) for case, meet in CASES.values()]),
+    ]
+    ended = subprocess.run(command, env=prefect, capture_output=True, text=True, timeout=5 * LIMIT)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = dict(zip(CASES, json.loads(ended.stdout.splitlines()[-1]), strict=True))
     assert found == {name: expected for name, (_, expected) in CASES.items()}

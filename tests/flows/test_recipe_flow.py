@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import LIMIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prefect")]
 
@@ -53,7 +54,9 @@ server.stop()
 
 
 def test_a_recipe_is_seen_as_a_flow_of_the_night_and_its_error_is_the_nights(prefect):
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], env=prefect, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=prefect, capture_output=True, text=True, timeout=5 * LIMIT
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     made, said, runs = json.loads(ended.stdout.splitlines()[-1])
     assert made == [2, 1] and said == "stage first does not pass its gate"

@@ -1,9 +1,9 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from patience import LIMIT, until
 
 from components.protocol import ConfigurationError
 from flows.schedule import check_times, serve
@@ -74,13 +74,10 @@ def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serv
     script = SERVE.format(folder=str(tmp_path), marker=str(marker))
     with (tmp_path / "said").open("wb") as said:
         serving = subprocess.Popen([sys.executable, "-c", script], stdout=said, stderr=said, env=prefect)
-        limit = time.monotonic() + 150
-        while not marker.exists():
-            assert serving.poll() is None and time.monotonic() < limit, (tmp_path / "said").read_text()
-            time.sleep(0.2)
+        until(lambda: (marker.exists() and marker.read_text()) or serving.poll() is not None, 5 * LIMIT)
         serving.send_signal(signal.SIGINT)
-        serving.wait(30)
-    assert marker.read_text().startswith("tick\n")
+        serving.wait(LIMIT)
+    assert marker.exists() and marker.read_text().startswith("tick\n"), (tmp_path / "said").read_text()
     assert "Traceback" not in (tmp_path / "said").read_text()
     done = subprocess.run([sys.executable, "-c", ACTIVE], capture_output=True, text=True, env=prefect, check=True)
     assert done.stdout.strip() == "nightly False [True] 1 CANCEL_NEW", done.stderr

@@ -4,11 +4,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import typer
+from patience import LIMIT, gone, until
 
 from components.protocol import DataError, InfrastructureError
 from ratchet import cli
@@ -190,16 +190,13 @@ def test_the_interfaces_answer_until_ctrl_c_and_leave_nothing_behind(tmp_path):
         ["Prefect", f"http://127.0.0.1:{prefect}"],
         ["MLflow", f"http://127.0.0.1:{mlflow}"],
     ], ui.stderr.read()
-    assert httpx.get(f"http://127.0.0.1:{mlflow}/health").text == "OK"
-    assert "<html" in httpx.get(f"http://127.0.0.1:{prefect}", follow_redirects=True).text.lower()
+    assert httpx.get(f"http://127.0.0.1:{mlflow}/health", timeout=LIMIT).text == "OK"
+    assert "<html" in httpx.get(f"http://127.0.0.1:{prefect}", follow_redirects=True, timeout=LIMIT).text.lower()
     tree = psutil.Process(ui.pid).children(recursive=True)
     ui.send_signal(signal.SIGINT)
-    assert ui.wait(30) == 0
-    assert "Traceback" not in ui.stderr.read()
-    limit = time.monotonic() + 10
-    while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in tree):
-        assert time.monotonic() < limit, "a server was left running"
-        time.sleep(0.1)
+    _, said = ui.communicate(timeout=LIMIT)
+    assert ui.returncode == 0 and "Traceback" not in said
+    until(lambda: all(gone(process.pid) for process in tree))
 
 
 @pytest.mark.parametrize("command", ["night", "status", "schedule", "build", "ui", "data checkout 2026-11-21-a1b2"])

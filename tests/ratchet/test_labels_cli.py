@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from episodes import make_episode, turn, write_night
 from log_files import ROOT
+from patience import LIMIT
 
 from components.rewards.calibration import Calibration
 from components.rewards.judgement import Judgement
@@ -197,7 +198,7 @@ class TestLabelling:
         )
         os.close(terminal)
         os.write(master, b"y\x1b[Anq")
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=2 * LIMIT)
         os.close(master)
         assert process.returncode == 0 and b"2 labels by ann kept" in err, err
 

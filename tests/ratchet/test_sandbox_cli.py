@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import LIMIT, until
 
 from components.sandboxes import standing
 from components.sandboxes.config import IMAGE
@@ -44,7 +45,7 @@ def backend(request):
 
 def ratchet(*arguments, stdin=b""):
     command = [sys.executable, "-m", "ratchet.cli", *arguments]
-    return subprocess.run(command, capture_output=True, input=stdin, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, input=stdin, timeout=2 * LIMIT, check=False)
 
 
 @pytest.mark.parametrize(
@@ -150,20 +151,18 @@ def test_two_at_once_take_turns_and_a_stop_ends_what_runs(backend):
     command = [sys.executable, "-m", "ratchet.cli", "sandbox", "exec", id, "--"]
     line = "cat seen 2>/dev/null; echo x >> seen; sleep 1"
     both = [subprocess.Popen([*command, "sh", "-c", line], stdout=subprocess.PIPE) for _ in range(2)]
-    assert sorted(each.communicate(timeout=60)[0] for each in both) == [b"", b"x\n"]
-    slow = subprocess.Popen([*command, "sleep", "50"], stderr=subprocess.PIPE)
-    time.sleep(2)
+    assert sorted(each.communicate(timeout=LIMIT)[0] for each in both) == [b"", b"x\n"]
+    slow = subprocess.Popen([*command, "sh", "-c", "echo; sleep 500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert slow.stdout.readline(), "it runs"
     assert ratchet("sandbox", "stop", id).returncode == 0
-    assert slow.wait(30) in (4, 137)  # told that the sandbox has gone, or in time that its command was killed
+    slow.communicate(timeout=LIMIT)
+    assert slow.returncode in (4, 137)  # told that the sandbox has gone, or in time that its command was killed
 
 
 def test_a_sandbox_ends_when_its_lifetime_is_over():
     made = json.loads(ratchet("sandbox", "create", "--backend", "local", "--lifetime", "1", "--json").stdout)
-    deadline = time.monotonic() + 30
-    while list(standing.standing()):
-        assert time.monotonic() < deadline, "it stands longer than it may"
-        time.sleep(0.1)
-    assert not (standing.place() / made["id"]).exists()
+    until(lambda: not list(standing.standing()))
+    until(lambda: not (standing.place() / made["id"]).exists())
 
 
 def test_a_killed_keeper_is_seen_and_reaped(backend):

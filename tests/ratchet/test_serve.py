@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from engine_stand_in import make_engine
+from patience import LIMIT
 
 from ratchet import cli
 
@@ -28,13 +29,13 @@ def test_it_says_where_it_is_and_ends_with_its_children(tmp_path, how):
         ready = json.loads(process.stdout.readline())
         tree = psutil.Process(process.pid).children(recursive=True)
         assert any("--max-model-len" in each.cmdline() for each in tree)
-        with urllib.request.urlopen(f"{ready['base_url']}/models", timeout=5) as answer:
+        with urllib.request.urlopen(f"{ready['base_url']}/models", timeout=LIMIT) as answer:
             assert json.loads(answer.read())["data"][0]["id"] == ready["model"] == "small"
         path = Path(ready["policy"].removeprefix("openai:"))
         assert "server: vllm" in path.read_text() and "format: tool_call" in path.read_text()
         process.send_signal(how)
-        assert process.wait(20) == 0
-    assert not psutil.wait_procs(tree, timeout=10)[1]
+        assert process.wait(LIMIT) == 0
+    assert not psutil.wait_procs(tree, timeout=LIMIT)[1]
     assert not path.exists()
 
 

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import msgspec
 import pytest
 from episodes import make_episode, night_of, write_night
+from patience import LIMIT, until
 
 from components.rewards.table import ScoreRow, write_parquet
 from components.trajectories import readers
@@ -169,23 +169,16 @@ def test_watching_takes_in_what_is_written_and_ends_with_ctrl_c(log, home):
         [sys.executable, "-c", script, *words], stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     try:
-        _wait(lambda: (home / "store" / "store.json").exists() and Store(home / "store").count() == 8)
+        until(lambda: (home / "store" / "store.json").exists() and Store(home / "store").count() == 8)
         with log.open("ab") as file:
             file.write(msgspec.json.encode(make_episode("repair/train-0900")) + b"\n")
-        _wait(lambda: Store(home / "store").count() == 9)
+        until(lambda: Store(home / "store").count() == 9)
         child.send_signal(signal.SIGINT)
-        assert child.wait(20) == 130
+        assert child.wait(LIMIT) == 130
         assert "1 added" in child.stderr.read()
     finally:
         child.kill()
         child.wait()
-
-
-def _wait(holds, seconds=60):
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_a_reader_that_raises_is_one_line_about_its_log(log, capsys, monkeypatch):

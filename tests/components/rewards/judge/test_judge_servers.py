@@ -179,8 +179,8 @@ def test_what_fails_always_ends_in_one_line_and_within_the_budget(play, name):
     with stand_in(otherwise=WHILE[name]) as server:
         with pytest.raises(ModelUnavailable) as error:
             run(server, one(play), budget=budget, model={**patience(name), "concurrency": 1, "retries": 2})
-        until(lambda: len(server.asked) == 3)  # what was not waited for may be heard later
-    assert len(server.asked) == budget.spent.calls == 3
+        until(lambda: name in SILENT or len(server.asked) == 3)  # what was given up in time may never arrive
+    assert len(server.asked) <= budget.spent.calls == 3
     assert "\n" not in str(error.value) and server.base_url in str(error.value)
 
 
