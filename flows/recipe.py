@@ -2,7 +2,6 @@
 over it what differs between two CPU cores, one GPU and many.
 """
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration, explain
+from components.protocol.nearest import nearest
 from components.training.config import AnyJob, load_job, merged
 
 from .gate import Gate
@@ -150,10 +150,8 @@ def _found(name_or_path: str) -> Path:
     if path.suffix in (".yaml", ".yml"):
         return path
     if name_or_path not in known_recipes():
-        close = difflib.get_close_matches(name_or_path, known_recipes(), n=1)
         known = f"known: {', '.join(known_recipes())}, or a path to a YAML file"
-        hint = f"did you mean '{close[0]}'?" if close else known
-        raise ConfigurationError(f"unknown recipe '{name_or_path}'; {hint}")
+        raise ConfigurationError(f"unknown recipe '{name_or_path}'; {nearest(name_or_path, known_recipes(), known)}")
     return FOLDER / f"{name_or_path}.yaml"
 
 

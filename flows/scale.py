@@ -1,6 +1,5 @@
 """Scale: how large a night is. The same flow and the same code at every scale; only these parameters differ."""
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_
 from components.evaluation.promotion import PromotionRule
 from components.protocol import ConfigurationError, Role
 from components.protocol.configuration import Configuration
+from components.protocol.nearest import nearest
 from components.rollouts.plan import CollectPlan
 from components.rollouts.timeouts import StageTimeouts
 from components.sandboxes import SandboxConfig
@@ -170,11 +170,6 @@ def load_scale(name_or_path: str) -> Scale:
     if path.suffix not in (".yaml", ".yml"):
         path = FOLDER / f"{name_or_path}.yaml"
         if name_or_path not in known_scales():
-            close = difflib.get_close_matches(name_or_path, known_scales(), n=1)
-            hint = (
-                f"did you mean '{close[0]}'?"
-                if close
-                else f"known: {', '.join(known_scales())}, or a path to a YAML file"
-            )
-            raise ConfigurationError(f"unknown scale '{name_or_path}'; {hint}")
+            known = f"known: {', '.join(known_scales())}, or a path to a YAML file"
+            raise ConfigurationError(f"unknown scale '{name_or_path}'; {nearest(name_or_path, known_scales(), known)}")
     return Scale.load(path).model_copy(update={"name": path.stem})

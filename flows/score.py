@@ -1,10 +1,10 @@
 """Scoring by hand: trajectories from a file or a folder, with the judgements and the calibration that are given."""
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError, DataError, list_domains
+from components.protocol.nearest import nearest
 from components.rewards.calibration import Calibration
 from components.rewards.config import RewardConfig
 from components.rewards.engine import EpisodeScore, by_content, score_all
@@ -51,9 +51,7 @@ def check_place(path: Path, domain: str | None) -> None:
     """Raises ConfigurationError for a path that is absent or a pipe, and for a domain that nobody knows."""
     known = list_domains()
     if domain is not None and domain not in known:
-        close = difflib.get_close_matches(domain, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-        raise ConfigurationError(f"unknown domain '{domain}'; {hint}")
+        raise ConfigurationError(f"unknown domain '{domain}'; {nearest(domain, known)}")
     if not path.exists():
         raise ConfigurationError(f"{path} is absent; give a JSONL file of trajectories or a folder of shards")
     if not path.is_dir() and not path.is_file():

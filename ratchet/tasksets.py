@@ -59,17 +59,15 @@ def show_task(
     as_json: Annotated[bool, typer.Option("--json", help="The whole task as one JSON line.")] = False,
 ) -> None:
     """One task: what the agent is told and given, and what only the grader sees."""
-    import difflib
-
     import yaml
 
     from components.environments.tasksets import load
     from components.protocol import ConfigurationError
+    from components.protocol.nearest import nearest
 
     found = load(taskset).by_id
     if task_id not in found:
-        close = difflib.get_close_matches(task_id, found, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"see `ratchet tasks list {taskset}`"
+        hint = nearest(task_id, found, f"see `ratchet tasks list {taskset}`")
         raise ConfigurationError(f"taskset '{taskset}' has no task '{task_id}'; {hint}")
     task = found[task_id]
     if as_json:

@@ -1,12 +1,12 @@
 """The command `train`: a method with a recipe, a job's file, or a job that goes on."""
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from components.protocol import ConfigurationError
+from components.protocol.nearest import nearest
 
 from .terminal import Stopped, emit, facts, note
 
@@ -82,8 +82,7 @@ def train(
         _alone(what, named)
         job = load_job(Path(what))
     else:
-        close = difflib.get_close_matches(what or "", METHODS, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"give {', '.join(METHODS)}, a job's file, or --resume"
+        hint = nearest(what or "", METHODS, f"give {', '.join(METHODS)}, a job's file, or --resume")
         raise ConfigurationError(f"'{what or ''}' is no method and no job's file; {hint}")
     _run(job, show=show, as_json=as_json)
 

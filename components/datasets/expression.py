@@ -11,13 +11,13 @@ A column of truths is a test by itself. Comparisons may be chained: `0.2 < gdi <
 false: a row is taken only where the whole is true.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from components.protocol import ConfigurationError
+from components.protocol.nearest import nearest
 
 from .truths import Kind, Test, Value, among, compared, joined, opposite, unknown
 
@@ -193,9 +193,7 @@ class _Parser:
 
     def _kind(self, token: _Token) -> Kind:
         if token.text not in self._columns:
-            close = difflib.get_close_matches(token.text, self._columns, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(self._columns))}"
-            self.wrong(f"there is no column '{token.text}'; {hint}", token.place)
+            self.wrong(f"there is no column '{token.text}'; {nearest(token.text, sorted(self._columns))}", token.place)
         self.named.add(token.text)
         return self._columns[token.text]
 

@@ -1,12 +1,12 @@
 """Configuration: pydantic models that forbid unknown keys and say in one line what was wrong, where, and what was meant."""
 
-import difflib
 from pathlib import Path
 from typing import Any, Self, get_args
 
 import pydantic
 
 from .errors import ConfigurationError
+from .nearest import nearest
 
 FOUND = 80
 """Characters that are shown of a wrong value."""
@@ -79,5 +79,5 @@ def _nearest(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> str
             return ""
         model = inner
     known = list(model.model_fields)
-    close = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(known)}"
+    keys = f"known keys: {', '.join(known)}"
+    return f"; {nearest(str(loc[-1]), known, keys, cutoff=0.5)}"

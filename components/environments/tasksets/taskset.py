@@ -1,6 +1,5 @@
 """Taskset: a versioned collection of TaskSpecs, read from a folder and checked as it is read."""
 
-import difflib
 import hashlib
 import re
 from collections import Counter
@@ -15,6 +14,7 @@ import yaml
 from components.environments.conversation.criteria import read_criteria
 from components.environments.lists import read_lists
 from components.protocol import ConfigurationError, DataError, Role, TaskSpec
+from components.protocol.nearest import nearest
 
 HOME = Path("data/tasksets")
 BUNDLED = Path(__file__).parents[3] / HOME
@@ -99,9 +99,8 @@ def _find(name_or_path: str | Path) -> Path:
     for folder in (Path(name_or_path), HOME / name_or_path, BUNDLED / name_or_path):
         if (folder / HEAD).is_file():
             return folder
-    close = difflib.get_close_matches(str(name_or_path), known(), n=1, cutoff=0.5)
-    hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known()) or 'none'}"
-    raise ConfigurationError(f"unknown taskset '{name_or_path}': no folder with a {HEAD}{hint}")
+    hint = nearest(str(name_or_path), known(), cutoff=0.5)
+    raise ConfigurationError(f"unknown taskset '{name_or_path}': no folder with a {HEAD}; {hint}")
 
 
 def _read_head(path: Path) -> Head:

@@ -3,13 +3,13 @@
 A package adds its own through the entry-point group `ratchet.readers`: each entry names a Reader.
 """
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.nearest import nearest
 from components.protocol.plugins import load_plugins
 
 from ..record import Trajectory
@@ -86,9 +86,7 @@ def detect(source: Source) -> str:
 def reader(name: str) -> Reader:
     """The reader of a format. Raises ConfigurationError with the nearest name."""
     if name not in list_formats():
-        close = difflib.get_close_matches(name, list_formats(), n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(list_formats())}"
-        raise ConfigurationError(f"unknown format '{name}'; {hint}")
+        raise ConfigurationError(f"unknown format '{name}'; {nearest(name, list_formats())}")
     if name in _added:
         return _added[name]
     found: Reader = importlib.import_module(f"{__name__}.{name}").READER

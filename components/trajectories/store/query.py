@@ -1,11 +1,11 @@
 """Query: which episodes, in what order, how many of them."""
 
-import difflib
 from typing import Any, Literal
 
 import msgspec
 
 from components.protocol import ConfigurationError
+from components.protocol.nearest import nearest
 
 from .entry import stamp
 
@@ -112,9 +112,7 @@ def selection(columns: str, query: Query) -> tuple[str, list[Any]]:
 def _ordering(query: Query) -> str:
     name = query.order.removeprefix("-")
     if name not in _ORDERS:
-        close = difflib.get_close_matches(name, ORDERS, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(ORDERS)}"
-        raise ConfigurationError(f"unknown order '{query.order}'; {hint}")
+        raise ConfigurationError(f"unknown order '{query.order}'; {nearest(name, ORDERS)}")
     if query.offset < 0 or (query.limit is not None and query.limit < 0):
         raise ConfigurationError(f"limit {query.limit} and offset {query.offset} must not be negative")
     column = _ORDERS[name]

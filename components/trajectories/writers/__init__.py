@@ -4,7 +4,6 @@ Ours is the record itself, which loses nothing: `ratchet`, written by `lines_of`
 through the entry-point group `ratchet.writers`: each entry names a Writer.
 """
 
-import difflib
 import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from components.protocol import ConfigurationError
+from components.protocol.nearest import nearest
 from components.protocol.plugins import load_plugins
 
 from ..record import Trajectory
@@ -53,9 +53,7 @@ def writer(name: str) -> Writer:
     """The writer of a format. Raises ConfigurationError with the nearest name."""
     known = list_formats()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join([OURS, *known])}"
-        raise ConfigurationError(f"unknown format to write '{name}'; {hint}")
+        raise ConfigurationError(f"unknown format to write '{name}'; {nearest(name, [OURS, *known])}")
     if name in _added:
         return _added[name]
     found: Writer = importlib.import_module(f"{__name__}.{name}").WRITER
