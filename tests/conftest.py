@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 settings.load_profile("ci")  # the same examples on every machine, however long one of them takes there
 
+from groups import group_of, longest_first  # noqa: E402
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A background job of a shell ignores Ctrl-C, and so would everything that the tests start and then interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,17 +31,29 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The scheduler begins groups in the order that is made below, not by how many tests they have."""
+    config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """What several tests share is set up once: the slow tests of a file are a group, and every group runs in one process.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """The tests of a file are a group where none is declared, and where several processes run them the longest begin first.
+
+    What tests of a file share is so set up once, and the scheduler, which looks through all groups at the end of every test,
+    has hundreds to look through and not thousands.
 
     xdist 3.8 tells a test's group by the end of its name, which pytest 9.2 no longer lets it change: groups are torn apart in
     silence. The name that xdist meant is given here; to be removed with pytest-xdist issue 1386.
     """
-    for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    distributed = getattr(config.option, "loadgroup", False)
+    if distributed:
+        for item in items:
+            if not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(group_of(item)))
     yield
+    if distributed:
+        items[:] = longest_first(items)
     for item in items:
         meant = vars(item).get("_nodeid")
         if meant not in (None, item.nodeid):
