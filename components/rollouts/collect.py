@@ -23,7 +23,7 @@ from .independent import play_independently
 from .interruption import Asked, Interrupted, interruptions
 from .plan import CollectPlan, PlannedEpisode, cohorts, plan_episodes, plan_hash
 from .preparation import prepare_policy, prepare_settings
-from .progress import CollectReport, Progress, is_lost
+from .progress import CollectReport, Progress
 from .spool import Spool
 from .workers import PlayedCohort, play_cohorts
 
@@ -147,7 +147,7 @@ class _Collection:
         self.progress.retried.update(cohort.retried)
         for trajectory in trajectories:
             self.progress.add(trajectory)
-        self._require([each for each in trajectories if is_lost(each)])
+        self._require([each for each in trajectories if each.lost])
         self._spool.write(index, cohort.trajectories, cohort.tokens)
 
     def _require(self, lost: list[Trajectory]) -> None:

@@ -62,11 +62,6 @@ class CollectReport(msgspec.Struct, frozen=True):
     retried: dict[str, int]
 
 
-def is_lost(trajectory: Trajectory) -> bool:
-    """Whether the infrastructure ended it: it measures nobody."""
-    return trajectory.lost
-
-
 def cause_of(error: BaseException | None) -> str:
     """What a failure is counted under."""
     return type(error).__name__
