@@ -27,7 +27,7 @@ def export_build(
     if known is None:
         raise ConfigurationError(f"'{format}' is no format of export; known: {', '.join(FORMATS)}")
     request = request_of(root, parquet=parquet, **changes)
-    found = write_format(known, request, out, on_progress=reporting("export: shards"))
+    found = write_format(known, request, out, on_progress=reporting("export: rows, in parts"))
     rows = {name: rows_of(manifest) for name, manifest in found.items()}
     return {"out": str(out), "format": format, "rows": rows, "manifests": found}
 

@@ -5,25 +5,25 @@
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from components.quality.params import read_section
-from components.quality.split import SPLITS
 from components.quality.stage import run_stage
 from components.trajectories.parallel import Progress, collector_paused, reporting
 
-from .files import hash_of, shards_of, write_dataset
+from .episodes import Episodes
+from .files import Dataset, hash_of, shards_of, write_datasets
 from .formats import DATASETS
 from .params import ExportParams
-from .plan import Planned, Source, Wants, plan, scored_episodes
+from .parts import ROWS, Work, batches, check_present
+from .places import Places
+from .plan import Source, plan, scored_episodes
 from .ranked import pairs_for, read_pairs, read_ranked
-from .spool import Spool, gather
 from .steps import StepScores
-from .written import LATER, Line, line_of, origin, ranked_line, trace_origin
 
 
 class Request(NamedTuple):
@@ -58,27 +58,18 @@ def _export(
     request: Request, places: Mapping[str, Path], workers: int | None, on_progress: Progress | None
 ) -> dict[str, dict[str, Any]]:
     source = read_source(request, places)
-    wants = Wants()
-    plans = {name: plan(name, source, wants) for name in places}
+    plans = {name: plan(name, source) for name in places}
+    stand = Places.read(request.rollouts)
+    check_present(plans, stand)
+    work = Work(plans, source, Episodes(stand, request.params.agent_format))
     folder = next(iter(places.values())).parent
-    folder.mkdir(parents=True, exist_ok=True)
-    spool = Spool(wants.count, folder)
-    try:
-        form = request.params.agent_format
-        spool.feed(gather(request.rollouts, wants, spool, form, workers=workers, on_progress=on_progress))
-        inputs = inputs_of(request, source.steps.versions)
-        return {
-            name: write_dataset(
-                places[name],
-                name,
-                {split: _lines(name, rows, split, spool) for split in SPLITS},
-                inputs,
-                parquet=request.parquet,
-            )
+    inputs = inputs_of(request, source.steps.versions)
+    with closing(batches(work, stand.size, folder, workers=workers, on_progress=on_progress)) as lines:
+        datasets = [
+            Dataset(places[name], name, {split: islice(lines, -(-len(own) // ROWS)) for split, own in rows.items()})
             for name, rows in plans.items()
-        }
-    finally:
-        spool.close()
+        ]
+        return write_datasets(datasets, inputs, parquet=request.parquet)
 
 
 def read_source(request: Request, datasets: Iterable[str]) -> Source:
@@ -89,22 +80,6 @@ def read_source(request: Request, datasets: Iterable[str]) -> Source:
     source = Source(ranked, kept, StepScores(), request.params, request.own_only)
     wanted = scored_episodes(datasets, source)
     return source._replace(steps=StepScores.read(request.scores, wanted))
-
-
-def _lines(name: str, plans: Iterable[Planned], split: str, spool: Spool) -> Iterator[Line]:
-    """The lines of a split, one at a time. Raises DataError at the end, too, before a file of them takes its name."""
-    origin_of = trace_origin if name == "verifiers" else origin
-    for each in plans:
-        if each.split != split:
-            continue
-        pieces = spool.pieces(each.pieces)
-        if each.ranked is not None:
-            yield ranked_line(bytes(pieces[0]), spool.hash(each.pieces[0]), each.ranked)
-        elif each.decoded:
-            yield line_of(each.make(*map(msgspec.Raw, pieces)), origin_of)
-        else:
-            yield line_of(each.make(*[LATER] * len(pieces)), origin_of, pieces)
-    spool.complete()
 
 
 def inputs_of(request: Request, scorers: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -142,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
         read_section(given.params, "export", ExportParams),
     )
     places = {name: given.out / name for name in DATASETS}
-    export(request, places, on_progress=reporting("export: shards"))
+    export(request, places, on_progress=reporting("export: rows, in parts"))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -20,13 +21,11 @@ from .card import COUNTED, card
 from .columns import COLUMNS
 from .parquet import write_parquet
 from .rows import Row
-from .written import Line, line_of
+from .written import Batch, batch_of, line_of
 
 MANIFEST = "manifest.json"
 ROWS = "rows.parquet"
 SCHEMA_VERSION = 1
-BATCH = 64
-"""Lines that are written at once."""
 AHEAD = 2
 """Batches that may wait to be written."""
 ALWAYS = ("train", "validation")
@@ -42,44 +41,41 @@ class _Written:
         }
         self.counts: dict[str, dict[str, Counter[str]]] = {}
 
-    def split(self, path: Path, split: str, lines: Iterator[Line]) -> dict[str, Any]:
+    def split(self, file: BinaryIO, split: str, batches: Iterable[Batch]) -> dict[str, Any]:
         """Write the lines of a split; its entry in the manifest."""
         begin = len(self.table["row"])
         counts = self.counts.setdefault(split, {column: Counter() for column in COUNTED})
         whole = hashlib.sha256()
         waiting: deque[Future[None]] = deque()
-        # the thread begins with the first batch: lines that come of other processes have them by then (see `parallel`)
-        with whole_file(path, durable=False) as file, ThreadPoolExecutor(1) as beside:
-            while batch := list(islice(lines, BATCH)):
-                data = b"\n".join([*[line.data for line in batch], b""])
-                waiting.append(beside.submit(_write, data, file, whole))
+        # the thread begins with the first batch: those that come of other processes have them by then (see `parallel`)
+        with ThreadPoolExecutor(1) as beside:
+            for batch in batches:
+                waiting.append(beside.submit(_write, batch.data, file, whole))
                 self._note(split, begin, batch, counts)
                 if len(waiting) > AHEAD:
                     waiting.popleft().result()
             for each in waiting:
                 each.result()
-            size = file.tell()
         own = slice(begin, None)
         return {
             "sha256": whole.hexdigest(),
-            "bytes": size,
+            "bytes": file.tell(),
             "rows": len(self.table["row"]) - begin,
             "tasks": len(set(self.table["task_id"][own])),
-            "episodes": len({episode for each in self.table["episode_ids"][own] for episode in each}),
+            "episodes": len(set(chain.from_iterable(self.table["episode_ids"][own]))),
         }
 
-    def _note(self, split: str, begin: int, batch: Sequence[Line], counts: Mapping[str, Counter[str]]) -> None:
-        table = self.table
+    def _note(self, split: str, begin: int, batch: Batch, counts: Mapping[str, Counter[str]]) -> None:
+        table, rows = self.table, len(batch.origins)
         first = len(table["row"]) - begin
-        for number, line in enumerate(batch, start=first):
-            table["split"].append(split)
-            table["row"].append(number)
-            table["sha256"].append(line.hash or hashlib.sha256(line.data).hexdigest())
-            table["task_id"].append(line.origin.task_id)
-            table["episode_ids"].append(line.origin.episode_ids)
-            table["reason"].append(line.origin.reason)
-            for column, value in line.counted:
-                counts[column][value] += 1
+        table["split"] += [split] * rows
+        table["row"] += range(first, first + rows)
+        table["sha256"] += batch.hashes
+        table["task_id"] += [each.task_id for each in batch.origins]
+        table["episode_ids"] += [each.episode_ids for each in batch.origins]
+        table["reason"] += [each.reason for each in batch.origins]
+        for (column, value), count in Counter(chain.from_iterable(batch.counted)).items():
+            counts[column][value] += count
 
     def write_table(self, path: Path) -> dict[str, Any]:
         """Write why each row is in; the entry in the manifest."""
@@ -91,24 +87,55 @@ class _Written:
         return {**_hashed(path), "rows": len(self.table["row"])}
 
 
-def write_dataset(
-    folder: Path,
-    name: str,
-    rows: Mapping[str, Iterable[Row | Line]],
-    inputs: dict[str, Any],
-    *,
-    parquet: bool = False,
-) -> dict[str, Any]:
-    """Write the lines of each split, `rows.parquet`, `manifest.json` and `README.md`; the manifest.
+class Dataset(NamedTuple):
+    """What is written into a folder: the rows of each split, as values or as lines already."""
 
-    Rows may be given as iterators: one is held at a time. With `parquet` each split is there as Parquet too.
+    folder: Path
+    name: str
+    rows: Mapping[str, Iterable[Row | Batch]]
+
+
+def write_datasets(
+    datasets: Iterable[Dataset], inputs: Mapping[str, Any], *, parquet: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Write the lines of each split, `rows.parquet`, `manifest.json` and `README.md` of each dataset; the manifests by name.
+
+    Rows may be given as iterators: a batch is held at a time. No file takes its name before all rows are written. With `parquet`
+    each split is there as Parquet too.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    written, files = _Written(), {}
+    with ExitStack() as files:
+        written = [(each, *_lines(each, files)) for each in datasets]
+    return {each.name: _finish(each, table, entries, inputs, parquet) for each, table, entries in written}
+
+
+def _lines(dataset: Dataset, files: ExitStack) -> tuple[_Written, dict[str, dict[str, Any]]]:
+    """Write the lines of a dataset into files that are named when the stack ends; the entry of each split."""
+    written = _Written()
+    entries: dict[str, dict[str, Any]] = {}
     for split in SPLITS:
+        file = files.enter_context(whole_file(dataset.folder / f"{split}.jsonl", durable=False))
+        entries[split] = written.split(file, split, _batches(dataset.rows.get(split, ())))
+    return written, entries
+
+
+def _batches(rows: Iterable[Row | Batch]) -> Iterator[Batch]:
+    """Rows as lines; what is lines already stays as it is."""
+    for each in rows:
+        yield each if isinstance(each, Batch) else batch_of([line_of(each)])
+
+
+def _finish(
+    dataset: Dataset,
+    written: _Written,
+    entries: Mapping[str, dict[str, Any]],
+    inputs: Mapping[str, Any],
+    parquet: bool,
+) -> dict[str, Any]:
+    """Write all but the lines; the manifest."""
+    folder, name = dataset.folder, dataset.name
+    files: dict[str, Any] = {}
+    for split, entry in entries.items():
         path = folder / f"{split}.jsonl"
-        lines = (each if isinstance(each, Line) else line_of(each) for each in rows.get(split, ()))
-        entry = written.split(path, split, lines)
         if not entry["rows"] and split not in ALWAYS:
             path.unlink()
             continue

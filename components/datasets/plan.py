@@ -1,56 +1,23 @@
-"""The plan of an export: every row in its order, and the pieces of episodes that it is made of. Nothing is read here.
-
-Workers render the pieces, shard by shard; a row is put together when its turn to be written comes. No list of trajectories is held.
-"""
+"""The plan of an export: every row in its order, and the episodes that it shows. Nothing is read here."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
-
-from components.quality.split import Split
+from components.quality.split import SPLITS, Split
 
 from .groups import groups_of
 from .params import ExportParams
 from .ranked import Pair, Ranked
-from .rows import Row, benchmark_row, dpo_row, group_row, grpo_row, rollout_row, sft_row, trace_row
-from .shown import WRITTEN, Want, What, sides_of
 from .steps import StepScores
 
 
 class Planned(NamedTuple):
-    """One row: `make` puts it together of its pieces, given in the order of their numbers.
-
-    Of a row that is one piece, a whole line, `ranked` says what else there is to know. A row that is not `decoded` shows its
-    pieces as they are, before all else.
-    """
+    """One row: the episodes that it shows, and what else it is about (a pair, all attempts at a task)."""
 
     split: Split
-    pieces: Sequence[int]
-    make: Callable[..., Row]
-    ranked: Ranked | None = None
-    decoded: bool = False
-
-
-class Wants:
-    """The pieces that are wanted, by episode; each gets a number. `written`: whether whole records have to be read for them."""
-
-    def __init__(self) -> None:
-        self.by_episode: dict[str, list[Want]] = defaultdict(list)
-        self.count = 0
-        self.written = False
-
-    def piece(
-        self, row: Ranked, what: What, turn: int = 0, weights: tuple[float, ...] = (), end: bytes | None = None
-    ) -> int:
-        """Want a piece of an episode; its number."""
-        number = self.count
-        self.count += 1
-        self.written |= what in WRITTEN
-        self.by_episode[row.episode_id].append(Want(number, what, turn, weights, end))
-        return number
+    shown: Sequence[Ranked]
+    about: Any = None
 
 
 class Source(NamedTuple):
@@ -63,9 +30,12 @@ class Source(NamedTuple):
     own_only: bool
 
 
-def plan(dataset: str, source: Source, wants: Wants) -> list[Planned]:
-    """The rows of a dataset, in order; what they show is added to `wants`."""
-    return list(_PLANS[dataset](source, wants))
+def plan(dataset: str, source: Source) -> dict[Split, list[Planned]]:
+    """The rows of a dataset by split, in order."""
+    found: dict[Split, list[Planned]] = {split: [] for split in SPLITS}
+    for each in _PLANS[dataset](source):
+        found[each.split].append(each)
+    return found
 
 
 def scored_episodes(datasets: Iterable[str], source: Source) -> set[str]:
@@ -112,76 +82,31 @@ def by_task(ranked: Mapping[str, Ranked]) -> list[list[Ranked]]:
     return [attempts for attempts in ordered if any(row.fits for row in attempts)]
 
 
-def _sft(source: Source, wants: Wants) -> Iterator[Planned]:
+def _sft(source: Source) -> Iterator[Planned]:
     for row in _imitated(source):
-        weights: tuple[float, ...] = ()
-        if source.params.step_weights:
-            weights = source.steps.weights(row.episode_id, row.turns)
-        line = wants.piece(row, "chat", weights=weights, end=_end(row))
-        yield Planned(_split(row), (line,), partial(sft_row, ranked=row), row)
+        yield Planned(_split(row), (row,))
 
 
-def _dpo(source: Source, wants: Wants) -> Iterator[Planned]:
+def _dpo(source: Source) -> Iterator[Planned]:
     for pair in source.pairs:
         chosen, rejected = source.ranked[pair.chosen_episode_id], source.ranked[pair.rejected_episode_id]
-        (before, prompt_turn), (side, turn) = sides_of(pair)
-        good: tuple[float, ...] = ()
-        bad: tuple[float, ...] = ()
-        if pair.turn < 0 and source.params.step_weights:
-            good = source.steps.weights(chosen.episode_id, chosen.turns)
-            bad = source.steps.shortfalls(rejected.episode_id, rejected.turns)
-        pieces = (
-            wants.piece(chosen, before, prompt_turn),
-            wants.piece(chosen, side, turn, good),
-            wants.piece(rejected, side, turn, bad),
-            wants.piece(chosen, "tools"),
-        )
-        yield Planned(_split(chosen), pieces, partial(dpo_row, pair=pair, sides=(chosen, rejected)))
+        yield Planned(_split(chosen), (chosen, rejected), pair)
 
 
-def _grpo(source: Source, wants: Wants) -> Iterator[Planned]:
+def _tasks(source: Source) -> Iterator[Planned]:
     for attempts in by_task(source.ranked):
-        pieces = wants.piece(attempts[0], "opening"), wants.piece(attempts[0], "tools")
-        yield Planned(_split(attempts[0]), pieces, partial(grpo_row, attempts=attempts))
+        yield Planned(_split(attempts[0]), attempts[:1], attempts)
 
 
-def _benchmark(source: Source, wants: Wants) -> Iterator[Planned]:
-    for attempts in by_task(source.ranked):
-        pieces = wants.piece(attempts[0], "opening"), wants.piece(attempts[0], "tools")
-        yield Planned(_split(attempts[0]), pieces, partial(benchmark_row, attempts=attempts))
+def _groups(source: Source) -> Iterator[Planned]:
+    if source.params.group_size:
+        for members in groups_of(source.ranked.values(), source.params.group_size):
+            yield Planned(_split(members[0]), members)
 
 
-def _groups(source: Source, wants: Wants) -> Iterator[Planned]:
-    if not source.params.group_size:
-        return
-    for members in groups_of(source.ranked.values(), source.params.group_size):
-        shown = [wants.piece(members[0], "opening"), wants.piece(members[0], "tools")]
-        shown += [wants.piece(row, "rest") for row in members]
-        steps = [source.steps.of(row.episode_id, row.turns) for row in members]
-        yield Planned(_split(members[0]), shown, partial(group_row, members=members, steps=steps))
-
-
-def _verifiers(source: Source, wants: Wants) -> Iterator[Planned]:
+def _attempts(source: Source) -> Iterator[Planned]:
     for row in _usable(source):
-        yield Planned(_split(row), (wants.piece(row, "trace"),), partial(_decoded, trace_row, row), decoded=True)
-
-
-def _prime_rl(source: Source, wants: Wants) -> Iterator[Planned]:
-    for row in _usable(source):
-        yield Planned(_split(row), (wants.piece(row, "rollout"),), partial(_decoded, rollout_row, row), decoded=True)
-
-
-def _decoded(make: Callable[..., Row], row: Ranked, shown: msgspec.Raw) -> Row:
-    return make(msgspec.json.decode(shown), row)
-
-
-_BEFORE = b'{"messages":null,"tools":null'
-
-
-def _end(row: Ranked) -> bytes:
-    """What stands after messages and tools in the line of an SFT row."""
-    null = msgspec.Raw(b"null")
-    return msgspec.json.encode(sft_row(null, null, row)).removeprefix(_BEFORE)
+        yield Planned(_split(row), (row,))
 
 
 def _split(row: Ranked) -> Split:
@@ -189,12 +114,12 @@ def _split(row: Ranked) -> Split:
     return row.split or "train"
 
 
-_PLANS: dict[str, Callable[[Source, Wants], Iterator[Planned]]] = {
+_PLANS: dict[str, Callable[[Source], Iterator[Planned]]] = {
     "sft": _sft,
     "dpo": _dpo,
-    "grpo": _grpo,
+    "grpo": _tasks,
     "groups": _groups,
-    "benchmark": _benchmark,
-    "verifiers": _verifiers,
-    "prime-rl": _prime_rl,
+    "benchmark": _tasks,
+    "verifiers": _attempts,
+    "prime-rl": _attempts,
 }

@@ -5,12 +5,10 @@ anew. The lines were read in full, and refused where they are no records, by the
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from components.protocol import DataError
+from components.trajectories.integrity import check_listed
 from components.trajectories.pieces import Piece, trajectories_of
 from components.trajectories.record import SCHEMA_VERSION
 
@@ -77,57 +75,29 @@ class Record(msgspec.Struct, gc=False):
         return tools if tools.startswith(b"[") else b"[]"
 
 
-class Line(NamedTuple):
-    """The line of an episode."""
-
-    episode_id: str
-    data: bytes | memoryview
-
-
 _records = msgspec.json.Decoder(Record)
-_BEGIN = b'{"episode_id":"'
-"""How our own lines begin."""
 
 
-def lines_of(data: bytes, piece: Piece) -> list[Line]:
-    """The lines of a piece by their episodes. Only the beginning of each is read. Raises DataError that names the line."""
-    if not data.isascii():
+def record_of(line: bytes, piece: Piece) -> Record:
+    """The record of a line, which is that piece of a shard; one of an older schema is migrated. Raises DataError that names it."""
+    if not line.isascii():
         try:
-            data.decode()  # texts are copied: they must be what JSON may hold
+            line.decode()  # texts are copied: they must be what JSON may hold
         except UnicodeDecodeError:
-            return _read(data, piece)
-    view, found, begin = memoryview(data), [], 0
-    while begin < len(data):
-        end = data.find(b"\n", begin)
-        end = len(data) if end < 0 else end
-        quote = data.find(b'"', begin + len(_BEGIN), end)
-        name = data[begin + len(_BEGIN) : quote]
-        if quote < 0 or not data.startswith(_BEGIN, begin) or b"\\" in name:
-            return _read(data, piece)
-        found.append(Line(name.decode(), view[begin:end]))
-        begin = end + 1
-    return found
-
-
-def record_of(line: Line, shard: Path) -> Record:
-    """One record; one of an older schema is migrated. Raises DataError."""
+            return _read(line, piece)
     try:
-        record = _records.decode(bytes(line.data))  # of a view each Raw takes longer
+        record = _records.decode(line)
     except (msgspec.DecodeError, RecursionError):
-        record = None
-    if record is not None and record.schema_version == SCHEMA_VERSION:
-        return record
-    piece = Piece(shard.parent, shard.name, "", 0, 0, 0, ())
-    try:
-        return _records.decode(_read(bytes(line.data) + b"\n", piece)[0].data)
-    except DataError as error:
-        raise DataError(f"{line.episode_id}: {error}") from error
+        return _read(line, piece)
+    listed = record.episode_id in piece.episode_ids and record.schema_version == SCHEMA_VERSION
+    return record if listed else _read(line, piece)
 
 
-def _read(data: bytes, piece: Piece) -> list[Line]:
-    """The lines of what is no line of ours: read in full, and written as ours."""
-    encode = msgspec.json.Encoder().encode
-    return [Line(each.episode_id, encode(each)) for each in trajectories_of(data, piece)]
+def _read(line: bytes, piece: Piece) -> Record:
+    """The record of what is no line of ours: read in full, and written as ours."""
+    found = trajectories_of(line + b"\n", piece)
+    check_listed(piece.path, [each.episode_id for each in found], piece.episode_ids)
+    return _records.decode(msgspec.json.encode(found[0]))
 
 
 def opening_parts(record: Record) -> list[bytes]:

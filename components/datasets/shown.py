@@ -1,28 +1,21 @@
-"""Shown: what rows show of episodes, rendered shard by shard in worker processes, as JSON."""
+"""Shown: what rows show of an episode, as JSON."""
 
-import errno
-import hashlib
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from components.protocol import DataError, Message
 from components.trajectories.messages import opening, turn_messages
-from components.trajectories.parallel import ShardPlace
 from components.trajectories.record import Trajectory
 from components.trajectories.text import as_text
 from components.trajectories.writers.openai_chat import WRITER as OPENAI
 from components.trajectories.writers.verifiers import WRITER as VERIFIERS
 
-from .quick import Line, Record, opening_parts, record_of, reply_json, turn_parts
+from .quick import Record, opening_parts, reply_json, turn_parts
 from .ranked import Pair, Ranked
 from .rows import Row, dpo_row
 
-Known = TypeVar("Known", Record, Trajectory)
 What = Literal["chat", "opening", "history", "message", "rest", "tools", "trace", "rollout"]
 """A whole conversation; what stands before the first turn; before turn t; the assistant's message of turn t; all turns; the tools;
 the record as verifiers or prime-rl write it."""
@@ -32,97 +25,15 @@ WRITTEN: frozenset[What] = frozenset({"trace", "rollout"})
 
 
 class Want(NamedTuple):
-    """One piece of an episode that some row shows. `number` is the piece's own; `weights` are of the turns of a chat.
+    """One piece of an episode that some row shows. `weights` are of the turns of a chat.
 
     A chat with an `end` is a whole line of SFT: all that stands after its tools is given. Its hash is made with it.
     """
 
-    number: int
     what: What
     turn: int = 0
     weights: tuple[float, ...] = ()
     end: bytes | None = None
-
-
-class Shown(NamedTuple):
-    """Pieces: their numbers, the sizes of their JSON, which begins with `room` in the spool, and hashes of whole lines.
-
-    `branches`: wanted episodes that are branches, and have to be completed by their parents first.
-    """
-
-    numbers: list[int]
-    sizes: list[int]
-    hashes: list[str]
-    begin: int
-    branches: list[str]
-
-
-Wants = Mapping[str, Sequence[Want]]
-"""What is wanted of each episode."""
-
-
-def show_lines(wants: Wants, spool: Path, lines: list[Line], place: ShardPlace) -> Shown:
-    """Spool the wanted pieces of a shard's lines, copied as they stand there; see `quick`. Raises DataError."""
-    shard = place.folder / place.shard
-    records = (record_of(line, shard) for line in lines if line.episode_id in wants)  # one at a time: memory stays warm
-    return _pieces(wants, spool, records, record_json, lambda record: record.is_branch)
-
-
-def show_shard(
-    wants: Wants,
-    spool: Path,
-    agent_format: AgentFormat,
-    trajectories: Iterable[Trajectory],
-    place: ShardPlace | None = None,
-) -> Shown:
-    """Spool the wanted pieces of trajectories. Raises DataError."""
-
-    def is_branch(trajectory: Trajectory) -> bool:
-        return place is not None and trajectory.parent is not None
-
-    return _pieces(wants, spool, trajectories, partial(trajectory_json, agent_format=agent_format), is_branch)
-
-
-def _pieces(
-    wants: Wants,
-    spool: Path,
-    records: Iterable[Known],
-    render: Callable[[Known, Want], bytes],
-    is_branch: Callable[[Known], bool],
-) -> Shown:
-    found: list[tuple[int, bytes, str]] = []
-    branches: list[str] = []
-    for record in records:
-        wanted = wants.get(record.episode_id)
-        if wanted is None:
-            continue
-        if is_branch(record):
-            branches.append(record.episode_id)
-            continue
-        for want in wanted:
-            shown = render(record, want)
-            found.append((want.number, shown, "" if want.end is None else hashlib.sha256(shown).hexdigest()))
-    found.sort(key=lambda each: each[0])  # the pieces of a row stand side by side, and are read at once
-    pieces = [shown for _, shown, _ in found]
-    begin = append(spool, pieces)
-    numbers, hashes = [number for number, _, _ in found], [line for _, _, line in found]
-    return Shown(numbers, [len(each) for each in pieces], hashes, begin, branches)
-
-
-def append(spool: Path, pieces: list[bytes]) -> int:
-    """Write pieces to the end of a file that others append to as well; where they begin. Raises OSError.
-
-    One write in append mode is never mixed with another's. Through a pipe to the process that writes rows they would be copied
-    several times.
-    """
-    data = b"".join(pieces)
-    file = os.open(spool, os.O_WRONLY | os.O_APPEND)
-    try:
-        if data and os.write(file, data) < len(data):
-            raise OSError(errno.ENOSPC, "no room for all that was to be written", str(spool))
-        return os.lseek(file, 0, os.SEEK_CUR) - len(data)
-    finally:
-        os.close(file)
 
 
 def record_json(record: Record, want: Want) -> bytes:
@@ -161,7 +72,7 @@ def trajectory_json(trajectory: Trajectory, want: Want, *, agent_format: AgentFo
         shown = encode(piece(trajectory, want, agent_format))
         if want.end is None:
             return shown
-        tools = encode(piece(trajectory, Want(0, "tools"), agent_format))
+        tools = encode(piece(trajectory, Want("tools"), agent_format))
     except (OverflowError, RecursionError, ValueError) as error:
         raise DataError(f"{trajectory.episode_id} cannot be written as JSON: {error}; leave it out") from error
     return b'{"messages":%b,"tools":%b%b' % (shown, tools, want.end)
@@ -211,8 +122,8 @@ def sides_of(pair: Pair) -> tuple[tuple[What, int], tuple[What, int]]:
 def pair_row(pair: Pair, chosen: Trajectory, rejected: Trajectory, *ranked: Ranked) -> Row:
     """The row of a pair whose whole episodes are at hand; `ranked`: what is known of either. Raises DataError."""
     (before, prompt_turn), (side, turn) = sides_of(pair)
-    prompt = piece(chosen, Want(0, before, prompt_turn))
-    sides = [piece(each, Want(0, side, turn)) for each in (chosen, rejected)]
+    prompt = piece(chosen, Want(before, prompt_turn))
+    sides = [piece(each, Want(side, turn)) for each in (chosen, rejected)]
     return dpo_row(prompt, sides[0], sides[1], tools_of(chosen), pair, ranked)
 
 

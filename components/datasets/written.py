@@ -1,5 +1,6 @@
 """Lines: rows as they are written, with what is known of each."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -25,12 +26,30 @@ class Origin(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line, without its newline. `hash`: its SHA-256 where that is known. `counted`: columns and values that a card counts."""
+    """One line, without its newline. `counted`: columns and values that a card counts."""
 
     data: bytes
     origin: Origin
     counted: tuple[tuple[str, str], ...]
-    hash: str | None = None
+
+
+class Batch(NamedTuple):
+    """Some lines that are written at once: `data` with their newlines; of each its SHA-256, its origin, what is counted."""
+
+    data: bytes
+    hashes: list[str]
+    origins: list[Origin]
+    counted: list[tuple[tuple[str, str], ...]]
+
+
+def batch_of(lines: Sequence[Line]) -> Batch:
+    """Lines, in their order."""
+    return Batch(
+        b"\n".join([*[line.data for line in lines], b""]),
+        [hashlib.sha256(line.data).hexdigest() for line in lines],
+        [line.origin for line in lines],
+        [line.counted for line in lines],
+    )
 
 
 def origin(row: Row) -> Origin:
@@ -64,7 +83,7 @@ def line_of(row: Row, origin_of: Callable[[Row], Origin] = origin, pieces: Seque
     return Line(data, found, tuple((column, str(row[column])) for column in COUNTED if column in row))
 
 
-def ranked_line(data: bytes, hash: str, ranked: Ranked) -> Line:
+def ranked_line(data: bytes, ranked: Ranked) -> Line:
     """A line that was put together elsewhere, of one episode."""
     found = Origin(ranked.task_id, (ranked.episode_id,), ranked.reason)
-    return Line(data, found, (("kind", ranked.kind), ("source", ranked.source)), hash)
+    return Line(data, found, (("kind", ranked.kind), ("source", ranked.source)))

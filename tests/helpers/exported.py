@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.datasets.checks import PAIRS, TASKS
-from components.datasets.files import write_dataset
+from components.datasets.files import Dataset, write_datasets
 from components.datasets.origins import RANKED, Ranks
 
 INPUTS: dict[str, Any] = {"nights": ["n1"], "as_of": "2026-11-21", "on_policy_only": False, "shards": {}}
@@ -95,8 +95,7 @@ def datasets() -> dict[str, dict[str, list[dict[str, Any]]]]:
 def write(folder: Path, changes: dict[str, Any] | None = None, **tables: list[dict[str, Any]]) -> list[str]:
     """Write datasets and tables into a folder; the flags of the gate. `changes` replace datasets, `tables` the rows of a table."""
     made = datasets() | (changes or {})
-    for name, rows in made.items():
-        write_dataset(folder / "datasets" / name, name, rows, INPUTS)
+    write_datasets([Dataset(folder / "datasets" / name, name, rows) for name, rows in made.items()], INPUTS)
     known: dict[str, tuple[dict[str, str], list[dict[str, Any]]]] = {
         "ranked": (RANKED, list(EPISODES)),
         "tasks": (TASKS, [task("t1"), task("t2", split="validation"), task("t3")]),

@@ -1,51 +1,81 @@
-"""The spool of an export: pieces are read as they were given, and nothing takes its name before all shards were verified."""
+"""The spool of an export: what is read is what was appended, a killed export's is swept, and damage changes no file."""
 
-import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from built import Built
 from episodes import night_of
 
+from components.datasets import parts
+from components.datasets.export import export
 from components.datasets.formats import DATASETS
-from components.datasets.shown import Shown, append
-from components.datasets.spool import Spool
+from components.datasets.spool import Spool, append
 from components.protocol import DataError
 
-
-def test_pieces_stand_at_the_end_of_the_spool(tmp_path: Path) -> None:
-    spool = tmp_path / "spool.tmp"
-    spool.touch()
-    assert [append(spool, [b"ab", b"c"]), append(spool, []), append(spool, [b"def"])] == [0, 0, 3]
-    assert spool.read_bytes() == b"abcdef"
+ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_every_piece_is_read_as_it_was_given_in_any_order(tmp_path: Path, seed: int) -> None:
-    chance, pieces = random.Random(seed), [bytes([65 + number % 26]) * (number * 37 % 90) for number in range(400)]
-    spool, unread = Spool(len(pieces), tmp_path), list[int]()
-    for begin in range(0, len(pieces), 8):
-        own = pieces[begin : begin + 8]
-        numbers = list(range(begin, begin + 8))
-        spool.add(Shown(numbers, [len(each) for each in own], [""] * 8, append(spool.path, own), []))
-        unread += numbers
-        chance.shuffle(unread)
-        while len(unread) > 20:
-            number = unread.pop()
-            assert spool.pieces([number]) == [pieces[number]]
-    assert spool.pieces(unread) == [pieces[number] for number in unread]
-    assert not spool.absent()
-    spool.close()
-    assert not list(tmp_path.iterdir())
+def test_what_is_appended_is_read_where_it_begins(tmp_path: Path) -> None:
+    with Spool(tmp_path / "new") as spool:
+        written = [b"abc", b"", b"def"]
+        begins = [append(spool.path, each) for each in written]
+        assert [spool.read(begin, len(each)) for begin, each in zip(begins, written, strict=True)] == written
+    assert not list((tmp_path / "new").iterdir())
+
+
+HOLD = """
+import sys, pathlib
+from components.datasets.spool import Spool
+with Spool(pathlib.Path(sys.argv[1])) as spool:
+    print(spool.path, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_exports_spool_is_swept_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as other:
+        assert other.stdout is not None
+        path = Path(other.stdout.readline().strip())
+        with Spool(tmp_path) as spool:
+            assert {*tmp_path.iterdir()} == {path, spool.path}
+        other.kill()
+    assert path.exists()
+    with Spool(tmp_path) as spool:
+        assert [*tmp_path.iterdir()] == [spool.path]
+
+
+def test_an_export_leaves_no_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LITTLE", 0)
+    built = Built(tmp_path, {"n1": night_of(20, 4)})
+    export(built.request(), {name: tmp_path / "out" / name for name in DATASETS}, workers=2)
+    assert {each.name for each in (tmp_path / "out").iterdir()} == set(DATASETS)
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_damaged_last_shard_leaves_what_was_exported_before(tmp_path: Path) -> None:
     built = Built(tmp_path, {"n1": night_of(20, 4)})
     built.export(tmp_path / "out")
-    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    before = files_of(tmp_path / "out")
     last = sorted(built.rollouts[0].glob("shard-*.jsonl"))[-1]
     last.write_bytes(last.read_bytes().replace(b"train-0019", b"train-0018", 1))
     with pytest.raises(DataError, match=last.name):
         built.export(tmp_path / "out", ("sft",), min_reward=0.5)
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    assert files_of(tmp_path / "out") == before
     assert {path.parent.name for path in before} == set(DATASETS)
+
+
+def test_a_row_that_cannot_be_made_leaves_every_dataset_as_it_was(tmp_path: Path) -> None:
+    built = Built(tmp_path, {"n1": night_of(20, 4)})
+    built.export(tmp_path / "out")
+    before = files_of(tmp_path / "out")
+    good, bad = built.episodes[0], built.episodes[2]
+    built.pair([(good, bad, 99, 0.5)])
+    with pytest.raises(DataError, match=rf"{good.episode_id} has 3 turns, and a pair names turn 99"):
+        built.export(tmp_path / "out", min_reward=0.5)
+    assert files_of(tmp_path / "out") == before

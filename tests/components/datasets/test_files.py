@@ -10,7 +10,7 @@ import yaml
 
 from components.datasets.card import card, table
 from components.datasets.columns import COLUMNS
-from components.datasets.files import write_dataset
+from components.datasets.files import Dataset, write_datasets
 
 INPUTS: dict[str, Any] = {"nights": ["n1"], "as_of": "2026-11-21", "on_policy_only": False, "shards": {}}
 
@@ -19,6 +19,12 @@ def row(task: str, episode: str, text: str = "hello", **changes: Any) -> dict[st
     messages = [{"role": "user", "content": task}, {"role": "assistant", "content": text, "weight": 1.0}]
     known = {"night": "n1", "source": "on_policy", "weight": 1.0, "kind": "k", "family": "f", "reason": "good"}
     return {"messages": messages, "tools": [], "episode_id": episode, "task_id": task} | known | changes
+
+
+def write_dataset(
+    folder: Path, name: str, rows: dict[str, Any], inputs: dict[str, Any], **more: bool
+) -> dict[str, Any]:
+    return write_datasets([Dataset(folder, name, rows)], inputs, **more)[name]
 
 
 def test_a_dataset_reads_back_as_it_was_written(tmp_path: Path) -> None:

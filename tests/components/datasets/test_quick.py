@@ -9,31 +9,31 @@ from episodes import TOOL, make_episode, turn, write_night
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.datasets.quick import Record, lines_of, record_of
+from components.datasets.places import Places
+from components.datasets.quick import record_of
 from components.datasets.shown import Want, record_json, trajectory_json
 from components.protocol import DataError, ToolCall, ToolResult
-from components.trajectories.pieces import Piece, pieces_of
+from components.trajectories.pieces import Piece
 from components.trajectories.record import Message, Parent, Trajectory, Turn
 
 WANTS = (
-    Want(0, "chat"),
-    Want(0, "chat", weights=(0.5, 0.000001)),
-    Want(0, "chat", end=b',"task_id":"t"}'),
-    Want(0, "opening"),
-    Want(0, "history", 1),
-    Want(0, "message", 1),
-    Want(0, "rest"),
-    Want(0, "tools"),
+    Want("chat"),
+    Want("chat", weights=(0.5, 0.000001)),
+    Want("chat", end=b',"task_id":"t"}'),
+    Want("opening"),
+    Want("history", 1),
+    Want("message", 1),
+    Want("rest"),
+    Want("tools"),
 )
-PIECE = Piece(Path("night"), "shard-00000.jsonl", "", 0, 0, 0, ())
 
 
-def records_of(data: bytes, piece: Piece) -> list[Record]:
-    return [record_of(line, piece.path) for line in lines_of(data, piece)]
+def piece_of(trajectory: Trajectory) -> Piece:
+    return Piece(Path("night"), "shard-00000.jsonl", "", 0, 0, 0, (trajectory.episode_id,))
 
 
 def both(trajectory: Trajectory, want: Want) -> tuple[bytes, bytes]:
-    record = records_of(msgspec.json.Encoder().encode_lines([trajectory]), PIECE)[0]
+    record = record_of(msgspec.json.encode(trajectory), piece_of(trajectory))
     return record_json(record, want), trajectory_json(trajectory, want, agent_format="tools")
 
 
@@ -70,7 +70,7 @@ def test_every_piece_is_the_same_byte_for_byte(turns: list[Turn], messages: list
 
 @pytest.mark.parametrize("extra", [{}, {"tools": None}, {"tools": "none"}, {"tools": [TOOL, {"x": 1.5}]}, {"other": 1}])
 def test_tools_are_a_list_or_none(extra: dict[str, Any]) -> None:
-    quick, plain = both(make_episode(source_extra=extra), Want(0, "tools"))
+    quick, plain = both(make_episode(source_extra=extra), Want("tools"))
     assert quick == plain
 
 
@@ -78,37 +78,43 @@ def test_other_writers_json_is_the_same_value() -> None:
     import json
 
     episode = make_episode(turns=[turn(0, "read_file", path="ü\u2028"), turn(1, "submit")])
-    line = json.dumps(msgspec.to_builtins(episode), ensure_ascii=True).replace(",", " , ").encode() + b"\n"
-    record = records_of(line, PIECE)[0]
+    line = json.dumps(msgspec.to_builtins(episode), ensure_ascii=True).replace(",", " , ").encode()
+    record = record_of(line, piece_of(episode))
     for want in WANTS:
         shown = msgspec.json.decode(record_json(record, want))
         assert shown == msgspec.json.decode(trajectory_json(episode, want, agent_format="tools"))
 
 
 def test_a_branch_is_told_from_an_episode() -> None:
-    lines = msgspec.json.Encoder().encode_lines([make_episode(), make_episode(parent=Parent("ep", 1))])
-    assert [record.is_branch for record in records_of(lines, PIECE)] == [False, True]
+    both = make_episode(), make_episode(parent=Parent("ep", 1))
+    assert [record_of(msgspec.json.encode(each), piece_of(each)).is_branch for each in both] == [False, True]
 
 
 def test_a_turn_that_never_was_is_refused_in_both_ways() -> None:
     episode = make_episode()
-    record = records_of(msgspec.json.Encoder().encode_lines([episode]), PIECE)[0]
+    record = record_of(msgspec.json.encode(episode), piece_of(episode))
     with pytest.raises(DataError, match="has 3 turns, and a pair names turn 3"):
-        record_json(record, Want(0, "message", 3))
+        record_json(record, Want("message", 3))
     with pytest.raises(DataError, match="has 3 turns, and a pair names turn 3"):
-        trajectory_json(episode, Want(0, "history", 3), agent_format="tools")
+        trajectory_json(episode, Want("history", 3), agent_format="tools")
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[:-40], "ep-.*shard-00000.jsonl, line 1"),
-        (lambda data: data.replace(b"return good", b"return \xff\xfe"), "line 1"),
+        (lambda data: data[:-40], "shard-00000.jsonl, line 2"),
+        (lambda data: data.replace(b"return good", b"return \xff\xfe"), "line 2"),
         (lambda data: data.replace(b'"schema_version":1', b'"schema_version":9'), "schema_version 9 is newer"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, damage: Any, said: str) -> None:
-    night = write_night(tmp_path / "night", [make_episode(), make_episode(attempt=1)])
-    piece = pieces_of(night)[0]
+    first, second = make_episode(), make_episode(attempt=1)
+    places = Places.read([write_night(tmp_path / "night", [first, second])])
     with pytest.raises(DataError, match=said):
-        records_of(damage(piece.path.read_bytes()), piece)
+        record_of(damage(places.line(second.episode_id)), places[second.episode_id])
+
+
+def test_another_record_than_the_one_that_is_listed_is_refused() -> None:
+    listed, found = make_episode(), make_episode(attempt=1)
+    with pytest.raises(DataError, match=rf"{found.episode_id} is not listed; {listed.episode_id} is missing"):
+        record_of(msgspec.json.encode(found), piece_of(listed))

@@ -1,6 +1,5 @@
 """Rows show what the policy saw, in TRL's formats, and say where they come from and why."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from components.datasets.ranked import COLUMNS, Pair, Ranked
 from components.datasets.rows import benchmark_row, difficulty, group_row, grpo_row, rollout_row, sft_row
-from components.datasets.shown import Want, pair_row, piece, show_shard
+from components.datasets.shown import Want, pair_row, piece, trajectory_json
 from components.protocol import DataError, ToolCall
 from components.trajectories.messages import chat
 from components.trajectories.record import Trajectory
@@ -28,7 +27,7 @@ def pair_of(chosen: Trajectory, rejected: Trajectory, turn_index: int) -> dict[s
 
 
 def sft_of(episode: Trajectory) -> dict[str, Any]:
-    return sft_row(piece(episode, Want(0, "chat")), piece(episode, Want(0, "tools")), ranked(episode))
+    return sft_row(piece(episode, Want("chat")), piece(episode, Want("tools")), ranked(episode))
 
 
 def test_an_sft_row_is_the_whole_conversation_as_collection_rendered_it() -> None:
@@ -41,7 +40,7 @@ def test_an_sft_row_is_the_whole_conversation_as_collection_rendered_it() -> Non
 
 
 def test_only_messages_of_the_agent_carry_weights() -> None:
-    messages = piece(make_episode(), Want(0, "chat", weights=(0.5, 1.5)))
+    messages = piece(make_episode(), Want("chat", weights=(0.5, 1.5)))
     assert [message.get("weight") for message in messages] == [None, 0.5, None, 1.5, None, 1.0, None]
 
 
@@ -80,7 +79,7 @@ def test_a_grpo_row_is_the_opening_and_the_mean_pass_rate_of_policies() -> None:
         ranked(episode, episode_id="ep-c", group_id="g2", pass_rate=1.0),
         ranked(episode, episode_id="ep-d", group_id="g3", pass_rate=1.0, source="demonstration"),
     ]
-    row = grpo_row(piece(episode, Want(0, "opening")), [], attempts)
+    row = grpo_row(piece(episode, Want("opening")), [], attempts)
     assert row["prompt"] == chat(episode)[:1]
     assert (row["pass_rate"], row["episode_ids"]) == (0.75, ["ep-a", "ep-b", "ep-c", "ep-d"])
     assert grpo_row([], [], attempts[3:])["pass_rate"] is None
@@ -88,7 +87,7 @@ def test_a_grpo_row_is_the_opening_and_the_mean_pass_rate_of_policies() -> None:
 
 def test_a_group_holds_what_each_attempt_said_and_what_it_was_worth() -> None:
     good, bad = make_episode(attempt=0), make_episode(attempt=1, success=False)
-    said = [piece(each, Want(0, "rest")) for each in (good, bad)]
+    said = [piece(each, Want("rest")) for each in (good, bad)]
     row = group_row([], [], *said, members=[ranked(good), ranked(bad)], steps=[[0.5, None], [0.1, 0.2]])
     assert row["attempts"] == [chat(good)[1:], chat(bad)[1:]]
     assert (row["rewards"], row["step_rewards"]) == ([0.9, 0.2], [[0.5, None], [0.1, 0.2]])
@@ -106,7 +105,7 @@ def test_a_benchmark_row_says_what_became_of_the_task() -> None:
 
 def test_a_rollout_of_prime_rl_is_what_was_asked_and_all_that_followed() -> None:
     episode = make_episode()
-    row = rollout_row(piece(episode, Want(0, "rollout")), ranked(episode))
+    row = rollout_row(piece(episode, Want("rollout")), ranked(episode))
     assert (row["prompt"], len(row["completion"])) == ([{"role": "user", "content": "repair repair/train-0001"}], 6)
     assert row["completion"][0]["tool_calls"][0]["function"]["arguments"] == '{"path":"main.py"}'
     assert (row["reward"], row["is_completed"], row["metrics"]) == (0.9, True, {"gdi": 0.5, "pass_rate": 0.5})
@@ -125,7 +124,7 @@ def test_a_pair_of_a_turn_that_never_was_names_the_episode() -> None:
         pair_of(good, bad, 3)
 
 
-def test_what_json_cannot_hold_names_the_episode(tmp_path: Path) -> None:
+def test_what_json_cannot_hold_names_the_episode() -> None:
     deep: list[Any] = []
     for _ in range(5_000):
         deep = [deep]
@@ -133,4 +132,4 @@ def test_what_json_cannot_hold_names_the_episode(tmp_path: Path) -> None:
     episode = make_episode()
     broken = replace(episode, turns=(replace(episode.turns[0], calls=(call,)),))
     with pytest.raises(DataError, match=rf"{episode.episode_id} cannot be written as JSON"):
-        show_shard({episode.episode_id: [Want(0, "chat")]}, tmp_path / "spool", "tools", [broken])
+        trajectory_json(broken, Want("chat"), agent_format="tools")

@@ -45,17 +45,17 @@ def test_results_of_one_turn_are_one_message_so_that_roles_alternate() -> None:
 
 
 def test_weights_stay_on_the_messages_of_the_agent() -> None:
-    shown = piece(make_episode(), Want(0, "chat", weights=(0.5, 1.5, 1.0)), "text")
+    shown = piece(make_episode(), Want("chat", weights=(0.5, 1.5, 1.0)), "text")
     assert [message["weight"] for message in shown if message["role"] == "assistant"] == [0.5, 1.5, 1.0]
 
 
 def test_tools_that_stand_in_the_text_are_no_column_of_their_own() -> None:
-    assert piece(make_episode(), Want(0, "tools"), "text") == []
-    assert piece(make_episode(), Want(0, "tools"), "tools") == [TOOL]
+    assert piece(make_episode(), Want("tools"), "text") == []
+    assert piece(make_episode(), Want("tools"), "tools") == [TOOL]
 
 
 def test_only_what_begins_a_conversation_tells_of_tools() -> None:
     episode = make_episode(messages=(Message("user", "go"),))
-    assert roles(piece(episode, Want(0, "history", 1), "text")) == ["system", "user", "assistant", "user"]
-    assert roles(piece(episode, Want(0, "message", 1), "text")) == ["assistant"]
-    assert roles(piece(episode, Want(0, "rest"), "text"))[0] == "assistant"
+    assert roles(piece(episode, Want("history", 1), "text")) == ["system", "user", "assistant", "user"]
+    assert roles(piece(episode, Want("message", 1), "text")) == ["assistant"]
+    assert roles(piece(episode, Want("rest"), "text"))[0] == "assistant"
