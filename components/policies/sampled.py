@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from components.protocol import ConfigurationError, Policy, PolicyReply, PolicyRequest
+from components.protocol import ConfigurationError, Message, Policy, PolicyReply, PolicyRequest
 
-from .chat import encode
+from .chat import encode, render
 from .continuation import end_of_reply
+from .formats.format import Parse
+from .formats.own import parse_own
 from .formats.tool_call import parse_calls
 from .sampler import Sampled, Sampler, Sampling, read_sampled
 from .streams import stream_seed
@@ -43,6 +45,7 @@ class SampledPolicy(Policy):
             )
         self._sampling = sampling
         self._ends = _ends(tokenizer)
+        self._parse = reader(tokenizer)
         self._lock = threading.Lock()  # a tokenizer is not to be used by two threads at once
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
@@ -73,10 +76,26 @@ class SampledPolicy(Policy):
                 self.tokenizer,
                 end=self._ends.get(sampled.ids[-1], "") if sampled.ids else "",
                 stops=self.sampler.stops,
-                parse=parse_calls,
+                parse=self._parse,
                 turn=request.turn,
                 tools=request.tools,
             )
+
+
+def reader(tokenizer: "PreTrainedTokenizerBase") -> Parse:
+    """What reads the calls that the tokenizer's template writes: they are what a model of it was, or will be, trained on."""
+    name, arguments = "look", {"at": "here"}
+    called = {"id": "0-0", "type": "function", "function": {"name": name, "arguments": arguments}}
+    talk: list[Message] = [
+        {"role": "user", "content": "."},
+        {"role": "assistant", "content": "", "tool_calls": [called]},
+    ]
+    tools = [{"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}]
+    try:
+        written = parse_calls(render(talk, tools, tokenizer, prompt=False), 0)[1]
+    except ConfigurationError:  # the template refuses such a talk
+        return parse_calls
+    return parse_calls if any((call.tool, call.arguments) == (name, arguments) for call in written) else parse_own
 
 
 def fingerprints(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, str]:

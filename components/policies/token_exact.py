@@ -15,9 +15,7 @@ from components.protocol import Message, Policy, PolicyReply, PolicyRequest
 
 from .chat import encode
 from .continuation import Continuation
-from .formats.format import Parse
-from .formats.tool_call import parse_calls
-from .sampled import fingerprints
+from .sampled import fingerprints, reader
 from .sampler import Sampled, Sampler, Sampling, read_sampled
 from .streams import stream_seed
 
@@ -54,7 +52,6 @@ class TokenExact(Policy):
         *,
         version: str,
         max_episode_tokens: int | None = None,
-        parse: Parse = parse_calls,
     ) -> None:
         self.version = version
         self.sampling = sampling.as_dict()
@@ -64,7 +61,7 @@ class TokenExact(Policy):
         self._tokenizer = tokenizer
         self._frame = Continuation(tokenizer)
         self._max_episode_tokens = max_episode_tokens
-        self._parse = parse
+        self._parse = reader(tokenizer)
         self._episodes: dict[str, _Episode] = {}
         self.opening: Callable[[PolicyRequest], Sequence[Message]] | None = None
 

@@ -1,27 +1,55 @@
-"""A training job in one of several CPU processes under FSDP: `torchrun ... sharded_job.py JOB.json`.
+"""A training job under FSDP as it is configured here, on two CPU processes: `torchrun ... sharded_job.py JOB.json`.
 
 accelerate shards for accelerators alone: on CPUs it would make whole copies without a word. All else of FSDP runs there.
 """
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-from accelerate.state import AcceleratorState, DistributedType, PartialState
-
-from components.training import job
-
-_begin = AcceleratorState.__init__
+from components.training import job, launch
 
 
-def _sharded(self: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
-    """As accelerate begins on GPUs."""
-    _begin(self, *given, fsdp_plugin=fsdp_plugin, **named)
-    if fsdp_plugin is not None:
-        self.fsdp_plugin = fsdp_plugin
-        self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+def run_sharded(config: Any) -> None:
+    """Run the job to its end, each process holding half of the model."""
+    (written := config.output.with_suffix(".json")).write_text(config.model_dump_json())
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
+    ended = subprocess.run(
+        [*command, str(written)], capture_output=True, text=True, timeout=400, env=_environment(written)
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
 
 
-AcceleratorState.__init__ = _sharded
+def _environment(written: Path) -> dict[str, str]:
+    """What accelerate sets for the processes of our own configuration."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    command = launch.command(launch.configuration("fsdp"), written, 2)
+    arguments = command[command.index("accelerate.commands.launch") + 1 :]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    ours = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", launch.MARK: "1"}
+    theirs: dict[str, str] = prepare_multi_gpu_env(args)
+    return theirs | ours | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def _shard_on_cpus() -> None:
+    """Have accelerate begin as on GPUs."""
+    from accelerate.state import AcceleratorState, DistributedType, PartialState
+
+    begin = AcceleratorState.__init__
+
+    def sharded(self: Any, *given: Any, fsdp_plugin: Any = None, **named: Any) -> None:
+        begin(self, *given, fsdp_plugin=fsdp_plugin, **named)
+        if fsdp_plugin is not None:
+            self.fsdp_plugin = fsdp_plugin
+            self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+    AcceleratorState.__init__ = sharded
+
 
 if __name__ == "__main__":
+    _shard_on_cpus()
     sys.exit(job.main(sys.argv[1:]))

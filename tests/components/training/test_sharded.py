@@ -1,10 +1,6 @@
 """FSDP as it is configured here, on two CPU processes: each holds half of the model, and they train what one process trains."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,36 +9,10 @@ pytestmark = pytest.mark.long
 
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
+from sharded_job import run_sharded  # noqa: E402
 from small_model import make_checkpoint  # noqa: E402
 
-from components.training import job, launch  # noqa: E402
-
-WORKER = Path(__file__).parents[2] / "helpers" / "sharded_job.py"
-
-
-def environment(config, written):
-    """What accelerate sets for the processes of our own configuration."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
-    command = launch.command(launch.configuration("fsdp"), written, 2)
-    arguments = command[command.index("accelerate.commands.launch") + 1 :]
-    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
-    return prepare_multi_gpu_env(args) | {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", launch.MARK: "1"}
-
-
-def start(config):
-    (written := config.output.with_suffix(".json")).write_text(config.model_dump_json())
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(WORKER)]
-    path = os.pathsep.join(sys.path)
-    ended = subprocess.run(
-        [*command, str(written)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env={**environment(config, written), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
+from components.training import job  # noqa: E402
 
 
 def written(config):
@@ -66,7 +36,7 @@ def test_steps_in_parts_are_the_steps_of_the_whole(sft, tmp_path, way):
             "gradient_checkpointing": True,
         }
     job.run(alone := sft("alone", **settings))
-    start(parts := sft("parts", **settings))
+    run_sharded(parts := sft("parts", **settings))
     for ours, theirs in zip(figures(parts), figures(alone), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-6)
     assert written(parts) == written(alone), "each weight once, and nothing else"

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.long
 
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
+from sharded_job import run_sharded  # noqa: E402
 from small_model import make_checkpoint  # noqa: E402
 from training_jobs import make_job  # noqa: E402
 
@@ -21,8 +22,8 @@ def said(text):
     return [{"role": "assistant", "content": text}]
 
 
-@pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
-def test_two_processes_train_and_measure_as_one(tmp_path, loss):
+@pytest.mark.parametrize(("way", "loss"), [("copies", "sigmoid"), ("copies", "ipo"), ("in parts", "sigmoid")])
+def test_two_processes_train_and_measure_as_one(tmp_path, way, loss):
     """Of five pairs two processes take batches of eight: eleven places are filled up with pairs that were there before."""
     (two := tmp_path / "two.yaml").write_text("{distributed_type: MULTI_CPU, num_processes: 2}")
     pairs = [
@@ -40,11 +41,14 @@ def test_two_processes_train_and_measure_as_one(tmp_path, loss):
         **{"steps": 2, "evaluate_every": 1, "save_every": 1, "threads": 1, "precision": "float32", "loss": loss},
     }
     alone = job.run(make_job("dpo", output=tmp_path / "alone", **settings))
-    config = make_job("dpo", output=tmp_path / "together", launch=str(two), **settings)
-    (written := tmp_path / "job.json").write_text(config.model_dump_json())
-    command = [sys.executable, "-m", "components.training.job", str(written)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    if way == "in parts":
+        run_sharded(config := make_job("dpo", output=tmp_path / "together", **settings))
+    else:
+        config = make_job("dpo", output=tmp_path / "together", launch=str(two), **settings)
+        (written := tmp_path / "job.json").write_text(config.model_dump_json())
+        command = [sys.executable, "-m", "components.training.job", str(written)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
+        assert ended.returncode == 0, ended.stderr[-2000:]
     together = json.loads((config.output / "report.json").read_bytes())
     for name in ("validation_loss", "validation_accuracy", "validation_margin"):
         assert together[name] == pytest.approx(getattr(alone, name), rel=1e-5), name
