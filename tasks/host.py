@@ -58,7 +58,7 @@ def examine() -> Iterator[Check]:
         _disk,
         _data_remote,
         _docker,
-        _namespaces,
+        _local_sandbox,
         _gpu,
         _vllm,
     ]
@@ -138,18 +138,20 @@ def _docker() -> Check:
     return Check("Docker engine", State.OK, f"{version}, with the image {IMAGE}")
 
 
-def _namespaces() -> Check:
-    if shutil.which("unshare") is None:
-        return Check(
-            "namespaces", State.ABSENT, "no unshare", "the local sandbox runs without a network namespace of its own"
-        )
-    command = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "true"]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=10)
-    if done.returncode != 0:
-        return Check(
-            "namespaces", State.ABSENT, "not allowed by this kernel", "the local sandbox isolates less; prefer Docker"
-        )
-    return Check("namespaces", State.OK, "user, network and process namespaces")
+def _local_sandbox() -> Check:
+    from components.sandboxes.isolation import Isolation, isolation
+
+    try:
+        level = isolation()
+    except InfrastructureError as error:
+        return Check("local sandbox", State.ABSENT, str(error).split("; ")[0], "use Docker")
+    if level.jailed:
+        return Check("local sandbox", State.OK, "namespaces and a root file system of its own")
+    if level is Isolation.NAMESPACES:
+        advice = "commands see the host's files: prefer Docker"
+        return Check("local sandbox", State.ABSENT, "namespaces, but no root file system of its own", advice)
+    advice = "this kernel allows no namespaces: commands reach the network and the host's files; prefer Docker"
+    return Check("local sandbox", State.ABSENT, "resource limits alone", advice)
 
 
 def _gpu() -> Check:

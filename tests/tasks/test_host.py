@@ -1,4 +1,4 @@
-"""What `ratchet doctor` says of the Docker engine, of vLLM, and of a model server."""
+"""What `ratchet doctor` says of the sandboxes, of vLLM, and of a model server."""
 
 import json
 import os
@@ -9,6 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from components.protocol import SandboxUnavailable
+from components.sandboxes import isolation
+from components.sandboxes.isolation import Isolation
 from tasks import servers
 from tasks.host import State, examine
 
@@ -56,6 +59,31 @@ def test_without_an_engine_the_local_sandbox_is_named(monkeypatch, tmp_path):
     check = found("Docker engine")
     assert check.state is State.ABSENT
     assert "local sandbox" in check.advice
+
+
+@pytest.mark.parametrize(
+    ("level", "state", "said"),
+    [
+        (Isolation.JAIL, State.OK, "root file system"),
+        (Isolation.PRIVILEGED_JAIL, State.OK, "root file system"),
+        (Isolation.NAMESPACES, State.ABSENT, "the host's files"),
+        (Isolation.LIMITS, State.ABSENT, "the network and the host's files"),
+    ],
+)
+def test_how_far_the_local_sandbox_shuts_commands_in_is_said_as_it_was_tried(monkeypatch, level, state, said):
+    monkeypatch.setattr(isolation, "isolation", lambda: level)
+    check = found("local sandbox")
+    assert check.state is state
+    assert said in check.found + check.advice
+
+
+def test_a_local_sandbox_that_runs_nothing_is_said_and_no_traceback(monkeypatch):
+    def broken():
+        raise SandboxUnavailable("the local sandbox cannot run /bin/sh; see `ratchet doctor`")
+
+    monkeypatch.setattr(isolation, "isolation", broken)
+    check = found("local sandbox")
+    assert (check.found, check.advice) == ("the local sandbox cannot run /bin/sh", "use Docker")
 
 
 def test_the_environment_of_vllm_is_looked_for_where_it_is_named_and_nowhere_else(monkeypatch):
