@@ -13,11 +13,17 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 settings.load_profile("ci")  # the same examples on every machine, however long one of them takes there
 
-from groups import group_of, longest_first  # noqa: E402
+from groups import group_of, is_slow, leaves_slow_out, longest_first  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A background job of a shell ignores Ctrl-C, and so would everything that the tests start and then interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file of slow tests alone is not imported where none is asked for: it imports what is slow to import."""
+    file = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if file and leaves_slow_out(config.option.markexpr) and is_slow(collection_path) else None
 
 
 @pytest.hookimpl(wrapper=True)

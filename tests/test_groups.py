@@ -1,7 +1,9 @@
 """Tests that share a set-up, or must not run beside each other, run in one process wherever several run at once."""
 
+from pathlib import Path
+
 import pytest
-from groups import LONGEST, group_of, longest_first
+from groups import LONGEST, group_of, is_slow, leaves_slow_out, longest_first
 
 
 def name_of_group(request: pytest.FixtureRequest) -> str | None:
@@ -42,3 +44,31 @@ def test_the_longest_groups_begin_first_and_the_quick_ones_last() -> None:
     rest = Item("f.py", LONGEST[0])
     assert longest_first([quick, one, *two, long, rest, longer, other]) == [rest, longer, long, *two, one, quick, other]
     assert longest_first([quick, rest, other]) == [quick, rest, other], "where nothing is slow nothing is moved"
+
+
+@pytest.mark.parametrize("expression", ["not slow", "not slow and not long", "not gpu  and not slow"])
+def test_an_expression_that_takes_nothing_slow_is_known(expression: str) -> None:
+    assert leaves_slow_out(expression)
+
+
+@pytest.mark.parametrize(
+    "expression", ["", "slow", "not long", "not slow or docker", "not (slow and long)", "not slow and (a or b)"]
+)
+def test_an_expression_that_may_take_something_slow_is_none(expression: str) -> None:
+    assert not leaves_slow_out(expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "slow"),
+    [
+        ("pytestmark = pytest.mark.slow\n", True),
+        ('import pytest\n\npytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.xdist_group("a")]\n', True),
+        ("@pytest.mark.slow\ndef test_one(): ...\n", False),
+        ("pytestmark = pytest.mark.slowly\n", False),
+        ('"""pytestmark = pytest.mark.slow"""\n', False),
+    ],
+)
+def test_a_file_of_slow_tests_alone_says_so(tmp_path: Path, text: str, slow: bool) -> None:
+    file = tmp_path / "test_of_it.py"
+    file.write_text(text)
+    assert is_slow(file) == slow

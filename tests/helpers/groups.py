@@ -1,7 +1,12 @@
-"""Tests are handed out in groups: a group runs in one process, and the groups that take longest begin first."""
+"""Tests are handed out in groups: a group runs in one process, and the groups that take longest begin first.
 
+What is slow as a whole is not even imported where nothing slow is asked for.
+"""
+
+import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +34,13 @@ def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         return long.get(group, len(LONGEST)), -slow[group]
 
     return sorted(listed, key=place)
+
+
+def leaves_slow_out(expression: str) -> bool:
+    """Whether an expression of markers (`-m`) surely takes no slow test."""
+    return not re.search(r"\bor\b|\(", expression) and "not slow" in re.split(r"\s+and\s+", expression.strip())
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a file says that all of its tests are slow."""
+    return bool(re.search(rb"^pytestmark = .*\bpytest\.mark\.slow\b", path.read_bytes(), re.MULTILINE))
