@@ -106,6 +106,30 @@ def test_a_job_that_was_ended_goes_on_exactly(settings, changes):
     assert rewards[0] == rewards[1]
 
 
+def test_the_hardest_tasks_are_learned_from_exported_rows_of_them(settings, tmp_path):
+    """Nobody succeeds: each group is a hard task, and two of those that are demonstrated make a lesson."""
+    (path := tmp_path / "sft.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {"task_id": f"repair/t{number}", "episode_id": str(number), "messages": [TASK, called("submit")]}
+            )
+            + "\n"
+            for number in range(4)
+        )
+    )
+    config = settings(steps=4, selection={"relift": 2}, demonstrations=path, max_length=512, learning_rate=1e-6)
+    job.run(config)
+    lessons = [line for line in lines(config) if "relift/loss" in line]
+    assert lessons and all(line["relift/tasks"] == 2 and line["relift/loss"] > 1 for line in lessons)
+
+
+def test_lessons_in_several_processes_are_refused(settings, monkeypatch, tmp_path):
+    """They would be due in one of them, and the others would wait for it for ever."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match=r"relift learns in one process; set run\.launch: single"):
+        job.run(settings(selection={"relift": 2}, demonstrations=tmp_path / "sft.jsonl"))
+
+
 def test_the_model_of_the_best_rewards_is_kept(settings):
     report = job.run(kept := settings("kept", steps=10, evaluate_every=1, patience=2, best_by="reward"))
     rewards = [line["reward"] for line in lines(kept) if "reward" in line]
