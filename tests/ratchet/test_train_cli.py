@@ -57,6 +57,18 @@ def test_validation_rows_are_read_where_there_are_any(run, rows):
     assert shown(run, "sft", "--data", rows / "train.jsonl").data.validation is None
 
 
+def test_lessons_on_the_hardest_tasks_are_of_the_sft_export(run, rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("train", "grpo", "--set", "relift=8", "--show")
+    assert code == 2 and "data/datasets/sft holds no train.jsonl" in err
+    (tmp_path / "data" / "datasets").mkdir(parents=True)
+    rows.rename(tmp_path / "data" / "datasets" / "sft")
+    shown_rows = tmp_path / "data" / "datasets" / "sft" / "train.jsonl"
+    assert shown(run, "grpo", "--set", "relift=8").data.demonstrations == shown_rows
+    assert str(shown(run, "grpo", "--set", "relift=8", "--set", "demonstrations=own").data.demonstrations) == "own"
+    assert shown(run, "grpo").data.demonstrations is None
+
+
 def test_a_job_goes_on_as_it_was_begun(run, rows, tmp_path):
     begun = shown(run, "sft", "--data", rows, "--set", "steps=3", "-o", tmp_path / "out")
     begun.output.mkdir()
