@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from attacking import OPEN, attack, python, run
+from patience import LIMIT
 from tools_of import Tools, episode
 
 from components.sandboxes import make_sandbox
@@ -225,7 +226,7 @@ def test_sandboxes_that_take_turns_see_nothing_of_each_other(sandbox):
 @attack()
 def test_sandboxes_beside_each_other_cannot_signal_each_other(sandbox, again):
     with again() as other, ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(run, other, "sleep 3; echo alive", timeout=30)
+        beside = pool.submit(run, other, "sleep 3; echo alive", timeout=LIMIT)
         time.sleep(1)
         assert run(sandbox, "kill -9 -1; python3 -c 'import os; os.kill(-1, 9)'").exit_code != 0
         assert beside.result().stdout == b"alive\n"

@@ -3,6 +3,7 @@
 import time
 
 from attacking import MIB, OPEN, UNTRIED, attack, is_usable, python, run
+from patience import LIMIT
 
 from components.environments.grading import collect_answer
 from components.protocol import Role, SandboxFileError, TaskSpec
@@ -11,8 +12,8 @@ from components.protocol import Role, SandboxFileError, TaskSpec
 @attack()
 def test_a_fork_bomb_is_held_and_killed(sandbox):
     begin = time.monotonic()
-    run(sandbox, ["bash", "-c", "f() { f | f & f; }; f 2>/dev/null; sleep 60"], timeout=2)
-    assert time.monotonic() - begin < 20
+    run(sandbox, ["bash", "-c", "f() { f | f & f; }; f 2>/dev/null; sleep 600"], timeout=2)
+    assert time.monotonic() - begin < LIMIT
     assert is_usable(sandbox)
 
 
@@ -25,7 +26,7 @@ def test_a_fork_bomb_of_daemons_is_held_and_killed(sandbox):
 
 @attack()
 def test_a_memory_bomb_is_ended(sandbox):
-    result = python(sandbox, "x = []\nwhile True: x.append(bytearray(2**20))", timeout=60)
+    result = python(sandbox, "x = []\nwhile True: x.append(bytearray(2**20))", timeout=LIMIT)
     assert result.exit_code != 0 and not result.timed_out
     assert is_usable(sandbox)
 
@@ -45,13 +46,13 @@ while True:
     try: os.wait()
     except ChildProcessError: break
 """
-    python(sandbox, code, timeout=60)
+    python(sandbox, code, timeout=LIMIT)
     assert int(run(sandbox, "wc -c < held || echo 0").stdout_text.split()[0]) <= 2
     assert is_usable(sandbox)
 
 
 def _fill(sandbox, folder):
-    run(sandbox, f"for n in 1 2 3 4; do head -c 15000000 /dev/zero > {folder}/$n; done", timeout=60)
+    run(sandbox, f"for n in 1 2 3 4; do head -c 15000000 /dev/zero > {folder}/$n; done", timeout=LIMIT)
     return int(run(sandbox, f"du -sk {folder} | cut -f1").stdout_text) * 1024
 
 
@@ -70,7 +71,7 @@ def test_the_temporary_folder_cannot_be_filled_beyond_its_size(sandbox):
 
 @attack(local=OPEN, bare=UNTRIED)
 def test_shared_memory_cannot_be_filled_beyond_its_size(sandbox):
-    run(sandbox, "for n in 1 2 3 4 5 6; do head -c 15000000 /dev/zero > /dev/shm/$n; done", timeout=60)
+    run(sandbox, "for n in 1 2 3 4 5 6; do head -c 15000000 /dev/zero > /dev/shm/$n; done", timeout=LIMIT)
     assert int(run(sandbox, "du -skD /dev/shm | cut -f1").stdout_text) <= 65 * 1024
     assert is_usable(sandbox)
 
@@ -100,14 +101,14 @@ def test_an_endless_loop_is_ended_at_its_time(sandbox):
         ),
         timeout=1,
     )
-    assert result.timed_out and time.monotonic() - begin < 8
+    assert result.timed_out and time.monotonic() - begin < LIMIT
     assert is_usable(sandbox)
 
 
 @attack()
 def test_threads_run_out_for_the_command_alone(sandbox):
     code = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
-    result = python(sandbox, code, timeout=20)
+    result = python(sandbox, code, timeout=LIMIT)
     assert result.exit_code != 0 and not result.timed_out
     assert is_usable(sandbox)
 
@@ -138,7 +139,7 @@ with zipfile.ZipFile(data, 'w', zipfile.ZIP_DEFLATED) as bomb:
     for n in range(64): bomb.writestr('f%d' % n, bytes(4 << 20))
 zipfile.ZipFile(data).extractall()
 """
-    assert b"No space left" in python(sandbox, code, timeout=60).stderr
+    assert b"No space left" in python(sandbox, code, timeout=LIMIT).stderr
     run(sandbox, "rm -rf f*")
     assert is_usable(sandbox)
 
@@ -155,7 +156,7 @@ for n in range(64):
     if segment < 0 or place in (None, ctypes.c_void_p(-1).value): raise SystemExit(1)
     ctypes.memset(place, 1, 16 << 20)
 """
-    assert python(sandbox, code, timeout=60).exit_code != 0
+    assert python(sandbox, code, timeout=LIMIT).exit_code != 0
     assert is_usable(sandbox)
 
 

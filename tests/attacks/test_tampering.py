@@ -8,6 +8,7 @@ import time
 
 from attacking import MIB, attack, is_usable, python, run
 from grading_of import COMPARED, DECIDED, SCRIPT, answered, by_pytest, trick_fails
+from patience import LIMIT
 
 ZERO = "def double(x): return 0\n"
 
@@ -235,7 +236,7 @@ def test_clocks_set_back_in_the_answer_win_no_time(sandbox, again):
     begin = time.monotonic()
     assert answered(again, COMPARED, code, timeout=2.0).reason == "timeout"
     assert answered(again, DECIDED, code, timeout=2.0).reason == "timeout"
-    assert time.monotonic() - begin < 40
+    assert time.monotonic() - begin < 4 * LIMIT
 
 
 @attack()
@@ -282,7 +283,7 @@ def test_what_looks_like_the_sessions_own_words_is_output(sandbox):
 def test_killing_everything_in_sight_ends_the_command_alone(sandbox):
     begin = time.monotonic()
     result = run(sandbox, "trap '' TERM; kill -9 -1; kill -9 1; echo survived", timeout=10)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < LIMIT
     assert result.exit_code in (0, 137)
     assert is_usable(sandbox)
 
@@ -290,8 +291,8 @@ def test_killing_everything_in_sight_ends_the_command_alone(sandbox):
 @attack()
 def test_stopping_everything_in_sight_ends_at_the_time_limit(sandbox):
     begin = time.monotonic()
-    run(sandbox, "kill -STOP -1; kill -STOP $PPID $$; sleep 100", timeout=2)
-    assert time.monotonic() - begin < 20
+    run(sandbox, "kill -STOP -1; kill -STOP $PPID $$; sleep 600", timeout=2)
+    assert time.monotonic() - begin < LIMIT
     assert is_usable(sandbox)
 
 

@@ -1,10 +1,10 @@
 """What every sandbox promises, asked of each back end."""
 
 import secrets
-import time
 from functools import cache
 
 import pytest
+from patience import LIMIT
 
 from components.protocol import CommandTimeout, OutputLimitExceeded, SandboxFileError, SandboxUnavailable
 from components.sandboxes import SandboxConfig, make_sandbox
@@ -72,19 +72,20 @@ def test_python_is_there(sandbox):
 
 
 def test_a_timeout_kills_the_whole_tree_and_the_sandbox_stays_usable(sandbox):
-    begin, marker = time.monotonic(), _marker()
-    with pytest.raises(CommandTimeout) as caught:
-        sandbox.run(f"echo begun; (setsid sleep {marker} &) ; sleep {marker}", timeout=1.0)
-    assert time.monotonic() - begin < 6
+    marker = _marker()
+    for seconds in (1.0, LIMIT / 4):  # a busy machine may not have begun within one
+        with pytest.raises(CommandTimeout) as caught:
+            sandbox.run(f"echo begun; (setsid sleep {marker} &) ; sleep {marker}", timeout=seconds)
+        if caught.value.result.stdout:
+            break
     assert caught.value.result.timed_out
     assert caught.value.result.stdout == b"begun\n"
     assert marker.encode() not in _processes(sandbox)
 
 
 def test_what_a_command_leaves_running_is_killed_when_it_ends(sandbox):
-    begin, marker = time.monotonic(), _marker()
+    marker = _marker()
     assert sandbox.run(f"setsid sleep {marker} & exit 5").exit_code == 5
-    assert time.monotonic() - begin < 10
     assert marker.encode() not in _processes(sandbox)
 
 
@@ -98,10 +99,8 @@ def _processes(sandbox):
 
 
 def test_output_is_cut_at_the_cap_while_it_streams(sandbox):
-    begin = time.monotonic()
     with pytest.raises(OutputLimitExceeded) as caught:
-        sandbox.run("yes", timeout=60, output_limit=100_000)
-    assert time.monotonic() - begin < 30
+        sandbox.run("yes", timeout=LIMIT, output_limit=100_000)
     assert len(caught.value.result.stdout) == 100_000
     assert caught.value.result.truncated
     assert sandbox.run(["echo", "usable"]).stdout == b"usable\n"

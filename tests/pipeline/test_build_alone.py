@@ -4,9 +4,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import until
 from small_build import small_build
 
 from components.protocol import ConfigurationError
@@ -27,11 +29,12 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A build that stands, and is to be made again by stages that take seconds."""
+    """A build that stands, and is to be made again by a stage that waits until it may `go`."""
     root = small_build(tmp_path)
     build(WANTED, root=root)
     text = (root / "dvc.yaml").read_text()
-    (root / "dvc.yaml").write_text(text.replace("; sleep 0", "; touch begun; sleep 5; rm begun"))
+    waits = "touch begun; timeout 600 sh -c 'until rm go; do sleep 0.1; done' 2>/dev/null; rm begun"
+    (root / "dvc.yaml").write_text(text.replace("; sleep 0", f"; {waits}"))
     return root
 
 
@@ -39,8 +42,9 @@ def project(tmp_path: Path) -> Path:
 def by_hand(project: Path) -> Iterator["subprocess.Popen[str]"]:
     """A `dvc repro` of somebody, in the middle of a stage."""
     process = repro(project)
-    begun(project)
+    until((project / "begun").exists)
     yield process
+    go(project)
     process.wait()
 
 
@@ -50,13 +54,22 @@ def repro(root: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=root, env=dvc.environment(), text=True, **pipes)
 
 
-def begun(root: Path) -> None:
-    waiting = threading.Event()
-    for _ in range(600):
-        if (root / "begun").exists():
-            return
-        waiting.wait(0.05)
-    raise AssertionError("the stage was never begun")
+@contextmanager
+def building(root: Path) -> Iterator[list[BuildReport]]:
+    """A build in the middle of a stage; what it reports, once it has ended."""
+    found: list[BuildReport] = []
+    thread = threading.Thread(target=lambda: found.append(build(root=root)))
+    thread.start()
+    try:
+        until((root / "begun").exists)
+        yield found
+    finally:
+        go(root)
+        thread.join()
+
+
+def go(root: Path) -> None:
+    (root / "go").touch()
 
 
 def state(root: Path) -> dict[str, str | None]:
@@ -70,18 +83,15 @@ def test_a_build_beside_dvc_by_hand_is_refused_and_touches_nothing(
     with pytest.raises(ConfigurationError, match=r"DVC is at work in this clone by hand .*; wait until it has ended"):
         build(Inputs(("n1",), as_of="2026-11-22", scale="smoke", seed=0), root=project)
     assert state(project) == before and not (project / ".ratchet/build/before").exists()
+    go(project)
     said, _ = by_hand.communicate()
     assert by_hand.returncode == 0, said
 
 
 def test_dvc_by_hand_beside_a_build_does_not_disturb_it(project: Path) -> None:
-    found: list[BuildReport] = []
-    building = threading.Thread(target=lambda: found.append(build(root=project)))
-    building.start()
-    begun(project)
-    second = repro(project)
-    said, _ = second.communicate()
-    building.join()
+    with building(project) as found:
+        second = repro(project)
+        said, _ = second.communicate()
     assert second.returncode != 0 and "is busy" in said
     assert [stage.state for stage in found[0].stages] == ["ran", "unchanged"]
     lock = outputs_of(read_lock(project / LOCK))
@@ -89,9 +99,5 @@ def test_dvc_by_hand_beside_a_build_does_not_disturb_it(project: Path) -> None:
 
 
 def test_two_builds_at_once_are_refused(project: Path) -> None:
-    building = threading.Thread(target=lambda: build(root=project))
-    building.start()
-    begun(project)
-    with pytest.raises(ConfigurationError, match="another data build runs in this clone"):
+    with building(project), pytest.raises(ConfigurationError, match="another data build runs in this clone"):
         build(root=project)
-    building.join()

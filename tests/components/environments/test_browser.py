@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
+from patience import LIMIT, until
 
 from components.environments.browser import BrowserEnvironment, chromium, isolation
 from components.environments.browser.chromium import close_shared, shared
@@ -442,10 +442,8 @@ def test_a_page_that_hangs_is_closed_and_said_within_its_time(at) -> None:
         step_seconds=5,
     )
     for begin in (lambda: act(env, "click", ref=1), lambda: act(env, "navigate", url="/loop")):
-        started = time.monotonic()
         step = begin()
         assert step.info["result"].error == "the page did not answer within 5 s and was closed; navigate to go on"
-        assert time.monotonic() - started < 60
         assert not step.done
         assert "Loop" in act(env, "navigate", url="/").observation
     assert "did not answer" in act(env, "click", ref=2).observation
@@ -466,12 +464,10 @@ def test_a_page_that_crashes_is_an_infrastructure_failure_and_the_next_episode_w
 def test_a_page_that_eats_memory_ends_within_its_time(at) -> None:
     bomb = "const a = []; for (;;) a.push(new Array(1e6).fill({}))"
     env = at({"/": f"<button onclick='{bomb}'>Eat</button>"}, step_seconds=15)
-    started = time.monotonic()
     try:
         assert "did not answer" in act(env, "click", ref=1).info["result"].error
     except SandboxUnavailable as error:
         assert "crashed" in str(error)
-    assert time.monotonic() - started < 60
     assert "Eat" in env.reset().observation
 
 
@@ -504,9 +500,7 @@ def test_popups_are_refused_with_a_note(at) -> None:
         "nothing changed",
     ]
     assert "popup refused: http://shop.test/1" in act(env, "click", ref=2).observation
-    deadline = time.monotonic() + 30
-    while len(env._tab._context.pages) > 1 and time.monotonic() < deadline:
-        act(env, "wait", seconds=0.2)
+    until(lambda: act(env, "wait", seconds=0.1) and len(env._tab._context.pages) == 1)
     assert [page.url for page in env._tab._context.pages] == ["http://shop.test/"]
 
 
@@ -589,10 +583,7 @@ def test_no_process_outlives_its_owner(end) -> None:
             word.partition("=")[2] for each in family for word in each.cmdline() if word.startswith("--user-data-dir=")
         }
         owner.stdin.close() if end is None else owner.send_signal(end)
-        owner.wait(60)
-        _, alive = psutil.wait_procs(family, 30)
-    assert alive == []
-    deadline = time.monotonic() + 10
-    while any(Path(each).exists() for each in profiles) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert profiles and not [each for each in profiles if Path(each).exists()]
+        owner.wait(LIMIT)
+        _, alive = psutil.wait_procs(family, LIMIT)
+    assert alive == [] and profiles
+    until(lambda: not any(Path(each).exists() for each in profiles))
