@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .profile import FIGURES, REWARDS, Counts, Profile
+from .profile import FIGURES, REWARDS, SCORED, Counts, Profile
 
 TENTHS = 10
 LEAST_SHARE = 1e-4
@@ -21,9 +21,10 @@ LEAST = 30
 
 
 class Drift(NamedTuple):
-    """One figure beside its baseline. `reward_ks` is D again where the figure is a reward.
+    """One figure beside its baseline. `reward_ks` is D again where the figure is a reward, scored as it was.
 
     A policy that stops to run into its limits has other lengths altogether, and nothing is wrong: only rewards stop a build.
+    `rescored` says by which versions of the scorer, where they are others than in the baseline: the two are not alike.
     """
 
     figure: str
@@ -33,18 +34,27 @@ class Drift(NamedTuple):
     episodes: int
     baseline: int
     reward_ks: float | None = None
+    rescored: str | None = None
 
 
 def drifts(baseline: Profile, now: Profile, which: str) -> Iterator[Drift]:
     """Each figure that both have, by source and taskset. `which` says in words what `now` is."""
     for source in sorted(baseline.figures.keys() & now.figures.keys()):
+        rescored = _rescored(baseline.scorers.get(source, ()), now.scorers.get(source, ()))
         for name in FIGURES:
             before, after = (each.figures[source].get(name) for each in (baseline, now))
             if before and after and min(before.size, after.size) >= LEAST:
                 distance, chance = kolmogorov_smirnov(before, after)
                 figure = f"{name} of {source} {which}"
-                reward = distance if name in REWARDS else None
-                yield Drift(figure, stability(before, after), distance, chance, after.size, before.size, reward)
+                other = rescored if name in SCORED else None
+                reward = distance if name in REWARDS and other is None else None
+                yield Drift(figure, stability(before, after), distance, chance, after.size, before.size, reward, other)
+
+
+def _rescored(before: tuple[str, ...], after: tuple[str, ...]) -> str | None:
+    """What is said of other versions; None where they are the same, or either is not known."""
+    same = before == after or not before or not after
+    return None if same else f"scored by {', '.join(after)}, and by {', '.join(before)} before"
 
 
 def stability(expected: Counts, found: Counts) -> float:

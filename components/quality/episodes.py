@@ -57,7 +57,7 @@ def _joined(records: "pa.Table", scores: "pa.Table") -> "pa.Table":
     broken = records["infrastructure_failure"]
     caught = pc.fill_null(pc.equal(own["guards"], 0.0), False)
     success = pc.if_else(caught, pc.and_kleene(records["success"], False), records["success"])
-    added = {name: own[name] for name in (*EPISODE_SCORES, "judge", "learned")} | {
+    added = {name: own[name] for name in (*EPISODE_SCORES, "judge", "learned", "scorer")} | {
         "scored": pc.or_(broken, pc.is_valid(own["total"])),
         "failure_unscored": pc.invert(pc.and_(broken, pc.fill_null(own["any_score"], False))),
         "caught": caught,

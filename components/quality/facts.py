@@ -38,7 +38,7 @@ RECORD = {
 """What a record says, as columns and their Arrow types."""
 FIELDS = RECORD | {
     "total": "float64", "outcome": "float64", "process": "float64", "efficiency": "float64", "judge": "float64",
-    "learned": "float64", "scored": "bool",
+    "learned": "float64", "scorer": "string", "scored": "bool",
     "failure_unscored": "bool", "caught": "bool", "group_size": "int32", "repeated": "bool", "script_usual": "bool",
 }  # fmt: skip
 """Columns of the table of episodes and their Arrow types."""

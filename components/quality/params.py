@@ -1,14 +1,11 @@
-"""The sections of `params.yaml` that belong to quality, and how a stage reads its section."""
+"""The sections of `params.yaml` that belong to quality."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration
-
-Section = TypeVar("Section", bound=Configuration)
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -88,21 +85,3 @@ class RankParams(Configuration):
     max_tokens: Count | None = None
     order: Literal["gdi", "diverse"] = "gdi"
     min_weight: Annotated[float, Field(ge=0.001, le=1)] = 0.25
-
-
-def read_section(path: Path, name: str, model: type[Section]) -> Section:
-    """One section of a parameter file. Raises ConfigurationError that names the file, the section and the key."""
-    import yaml
-
-    try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; check the path") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict) or name not in values:
-        raise ConfigurationError(f"{path} has no section '{name}'; add it, or restore the file")
-    try:
-        return model.load(values[name] or {})
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}, section '{name}': {error}") from error

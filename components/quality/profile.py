@@ -17,7 +17,9 @@ from components.trajectories.files import write_atomically
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READ = (1, SCHEMA_VERSION)
+"""The schemas that are read. The first did not say by what was scored."""
 FILE = "profile.json"
 FIGURES = {
     "total": 0.001,
@@ -31,6 +33,8 @@ FIGURES = {
 """The figures that are compared, and the step to which each is rounded."""
 REWARDS = frozenset({"total", "process", "success"})
 """Those of them that say what an episode was worth; the others are lengths and limits."""
+SCORED = frozenset({"total", "process"})
+"""Those that only a scorer says: by another version of it they are other figures."""
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,12 +51,14 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The counts of each figure, by source and taskset of the episodes (`on_policy of repair`): what is played now and then is
-    no drift of the rest. Episodes that failed for want of infrastructure are not in it.
+    no drift of the rest. Episodes that failed for want of infrastructure are not in it. `scorers`: the versions by which they were
+    scored, none where that is not known.
     """
 
     nights: tuple[str, ...]
     episodes: dict[str, int]
     figures: dict[str, dict[str, Counts]]
+    scorers: dict[str, tuple[str, ...]] = {}
     schema_version: int = SCHEMA_VERSION
 
 
@@ -68,7 +74,11 @@ def profile_of(episodes: "pa.Table", nights: Iterable[str]) -> Profile:
     figures = {
         source: {name: _counts(part[name], step) for name, step in FIGURES.items()} for source, part in parts.items()
     }
-    return Profile(tuple(wanted), {source: part.num_rows for source, part in parts.items()}, figures)
+    sizes = {source: part.num_rows for source, part in parts.items()}
+    scorers = {
+        source: tuple(sorted(pc.unique(part["scorer"].drop_null()).to_pylist())) for source, part in parts.items()
+    }
+    return Profile(tuple(wanted), sizes, figures, scorers)
 
 
 def _is_in(column: "pa.ChunkedArray", names: list[str]) -> "pa.ChunkedArray":
@@ -102,7 +112,7 @@ def read_baseline(path: Path) -> Profile:
         raise DataError(f"{path} is not what its name says: its SHA-256 is another; restore it from its commit")
     try:
         found: Mapping[str, object] = msgspec.json.decode(content, type=dict[str, object])
-        if found.get("schema_version") != SCHEMA_VERSION:
+        if found.get("schema_version") not in READ:
             raise DataError(
                 f"{path} has schema_version {found.get('schema_version')}, not {SCHEMA_VERSION}; upgrade Ratchet"
             )

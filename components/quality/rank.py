@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.protocol import DataError
+from components.protocol.configuration import read_section
+from components.protocol.stage import run_stage
 
+from .day import day_of
 from .facts import FIELDS
 from .ledgers import feedback, times_used
-from .params import RankParams, read_section
-from .stage import day_of, run_stage
+from .params import RankParams
 from .tables import read_table, write_table
 
 if TYPE_CHECKING:

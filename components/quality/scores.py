@@ -26,7 +26,8 @@ LAST = 100_000
 
 
 def read_scores(path: Path) -> "pa.Table":
-    """A row per episode of the table, by `episode_id`: its own scores, `guards`, how many steps were scored, and what is wrong.
+    """A row per episode of the table, by `episode_id`: its own scores, `guards`, how many steps were scored, by which version of
+    the scorer, and what is wrong.
 
     `any_score`: it was scored at all. `once`, `finite`, `in_range`, `one_version`, `placed`, `earns_nothing` are true where all is
     well; see `suites.scores`. Raises DataError for a file that is no table of scores.
@@ -49,7 +50,13 @@ def _schema() -> "pa.Schema":
     flags = ("any_score", "once", "finite", "in_range", "one_version", "placed", "earns_nothing")
     numbers = [(name, pa.float64()) for name in (*EPISODE_SCORES, "judge", "learned", "guards")]
     return pa.schema(
-        [("episode_id", pa.string()), *numbers, ("steps_scored", pa.int32()), *((flag, pa.bool_()) for flag in flags)]
+        [
+            ("episode_id", pa.string()),
+            *numbers,
+            ("scorer", pa.string()),
+            ("steps_scored", pa.int32()),
+            *((flag, pa.bool_()) for flag in flags),
+        ]
     )
 
 
@@ -59,7 +66,7 @@ class _Rows:
     def __init__(self, table: "pa.Table") -> None:
         self.episode, self.names = _coded(table["episode_id"])
         self.scorer, scorers = _coded(table["scorer"])
-        self.version, _ = _coded(table["version"])
+        self.version, self.versions = _coded(table["version"])
         self.turn, self.step = (table[name].to_numpy() for name in ("turn", "step"))
         self.known = table["score"].is_valid().to_numpy()
         self.score = table["score"].to_numpy()
@@ -76,6 +83,7 @@ class _Rows:
         facts = {
             "episode_id": pa.array(self.names, pa.string()),
             **{name.removeprefix("layer."): pa.array(values, from_pandas=True) for name, values in own.items()},
+            "scorer": self.versions.take(pa.array(self._last(self.version))),
             "steps_scored": np.bincount(steps, minlength=len(self.names)).astype(np.int32),
             "any_score": self._any(self.known),
             "once": ~self._any(self._repeated()),

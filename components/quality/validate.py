@@ -12,16 +12,18 @@ from pathlib import Path
 import msgspec
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.configuration import read_section
+from components.protocol.stage import run_stage
 from components.trajectories.files import write_atomically
 from components.trajectories.sanitise import remaining
 
+from .day import day_of
 from .drift import Drift, drifts
 from .episodes import Tables, read_episodes
 from .facts import Reading, schema
 from .judge import gathered, judge
-from .params import QualityParams, read_section
+from .params import QualityParams
 from .profile import FILE, Profile, profile_of, read_baseline, write_profile
-from .stage import day_of, run_stage
 from .suites.drift import drift
 from .suites.rollouts import rollouts
 from .suites.scores import scores

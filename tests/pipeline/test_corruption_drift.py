@@ -44,6 +44,21 @@ def test_rewards_that_drifted_from_the_last_accepted_build_stop_the_next(accepte
     assert "'distribution_kept' failed: the reward has left its distribution" in stop.line and "total" in stop.line
 
 
+def test_rewards_of_another_scorer_are_told_and_stop_nothing(accepted: Project, tmp_path: Path) -> None:
+    project = accepted.copy(tmp_path / "project")
+    scores_moved(project, 0.001)
+    for night in (FIRST, SECOND):
+        change_rows(project.data / f"scores/{night}.parquet", rescored)
+    assert project.run("validate", "validate") is None
+    results = json.loads((project.data / "quality_report.json").read_text())["results"]["drift"]
+    assert results["distribution_kept"]["success"] and not results["scored_alike"]["success"]
+
+
+def rescored(rows: list[Record]) -> None:
+    for row in rows:
+        row["version"] = f"{row['version']}-changed"
+
+
 def test_a_build_like_the_last_one_has_not_drifted(accepted: Project, tmp_path: Path) -> None:
     project = accepted.copy(tmp_path / "project")
     assert project.run("validate", "validate") is None

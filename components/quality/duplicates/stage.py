@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.configuration import read_section
+from components.protocol.stage import run_stage
 from components.quality.contamination import Watch, watch
-from components.quality.params import read_section
-from components.quality.stage import run_stage
 from components.quality.tables import read_columns, write_table
 from components.quality.tasksets import read_tasks
 from components.trajectories.files import write_atomically

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..params import QualityParams
-from .expectations import between, suite
+from .expectations import between, sound, suite
 
 if TYPE_CHECKING:
     import great_expectations as gx
@@ -27,6 +27,13 @@ def drift(params: QualityParams) -> "gx.ExpectationSuite":
                 "info",
                 f"the figure has moved since the last accepted build: population stability index above {params.max_psi}",
                 high=params.max_psi,
+            ),
+            sound(
+                "rescored",
+                "scored_alike",
+                "info",
+                "another version of the scorer gave the figure than in the last accepted build: the two are not alike, it stops "
+                "nothing, and this build is the new baseline once it is accepted",
             ),
         ],
     )

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -78,6 +79,7 @@ def episodes(night: str, totals: list[float | None], source: str = "on_policy", 
     made: dict[str, list[Any]] = {"night": [night] * size, "source": [source] * size, "taskset": ["repair"] * size}
     made |= {"total": totals, "process": [0.5] * size}
     made |= {"steps": [3] * size, "turns": [3] * size, "tokens": [100] * size, "success": [True] * size}
+    made |= {"scorer": ["rules-1"] * size}
     made |= {"truncated": [False] * size, "infrastructure_failure": [False] * size}
     return pa.table(made | columns)
 
@@ -148,6 +150,21 @@ def test_new_nights_and_nights_built_before_are_compared_apart() -> None:
     assert found["total of on_policy of repair in new nights"] == 1.0
     assert found["total of on_policy of repair in nights built before"] == 0.0
     assert found["steps of on_policy of repair in new nights"] == 0.0
+
+
+def test_rewards_of_another_version_of_the_scorer_are_told_and_stop_nothing() -> None:
+    table = episodes("n1", [0.9] * 40, scorer=["rules-2"] * 40, success=[False] * 40)
+    found = {each.figure.split()[0]: each for each in compared(Tables(table, table), profile([0.5] * 40))}
+    assert (found["total"].ks, found["total"].reward_ks) == (1.0, None)
+    assert found["total"].rescored == found["process"].rescored == "scored by rules-2, and by rules-1 before"
+    assert (found["success"].reward_ks, found["success"].rescored) == (1.0, None)
+
+
+def test_a_baseline_that_says_no_scorer_is_compared_as_it_is() -> None:
+    table = episodes("n1", [0.9] * 40, scorer=["rules-2"] * 40)
+    older = msgspec.structs.replace(profile([0.5] * 40), scorers={}, schema_version=1)
+    found = {each.figure.split()[0]: each for each in compared(Tables(table, table), older)}
+    assert (found["total"].reward_ks, found["total"].rescored) == (1.0, None)
 
 
 def test_tasks_of_another_taskset_are_no_drift_of_those_played_before() -> None:

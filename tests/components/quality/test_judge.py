@@ -177,8 +177,10 @@ def test_a_figure_that_moved_is_told_and_one_that_left_its_distribution_stops() 
         "psi": [0.1, 0.4, 9.0, 9.0],
         "ks": [0.1, 0.2, 0.9, 1.0],
         "reward_ks": [0.1, 0.2, 0.9, None],
+        "rescored": [None, "scored by b, and by a before", None, None],
     }
     found = {each.name: each for each in judge(columns, drift(QualityParams()), key="figure")}
     assert (found["population_stable"].severity, found["population_stable"].rows) == ("info", ("a length", "b", "c"))
     assert (found["distribution_kept"].severity, found["distribution_kept"].rows) == ("critical", ("c",))
     assert found["distribution_kept"].values == ("0.9",)
+    assert (found["scored_alike"].severity, found["scored_alike"].rows) == ("info", ("b",))

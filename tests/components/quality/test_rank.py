@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.configuration import read_section
 from components.quality import rank
 from components.quality.facts import FIELDS, schema
 from components.quality.gdi import TERMS
-from components.quality.params import RankParams, read_section
+from components.quality.params import RankParams
 from components.quality.rank import Evidence
 from components.quality.tables import write_table
 

@@ -1,11 +1,8 @@
-"""What stages of the data build have in common: how they end, and a day that is given as a flag."""
+"""A day that is given as a flag."""
 
 from datetime import date
 
 from components.protocol import ConfigurationError
-from components.protocol.stage import run_stage
-
-__all__ = ["day_of", "run_stage"]
 
 
 def day_of(text: str) -> date:
