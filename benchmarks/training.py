@@ -14,6 +14,7 @@ arithmetic, and with `--peak-tflops` (of the card) the share of it that is used 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -118,7 +119,8 @@ def main() -> int:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     parts = (given.only,) if given.only else PARTS
-    found = measure(parts, quick=given.quick, rounds=given.rounds, threads=given.threads, shape=given.shape)
+    with contextlib.redirect_stdout(sys.stderr):  # trainers print as they go
+        found = measure(parts, quick=given.quick, rounds=given.rounds, threads=given.threads, shape=given.shape)
     lines = missed(found)
     print(json.dumps({**found, "missed": lines}, indent=2) if given.json else table(found, given.peak_tflops))
     for line in lines:
