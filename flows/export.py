@@ -9,7 +9,7 @@ from components.datasets.formats import FORMATS
 from components.datasets.layout import write_format
 from components.datasets.params import ExportParams
 from components.protocol import ConfigurationError, DataError
-from components.quality.params import read_section
+from components.protocol.configuration import read_section
 from components.trajectories.parallel import reporting
 
 PARAMS = Path("params.yaml")

@@ -12,11 +12,11 @@ from components.datasets.ranked import Pair, Ranked
 from components.datasets.shown import pair_row
 from components.evaluation.rewards import PARTS, RewardComparison, Rewarded, compare_rewards
 from components.protocol import HELD_OUT, ConfigurationError, DataError
+from components.protocol.configuration import read_section
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score_all
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.label import Label
-from components.rewards.params import load_section
 from components.rewards.preferences.make import Made, PairConfig, make_pairs
 from components.rewards.preferences.pairing import Preference
 from components.rewards.preferences.played import Played, played
@@ -50,7 +50,7 @@ class Scoring:
 
     def __init__(self, domain: str | None, judgements: Sequence[Path] = (), calibration: Path | None = None) -> None:
         self.domain = domain
-        self._config = load_section(RewardConfig, parameters(), "score")
+        self._config = read_section(parameters(), "score", RewardConfig)
         self._known, self._calibration = evidence(judgements, calibration)
 
     def score(self, trajectory: Trajectory, references: References) -> EpisodeScore:
@@ -147,7 +147,7 @@ def _unranked(trajectory: Trajectory) -> Ranked:
 
 def pair_config(**changes: Any) -> PairConfig:
     """The section `pairs` of `params.yaml` where it stands, else the defaults, under the changes that are not None."""
-    base = load_section(PairConfig, parameters(), "pairs")
+    base = read_section(parameters(), "pairs", PairConfig)
     return PairConfig.load(base.model_dump() | {name: each for name, each in changes.items() if each is not None})
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError, DataError, list_domains
+from components.protocol.configuration import read_section
 from components.protocol.nearest import nearest
 from components.rewards.calibration import Calibration
 from components.rewards.config import RewardConfig
 from components.rewards.engine import EpisodeScore, by_content, score_all
 from components.rewards.judge import read_judgements
 from components.rewards.judgement import FILE, Judgement
-from components.rewards.params import load_section
 from components.rewards.references import reference_steps
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
@@ -28,7 +28,7 @@ def score_path(
     Raises ConfigurationError, and DataError where there is nothing.
     """
     check_place(path, domain)
-    config = load_section(RewardConfig, parameters(), "score")
+    config = read_section(parameters(), "score", RewardConfig)
     known, corrected = evidence(judgements, calibration)
     scores = score_all(_read(path), reference_steps(_read(path)), config, domain, known, corrected)
     first = next(scores, None)

@@ -207,11 +207,11 @@ def _name() -> str:
 
 
 def _config() -> "CalibrationConfig":
+    from components.protocol.configuration import read_section
     from components.rewards.calibration.config import CalibrationConfig
-    from components.rewards.params import load_section
     from tasks.home import parameters
 
-    return load_section(CalibrationConfig, parameters(), "calibration")
+    return read_section(parameters(), "calibration", CalibrationConfig)
 
 
 def _file() -> Path:

@@ -12,11 +12,11 @@ import msgspec
 
 from components.evaluation.attempts import AgentResult, Inspection, agent_result, inspected
 from components.protocol import load_domain
+from components.protocol.configuration import read_section
 from components.rewards.config import RewardConfig
 from components.rewards.engine import score
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.guards import KINDS
-from components.rewards.params import load_section
 from components.rewards.references import Awaiting, References, references_of
 from components.rewards.unsafe import unsafe_actions
 from components.trajectories.record import Trajectory
@@ -78,7 +78,7 @@ def read_agents(episodes: Mapping[str, Iterable[Trajectory]], scored: Collection
 
     Scored by the section `score` of params.yaml where it stands. Raises DataError.
     """
-    config = load_section(RewardConfig, parameters(), "score")
+    config = read_section(parameters(), "score", RewardConfig)
     found: dict[str, tuple[AgentResult, dict[str, Looked]]] = {}
     for name, own in episodes.items():
         looked: dict[str, Looked] = {}

@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.quality.params import read_section
-from components.quality.stage import run_stage
+from components.protocol.configuration import read_section
+from components.protocol.stage import run_stage
 from components.trajectories.parallel import Progress, collector_paused, reporting
 
 from .episodes import Episodes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.protocol import DataError
-from components.quality.stage import run_stage
+from components.protocol.stage import run_stage
 from components.quality.tables import read_table
 from components.trajectories.files import write_atomically
 

@@ -13,11 +13,10 @@ import msgspec
 import pydantic
 
 from components.protocol import DataError
-from components.protocol.configuration import Configuration
+from components.protocol.configuration import Configuration, read_section
+from components.protocol.stage import run_stage
 from components.quality.judge import gathered, judge
-from components.quality.params import read_section
 from components.quality.split import SPLITS
-from components.quality.stage import run_stage
 from components.quality.suites.exports import SUITES, rows
 from components.quality.suites.preferences import preferences as preferences_suite
 from components.quality.suites.tasks import tasks as tasks_suite

@@ -1,12 +1,14 @@
 """Configuration: pydantic models that forbid unknown keys and say in one line what was wrong, where, and what was meant."""
 
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import pydantic
 
 from .errors import ConfigurationError
 from .nearest import nearest
+
+Section = TypeVar("Section", bound="Configuration")
 
 FOUND = 80
 """Characters that are shown of a wrong value."""
@@ -30,16 +32,33 @@ class Configuration(pydantic.BaseModel):
             raise ConfigurationError(f"{where}: {explain(cls, error)}") from error
 
 
+def read_section(path: Path | None, name: str, model: type[Section]) -> Section:
+    """The configuration in one section of a YAML file; the defaults where there is no file.
+
+    Raises ConfigurationError that names the file, the section and the key.
+    """
+    if path is None:
+        return model()
+    values = _read(path)
+    if not isinstance(values, dict) or name not in values:
+        known = ", ".join(map(str, values)) if isinstance(values, dict) else ""
+        raise ConfigurationError(f"{path} has no section '{name}'; its sections: {known or 'none'}")
+    try:
+        return model.load(values[name] or {})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}, section '{name}': {error}") from error
+
+
 def _read(path: Path) -> Any:
     import yaml
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}; check the path") from error
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a day that no month has
         raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 

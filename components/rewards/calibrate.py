@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from components.protocol.configuration import read_section
 from components.protocol.stage import exit_code
 
 from .calibration import Calibration
@@ -20,7 +21,6 @@ from .calibration.pairs import Matched, match
 from .jsonl import read_records
 from .judgement import Judgement
 from .label import Label
-from .params import load_section
 
 
 def read_pairs(judgements: Iterable[Path], labels: Iterable[Path]) -> Matched:
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
 
     def work() -> None:
-        config = load_section(CalibrationConfig, flags.params, flags.section)
+        config = read_section(flags.params, flags.section, CalibrationConfig)
         calibration, matched = calibrate(flags.judgements, flags.labels, flags.out, config)
         curves = sum(pool.curve is not None for pool in calibration.pools)
         print(f"{flags.out}: {curves} curves of {len(matched.pairs)} labelled scores ({calibration.version})")

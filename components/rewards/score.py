@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from components.protocol import DataError, load_domain
+from components.protocol.configuration import read_section
 from components.protocol.stage import exit_code
 from components.trajectories.parallel import ShardPlace, map_records, reporting
 from components.trajectories.pieces import plain_trajectories_of
@@ -27,7 +28,6 @@ from .config import RewardConfig
 from .engine import by_content, score
 from .jsonl import read_records
 from .judgement import Judgement
-from .params import load_section
 from .references import Awaiting, references_of
 from .table import write_columns
 
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
 
     def work() -> None:
-        config = load_section(RewardConfig, flags.params, flags.section)
+        config = read_section(flags.params, flags.section, RewardConfig)
         table = score_night(flags.rollouts, flags.out, config, flags.domain, flags.judgements, flags.calibration)
         print(f"{flags.out}: {len(table.episodes)} episodes, {len(table.score)} scores")
 

@@ -18,8 +18,7 @@ import msgspec
 from pydantic import field_validator
 
 from components.protocol import ConfigurationError, DataError
-from components.protocol.configuration import Configuration
-from components.quality.params import read_section
+from components.protocol.configuration import Configuration, read_section
 from components.trajectories.files import sha256_of, write_atomically
 from components.trajectories.integrity import check_link
 from components.trajectories.readers.blobs import is_blob_name

@@ -94,8 +94,8 @@ SETTINGS = {
         lambda text: re.sub(r"calibration:.*?\n\n", "calibration: [1]\n", text, flags=re.S),
         "calib",
     ),
-    "no YAML": (lambda text: text + "\n: [", "cannot be read"),
-    "no text": (lambda text: text + "\xff\xfe", "cannot be read|is not YAML|utf-8"),
+    "no YAML": (lambda text: text + "\n: [", "is not YAML"),
+    "no text": (lambda text: text + "\xff\xfe", "is not UTF-8 text"),
     "nothing": (lambda _: "", "no section 'calibration'"),
 }
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from components.protocol import DataError
+from components.protocol.configuration import read_section
 from components.protocol.stage import exit_code
 from components.trajectories.parallel import collector_paused
 
-from ..params import load_section
 from ..table import read_totals, write_parquet
 from .make import Made, PairConfig, PairReport, make_pairs
 from .pairing import Preference
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
 
     def work() -> None:
-        config = load_section(PairConfig, flags.params, flags.section)
+        config = read_section(flags.params, flags.section, PairConfig)
         made = build(flags.rollouts, flags.scores, flags.ranked, flags.out, config)
         print(f"{flags.out}: {told(made.report)}")
 

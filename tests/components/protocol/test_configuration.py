@@ -6,7 +6,7 @@ import pydantic
 import pytest
 
 from components.protocol import ConfigurationError
-from components.protocol.configuration import Configuration
+from components.protocol.configuration import Configuration, read_section
 
 
 class Inner(Configuration):
@@ -77,6 +77,8 @@ def test_a_file_is_named_in_its_errors(tmp_path):
     assert Outer.load(path).inner.steps == 2
     for content, expected in (
         ("name: [", "is not YAML"),
+        ("name: 2026-13-45", "is not YAML: month must be"),
+        ("[" * 5000, "is not YAML: maximum recursion depth"),
         ("- a\n", "expected keys and values, found list"),
         ("nam: n\n", "key"),
     ):
@@ -86,3 +88,18 @@ def test_a_file_is_named_in_its_errors(tmp_path):
     path.write_bytes(b"name: \xff")
     assert "scale.yaml is not UTF-8 text" in refusal(path)
     assert "absent.yaml cannot be read" in refusal(tmp_path / "absent.yaml")
+
+
+def test_a_section_of_a_file_is_read_and_what_is_wrong_is_said_with_file_and_section(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("inner: {steps: 2}\nother: {}\n")
+    assert read_section(path, "inner", Inner).steps == 2
+    assert read_section(path, "other", Inner) == read_section(None, "inner", Inner) == Inner()
+    with pytest.raises(ConfigurationError, match=r"params.yaml has no section 'outer'; its sections: inner, other$"):
+        read_section(path, "outer", Inner)
+    path.write_text("inner: {stepz: 2}\n")
+    with pytest.raises(ConfigurationError, match=r"params.yaml, section 'inner': .*'stepz'.*steps"):
+        read_section(path, "inner", Inner)
+    path.write_text("")
+    with pytest.raises(ConfigurationError, match="has no section 'inner'; its sections: none"):
+        read_section(path, "inner", Inner)

@@ -105,7 +105,7 @@ class TestScore:
         [
             ("score: {wieghts: {}}", "unknown key 'wieghts'; did you mean 'weights'?"),
             ("scores: {}", "has no section 'score'; its sections: scores"),
-            ("score: [", "cannot be read"),
+            ("score: [", "is not YAML"),
         ],
     )
     def test_wrong_parameters_end_in_one_line(self, night, tmp_path, capsys, params, message):
