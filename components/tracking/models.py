@@ -17,7 +17,7 @@ from .applied import id_of
 from .checkpoints import Listing, fetch, listing_of
 from .checkpoints.store import local_folder
 from .logged import HASH_TAG, POLICY_TAG, call, model_of, stored
-from .place import as_default, client
+from .place import ARTIFACTS, as_default, client
 from .spool import Refused, reach
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ def get(version: int, name: str = AGENT) -> ModelRef:
 
 def versions(name: str = AGENT) -> list[ModelRef]:
     """All versions, oldest first."""
-    found = call(lambda: client().search_model_versions(f"name = '{name}'", max_results=10_000))
+    quote = '"' if "'" in name else "'"
+    found = call(lambda: client().search_model_versions(f"name = {quote}{name}{quote}", max_results=10_000))
     return sorted((_ref(version) for version in found), key=lambda ref: ref.version)
 
 
@@ -194,7 +195,19 @@ def _ref(version: "ModelVersion") -> ModelRef:
         policy_version=tags.get(POLICY_TAG, ""),
         model_id=model_id,
         run_id=version.run_id or None,
-        location=str(model.artifact_location),
+        location=_here(str(model.artifact_location)),
         checkpoint_hash=tags.get(HASH_TAG, ""),
         tags=tags,
     )
+
+
+def _here(location: str) -> str:
+    """The location below this home, where its clone was moved or copied since: MLflow keeps whole paths, and what lies at the
+    old one is another clone's, or gone.
+    """
+    folder, own = local_folder(location), home() / ARTIFACTS
+    if folder is None or folder.is_relative_to(own) or ARTIFACTS not in folder.parts:
+        return location
+    below = folder.parts[len(folder.parts) - folder.parts[::-1].index(ARTIFACTS) :]
+    moved = own.joinpath(*below)
+    return moved.as_uri() if moved.is_dir() else location

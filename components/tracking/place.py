@@ -21,6 +21,8 @@ from components.protocol.home import home
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+ARTIFACTS = "mlartifacts"
+"""Below `home()`: artifacts and checkpoints, where neither RATCHET_ARTIFACTS nor a server says otherwise."""
 _environment_lock = threading.RLock()
 _QUIET = ("mlflow", "alembic")
 _NAMED = "MLFLOW_TRACKING_URI"
@@ -42,7 +44,7 @@ def artifact_root() -> str | None:
     """The URI below which artifacts and checkpoints lie: `chosen_root()`, else beside the database; None where a server decides."""
     if root := chosen_root():
         return root
-    return None if tracking_uri().startswith(("http://", "https://")) else (home() / "mlartifacts").as_uri()
+    return None if tracking_uri().startswith(("http://", "https://")) else (home() / ARTIFACTS).as_uri()
 
 
 def chosen_root() -> str | None:
