@@ -6,9 +6,11 @@ What is removed are the files. The version stays in the registry, with its tags,
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from components.protocol.home import home
 
@@ -17,6 +19,7 @@ from .checkpoints import Listing, erase
 from .checkpoints.store import local_folder
 from .logged import call, discard, model_of, unfinished
 from .models import AGENT, CACHE, PRUNED_TAG, ModelRef, versions
+from .moves import alone
 from .place import client
 
 BASE_TAG = "base"
@@ -57,28 +60,59 @@ def decide(refs: Sequence[ModelRef], named: Mapping[str, int], keep: int) -> lis
 
 
 def prune(keep: int, name: str = AGENT, *, dry_run: bool = False) -> Pruned:
-    """Remove the files of versions that nothing keeps, and uploads that were abandoned. May be repeated after any end."""
-    refs = versions(name)
-    kept = decide(refs, aliases(name), keep)
-    gone = [ref for ref in refs if any(each.version == ref.version and each.why is None for each in kept)]
+    """Remove the files of versions that nothing keeps, and uploads that were abandoned. May be repeated after any end.
+
+    While it is decided and marked what goes, no promotion of this home moves an alias; one that is begun is completed first.
+    """
     left = [model for model in unfinished(name) if _age(model) > ABANDONED]
+    if dry_run:
+        kept, gone = _decided(name, keep)
+    else:
+        with alone(name):
+            kept, gone = _marked(name, keep)
     report = Pruned(
         [ref.version for ref in gone],
         sum(size_of(ref) for ref in gone),
         [str(model.model_id) for model in left],
         [each for each in kept if each.why is not None],
     )
-    if dry_run:
-        return report
-    for ref in gone:
-        call(lambda ref=ref: client().set_model_version_tag(name, str(ref.version), PRUNED_TAG, "true"))
-    staying = [ref for ref in refs if ref not in gone and not ref.pruned]
-    for ref in refs:  # also what an earlier call marked, and was killed before it removed
-        if ref not in staying:
-            _remove(ref, staying)
-    for model in left:
-        discard(model)
+    if not dry_run:
+        refs = versions(name)  # with those that were registered meanwhile
+        staying = [ref for ref in refs if not ref.pruned]
+        for ref in refs:  # also what an earlier call marked, and was killed before it removed
+            if ref.pruned:
+                _remove(ref, staying)
+        for model in left:
+            discard(model)
     return report
+
+
+def _decided(name: str, keep: int) -> tuple[list[Kept], list[ModelRef]]:
+    """What is kept, and what is not."""
+    refs = versions(name)
+    kept = decide(refs, aliases(name), keep)
+    going = {each.version for each in kept if each.why is None}
+    return kept, [ref for ref in refs if ref.version in going]
+
+
+def _marked(name: str, keep: int) -> tuple[list[Kept], list[ModelRef]]:
+    """The same, with what goes marked: nobody promotes it from now on. What another home has just given an alias stays."""
+    kept, gone = _decided(name, keep)
+    for ref in gone:
+        call(partial(client().set_model_version_tag, name, str(ref.version), PRUNED_TAG, "true"))
+    marked = {ref.version for ref in gone}
+    refs = [replace(ref, tags=_unmarked(ref)) if ref.version in marked else ref for ref in versions(name)]
+    kept = decide(refs, aliases(name), keep)
+    going = {each.version for each in kept if each.why is None} & marked
+    for version in sorted(marked - going):
+        call(partial(client().delete_model_version_tag, name, str(version), PRUNED_TAG))
+    return [each for each in kept if each.why is not None or each.version in going], [
+        ref for ref in gone if ref.version in going
+    ]
+
+
+def _unmarked(ref: ModelRef) -> dict[str, str]:
+    return {key: value for key, value in ref.tags.items() if key != PRUNED_TAG}
 
 
 def _keep_lineage(version: int, alias: str, refs: Sequence[ModelRef], why: dict[int, str]) -> None:

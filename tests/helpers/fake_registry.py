@@ -52,6 +52,10 @@ class Registry:
         self.written()
         self.version(version)["tags"][key] = value
 
+    def delete_model_version_tag(self, name, version, key):
+        self.written()
+        del self.version(version)["tags"][key]
+
     def update_model_version(self, name, version, description=None):
         self.written()
         self.version(version)["description"] = description

@@ -1,5 +1,14 @@
 """Whose checkpoints are kept: an alias, its lineage, the newest; nothing else."""
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fake_registry import Registry, installed
+
+from components.protocol import ConfigurationError
+from components.tracking import promotion, retention
 from components.tracking.models import ModelRef
 from components.tracking.retention import decide
 
@@ -58,3 +67,71 @@ def test_what_was_pruned_is_not_counted_and_still_leads_to_its_ancestors() -> No
 
 def test_a_circle_of_bases_ends() -> None:
     assert set(kept([ref(1, "p2"), ref(2, "p1")], {"champion": 2})) == {1, 2}
+
+
+class Store:
+    """A registry of versions that began from none, and what was removed of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.registry = installed(Registry(), monkeypatch)
+        self.removed: list[int] = []
+        self.on_mark: Callable[[], object] = lambda: None
+        monkeypatch.setattr(retention, "client", lambda: self)
+        monkeypatch.setattr(retention, "versions", self.versions)
+        monkeypatch.setattr(retention, "unfinished", lambda name: [])
+        monkeypatch.setattr(retention, "size_of", lambda ref: 1)
+        monkeypatch.setattr(retention, "_remove", lambda ref, staying: self.removed.append(ref.version))
+
+    def versions(self, name: str) -> list[ModelRef]:
+        found = [self.registry.get(int(version)) for version in self.registry.versions]
+        return [ModelRef(name, each.version, *_rest(each)) for each in found]
+
+    def set_model_version_tag(self, *given: str) -> None:
+        self.registry.set_model_version_tag(*given)
+        self.on_mark()
+
+    def delete_model_version_tag(self, *given: str) -> None:
+        self.registry.delete_model_version_tag(*given)
+
+
+def _rest(found: ModelRef) -> tuple[Any, ...]:
+    """All of a version but its name and number; it began from none."""
+    return found.policy_version, found.model_id, None, "", found.checkpoint_hash, {"base": ""} | found.tags
+
+
+@pytest.fixture
+def store(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    return Store(monkeypatch)
+
+
+def test_a_promotion_waits_until_it_is_marked_what_goes_and_is_refused(store: Store) -> None:
+    promotion.promote(1)
+    refused: list[str] = []
+
+    def other() -> None:
+        try:
+            promotion.promote(2)
+        except ConfigurationError as error:
+            refused.append(str(error))
+
+    racing = threading.Thread(target=other)
+    store.on_mark = lambda: racing.ident or racing.start()
+    assert retention.prune(0).versions == [2, 3, 4, 5] == store.removed
+    racing.join()
+    assert "were pruned" in refused[0] and store.registry.aliases == {"champion": 1}
+
+
+def test_what_another_home_promoted_meanwhile_stays(store: Store) -> None:
+    promotion.promote(1)
+    store.on_mark = lambda: store.registry.aliases.update(champion=3)
+    found = retention.prune(0)
+    assert found.versions == [2, 4, 5] == store.removed
+    assert "pruned" not in store.registry.versions["3"]["tags"]
+    assert [each.version for each in found.kept] == [3]
+
+
+def test_a_dry_run_writes_nothing(store: Store) -> None:
+    before = store.registry.writes
+    assert retention.prune(2, dry_run=True).versions == [1, 2, 3]
+    assert (store.registry.writes, store.removed) == (before, [])
