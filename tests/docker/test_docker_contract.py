@@ -9,6 +9,7 @@ import time
 from functools import cache
 
 import pytest
+from patience import LIMIT
 
 from components.protocol import CommandTimeout, OutputLimitExceeded, SandboxUnavailable
 from components.sandboxes import SandboxConfig, engine, make_sandbox, pool
@@ -92,14 +93,14 @@ def test_there_are_no_capabilities_and_no_way_to_any(sandbox):
 def test_a_fork_bomb_is_held_and_killed(sandbox):
     begin = time.monotonic()
     with pytest.raises(CommandTimeout):
-        sandbox.run(["bash", "-c", "f() { f | f & f; }; f; sleep 60"], timeout=2, output_limit=64 * MIB)
-    assert time.monotonic() - begin < 15
+        sandbox.run(["bash", "-c", "f() { f | f & f; }; f; sleep 600"], timeout=2, output_limit=64 * MIB)
+    assert time.monotonic() - begin < LIMIT
     assert _is_usable(sandbox)
     assert int(sandbox.run("ls -d /proc/[0-9]* | wc -l").stdout) < 12
 
 
 def test_a_memory_bomb_is_killed(sandbox):
-    result = sandbox.run(["python3", "-c", "x = []\nwhile True: x.append(bytearray(2**20))"], timeout=60)
+    result = sandbox.run(["python3", "-c", "x = []\nwhile True: x.append(bytearray(2**20))"], timeout=LIMIT)
     assert result.exit_code == 137
     assert not result.timed_out
     assert _is_usable(sandbox)
@@ -142,7 +143,7 @@ def test_100_mb_of_output_are_cut_and_never_held(sandbox):
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(OutputLimitExceeded) as caught:
-        sandbox.run("head -c 100000000 /dev/zero", timeout=60, output_limit=MIB)
+        sandbox.run("head -c 100000000 /dev/zero", timeout=LIMIT, output_limit=MIB)
     assert len(caught.value.result.stdout) == MIB
     assert caught.value.result.truncated
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 30 * MIB
@@ -150,11 +151,11 @@ def test_100_mb_of_output_are_cut_and_never_held(sandbox):
 
 
 def test_an_endless_command_is_ended_inside_the_container(sandbox):
-    begin, marker = time.monotonic(), str(secrets.randbelow(10**8) + 10**8)
+    container, marker = sandbox._lease.container.id, str(secrets.randbelow(10**8) + 10**8)
     with pytest.raises(CommandTimeout) as caught:
         sandbox.run(f"trap '' TERM INT; (setsid sleep {marker} &) ; while true; do :; done", timeout=1)
-    assert time.monotonic() - begin < 5  # before the guard outside would have acted
     assert caught.value.result.timed_out
+    assert sandbox._lease.container.id == container, "the guard outside ends the whole container"
     assert marker.encode() not in sandbox.run("cat /proc/[0-9]*/cmdline").stdout.replace(b"\0", b" ")
 
 
@@ -162,7 +163,7 @@ def test_a_command_that_kills_all_that_it_can_reach_is_ended_by_its_limit_all_th
     begin = time.monotonic()
     with pytest.raises(CommandTimeout):
         sandbox.run("setsid sh -c 'kill -9 1; while true; do echo; sleep 1; done' & sleep 1000", timeout=2)
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < LIMIT
     assert _is_usable(sandbox)
 
 

@@ -10,6 +10,7 @@ import time
 from functools import cache
 
 import pytest
+from patience import LIMIT, until
 
 from components.protocol import CommandTimeout, SandboxUnavailable
 from components.sandboxes import SandboxConfig, engine, make_sandbox, pool
@@ -94,7 +95,7 @@ def test_nothing_of_an_episode_is_there_in_the_next_one_of_the_same_container():
 def test_a_container_in_which_something_ran_out_is_replaced(spoil):
     with make_sandbox(CONFIG) as sandbox:
         container = _container(sandbox).id
-        sandbox.run(spoil, timeout=60)
+        sandbox.run(spoil, timeout=LIMIT)
         assert sandbox.run(["echo", "usable"]).stdout == b"usable\n"
     with make_sandbox(CONFIG) as sandbox:
         assert _container(sandbox).id != container
@@ -103,18 +104,14 @@ def test_a_container_in_which_something_ran_out_is_replaced(spoil):
 def test_a_warm_lease_makes_no_container():
     with make_sandbox(CONFIG):
         before = _containers()
-    begin = time.perf_counter()
     with make_sandbox(CONFIG):
-        assert time.perf_counter() - begin < 0.1
         assert _containers() == before
 
 
 def test_containers_are_ready_for_those_who_come():
     with make_sandbox(CONFIG), make_sandbox(CONFIG) as second:
         shape = Shape.of(CONFIG)
-        deadline = time.monotonic() + 30
-        while not pool.pool().stock._idle.get(shape) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: pool.pool().stock._idle.get(shape))
         with make_sandbox(CONFIG) as third:
             assert _container(third) is not _container(second)
 
@@ -180,7 +177,7 @@ def test_40_sandboxes_take_turns_at_2_containers_and_never_mix():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(10 * LIMIT)
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
     assert max(seen) <= 2 + 1  # one that is being removed may still be listed
@@ -200,7 +197,7 @@ def test_one_container_serves_many_threads_that_all_run_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(5 * LIMIT)
     assert sorted(number for *_, number in done) == list(range(6))
     assert all(inner == b"%d\n" % number and outer == b"-%d\n" % number for inner, outer, number in done)
 
@@ -244,7 +241,7 @@ def test_no_command_reaches_the_session(attack):
     with make_sandbox(CONFIG) as sandbox:
         container = _container(sandbox).id
         sandbox.write("kept", b"kept")
-        result = sandbox.run(attack, timeout=20)
+        result = sandbox.run(attack, timeout=LIMIT)
         assert result.exit_code != 0
         assert b"forged" not in result.stdout
         assert sandbox.run("cat kept; ulimit -n").stdout == b"kept256\n"
@@ -257,10 +254,10 @@ def test_a_command_cannot_stop_its_own_clock():
         begin = time.monotonic()
         with pytest.raises(CommandTimeout):
             sandbox.run(
-                "for i in $(seq 20); do (setsid sh -c 'renice -n 19 -u agent; while :; do :; done' &) ; done; sleep 100",
+                "for i in $(seq 20); do (setsid sh -c 'renice -n 19 -u agent; while :; do :; done' &) ; done; sleep 600",
                 timeout=1,
             )
-        assert time.monotonic() - begin < 12
+        assert time.monotonic() - begin < LIMIT
         assert sandbox.run(["true"]).exit_code == 0
 
 
@@ -285,8 +282,8 @@ def test_a_container_killed_while_a_command_runs_is_the_worlds_fault():
         threading.Timer(0.5, lambda: engine.client(30.0).api.kill(container)).start()
         begin = time.monotonic()
         with pytest.raises(SandboxUnavailable):
-            sandbox.run("sleep 60", timeout=60)
-        assert time.monotonic() - begin < 20
+            sandbox.run("sleep 600", timeout=600)
+        assert time.monotonic() - begin < LIMIT
 
 
 # Many processes, each smaller than the session, that do not offer themselves to the kernel as commands do.
@@ -301,7 +298,7 @@ done; wait
 def test_a_session_that_the_kernel_killed_for_memory_is_the_commands_fault():
     with make_sandbox(CONFIG.model_copy(update={"pids": 128})) as sandbox:
         for _ in range(10):  # the kernel may take the command's processes one by one until the rest have room
-            result = sandbox.run(MANY_SMALL, timeout=60)
+            result = sandbox.run(MANY_SMALL, timeout=LIMIT)
             if b"out of memory" in result.stderr:
                 break
         assert b"out of memory" in result.stderr
@@ -312,7 +309,7 @@ def test_a_session_that_the_kernel_killed_for_memory_is_the_commands_fault():
 def test_a_workspace_that_fills_the_memory_is_the_commands_own():
     with make_sandbox(CONFIG.model_copy(update={"memory_mb": 64, "workspace_mb": 64})) as sandbox:
         for _ in range(3):
-            result = sandbox.run("head -c 64000000 /dev/zero > large", timeout=60)
+            result = sandbox.run("head -c 64000000 /dev/zero > large", timeout=LIMIT)
             assert result.exit_code != 0 and not result.timed_out
 
 
@@ -330,11 +327,12 @@ def test_stop_ends_a_command_that_is_running():
     ended = []
     sandbox = make_sandbox(CONFIG)
     sandbox.start()
-    thread = threading.Thread(target=lambda: ended.append(sandbox.run("sleep 100", timeout=100)))
+    thread = threading.Thread(target=lambda: ended.append(sandbox.run("sleep 600", timeout=600)))
     thread.start()
-    time.sleep(0.5)
+    container = engine.client(30.0).containers.get(_container(sandbox).id)
+    until(lambda: "sleep 600" in str(container.top()))
     sandbox.stop()
-    thread.join(10)
+    thread.join(LIMIT)
     assert ended[0].exit_code == 137
 
 
@@ -420,8 +418,5 @@ def test_the_containers_of_a_killed_or_ended_owner_go_without_anyones_help(doing
     time.sleep(0.5)
     if doing != "end":
         owner.send_signal(signal.SIGKILL)
-    owner.wait(30)
-    deadline = time.monotonic() + 20
-    while left in {each["Id"] for each in engine.client(30.0).api.containers(all=True)}:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    owner.wait(LIMIT)
+    until(lambda: left not in {each["Id"] for each in engine.client(30.0).api.containers(all=True)})

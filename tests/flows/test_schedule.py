@@ -36,7 +36,7 @@ ACTIVE = """
 import httpx, sys
 from tasks.server import PrefectServer
 server = PrefectServer().start()
-found = httpx.post(server.ready() + "/deployments/filter", json={}).json()
+found = httpx.post(server.ready() + "/deployments/filter", json={}, timeout=60).json()
 for each in found:
     limits = each["global_concurrency_limit"]["limit"], each["concurrency_options"]["collision_strategy"]
     print(each["name"], each["paused"], [schedule["active"] for schedule in each["schedules"]], *limits)

@@ -2,12 +2,14 @@
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from patience import LIMIT, until
 
@@ -152,8 +154,9 @@ def test_two_at_once_take_turns_and_a_stop_ends_what_runs(backend):
     line = "cat seen 2>/dev/null; echo x >> seen; sleep 1"
     both = [subprocess.Popen([*command, "sh", "-c", line], stdout=subprocess.PIPE) for _ in range(2)]
     assert sorted(each.communicate(timeout=LIMIT)[0] for each in both) == [b"", b"x\n"]
-    slow = subprocess.Popen([*command, "sh", "-c", "echo; sleep 500"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert slow.stdout.readline(), "it runs"
+    sleep = ["sleep", str(secrets.randbelow(10**8) + 10**8)]
+    slow = subprocess.Popen([*command, *sleep], stderr=subprocess.PIPE)
+    until(lambda: sleep in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])])
     assert ratchet("sandbox", "stop", id).returncode == 0
     slow.communicate(timeout=LIMIT)
     assert slow.returncode in (4, 137)  # told that the sandbox has gone, or in time that its command was killed
