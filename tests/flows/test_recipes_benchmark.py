@@ -67,6 +67,7 @@ def test_it_begins_from_the_champion_and_the_rows_that_a_night_began_with(recipe
     assert recipes.source_night(first.id)[0].id == first.id != second.id
 
 
+@pytest.mark.slow
 def test_every_recipe_meets_the_same_champion_on_the_same_tasks_and_nothing_is_made_twice(recipes, world, monkeypatch):
     run()
     _, champion, data = recipes.source_night(None)

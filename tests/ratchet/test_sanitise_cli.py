@@ -29,6 +29,7 @@ def write(path: Path, *episodes: Trajectory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_neither_audit_nor_output_nor_log_holds_any_secret(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

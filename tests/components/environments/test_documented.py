@@ -17,6 +17,7 @@ def block(language: str, holding: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_every_example_runs(tmp_path):
     (tmp_path / "greenhouse.yaml").write_text(block("yaml", "greenhouse"))
     code = "\n".join(text for kind, text in BLOCKS if kind == "python")

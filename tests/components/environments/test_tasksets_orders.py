@@ -54,6 +54,7 @@ def test_another_seed_gives_other_tasks(orders):
     assert generate(1)[Role.TRAIN] != orders.tasks(Role.TRAIN)
 
 
+@pytest.mark.slow
 def test_every_task_is_proved_by_playing_it(orders):
     report = validate(orders, no_sandbox)
     assert (report.tasks, report.problems) == (sum(COUNTS.values()), ())

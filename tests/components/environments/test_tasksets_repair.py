@@ -111,6 +111,7 @@ def test_one_line_differs_from_the_reference_and_it_stands_once_in_the_file(task
         assert task.files["main.py"].count(faulty[different[0] - 1].strip()) == 1, task.task_id
 
 
+@pytest.mark.slow
 def test_the_hidden_cases_tell_the_faulty_file_from_the_reference(tasks: list[TaskSpec], capsys) -> None:
     for task in tasks:
         assert 4 <= len(task.expected_output) <= 6

@@ -59,6 +59,7 @@ def changed(task: TaskSpec, **changes: object) -> TaskSpec:
     return msgspec.structs.replace(task, **changes)
 
 
+@pytest.mark.slow
 def test_a_good_task_has_no_problem_and_each_flaw_is_named(good: TaskSpec) -> None:
     done: list[str] = []
     report = validate(

@@ -85,6 +85,7 @@ def worth(play, steps, outcome, **options):
     return score(play.trajectory(*steps, outcome=outcome), CODING, RewardConfig.load(options), reference=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(doing=works, stuffing=paddings, outcome=outcomes, aggregation=aggregations)
 def test_no_padding_pays(play, doing, stuffing, outcome, aggregation):

@@ -123,6 +123,7 @@ def test_a_clean_record_is_the_same_object() -> None:
     assert sanitise_trajectory(episode)[0] is episode
 
 
+@pytest.mark.slow
 def test_a_sanitised_record_is_found_clean() -> None:
     for text, _ in labelled_texts(7):
         clean = clean_of(acted(result=text, arguments={"command": text}))

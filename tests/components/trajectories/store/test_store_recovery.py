@@ -287,6 +287,7 @@ class TestFullDisk:
 
 
 class TestReaders:
+    @pytest.mark.slow
     def test_readers_see_whole_batches_and_wait_for_nobody(self, root, small):
         """A reader asks all the while that a writer writes batches of four."""
         night = night_of(60, 4)
