@@ -89,6 +89,12 @@ class TokenExact(Policy):
         """Drop all episodes; a batch is over."""
         self._episodes.clear()
 
+    def close(self) -> None:
+        """Let go what its sampler holds, where it holds anything."""
+        close = getattr(self._sampler, "close", None)
+        if close is not None:
+            close()
+
     def _continued(self, request: PolicyRequest) -> _Episode:
         """The episode with what its environment said since the last reply. One that begins, or begins again, is rendered."""
         tools = [tool.as_openai() for tool in request.tools]

@@ -49,7 +49,7 @@ def fit(
     """
     with Heartbeat(config.output, config.run.heartbeat_seconds) as heartbeat, one_line(config.output):
         saved = last_saved(config.output)
-        seconds, mean_loss = _trained(config, trainer, heartbeat, saved)
+        seconds, mean_loss = _trained(trainer, heartbeat, saved)
         loss = final_loss(trainer, mean_loss)
         steps = trainer.state.global_step
         tokens = round(tokens_per_step * steps)
@@ -62,7 +62,7 @@ def fit(
     return {**fields, "adapter": adapter, "micro_batch": size, "base": base.known(config.output)}
 
 
-def _trained(config: JobConfig, trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[float, float]:
+def _trained(trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[float, float]:
     """Seconds and the mean loss of the steps from that checkpoint on."""
     begin = time.perf_counter()
     updates = getattr(trainer.args, "num_iterations", 1)  # GRPO's, on one batch of episodes

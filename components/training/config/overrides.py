@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin
 import pydantic
 
 from components.protocol import ConfigurationError
+from components.protocol.plain_yaml import NotYaml, parsed
 
 from .job import JOBS
 
@@ -38,14 +39,12 @@ def assigned(method: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parsed(value: str, text: str) -> Any:
-    import yaml
-
     try:
-        found = yaml.safe_load(value)
+        found = parsed(value.encode("utf-8", "surrogateescape"))
         # YAML 1.1 reads 1e-5 as a word: it wants a dot in the mantissa.
         return float(found) if isinstance(found, str) and _is_number(found) else found
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"--set {text}: the value is not YAML: {' '.join(str(error).split())}") from error
+    except NotYaml as error:
+        raise ConfigurationError(f"--set {text}: the value is {error}") from error
 
 
 def _is_number(text: str) -> bool:

@@ -3,6 +3,7 @@
 With `grpo.offline` nothing is played: the groups that `data.train` recorded are learned from, and the report says so.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,15 @@ def train(config: GrpoConfig) -> GrpoReport:
     prepare_torch(config)
     model, tokenizer = start(config, (), config.grpo.sampling.max_new_tokens)
     fit_attention(config, model)
+    with contextlib.ExitStack() as held:
+        trainer, prompts = _prepared(config, model, tokenizer, held)
+        saved = last_saved(config.output)
+        fields = fit(config, trainer, tokenizer, rows=len(prompts), tokens_per_step=0.0)
+    return report(config, trainer, fields, step_of(saved) if saved else 0)
+
+
+def _prepared(config: GrpoConfig, model: Any, tokenizer: Any, held: contextlib.ExitStack) -> tuple[Any, list[str]]:
+    """The trainer with what it plays, or was recorded, and the tasks; `held` is what has to be let go at the end."""
     if config.grpo.offline:
         from .offline import REWARD, recorded
 
@@ -49,11 +59,9 @@ def train(config: GrpoConfig) -> GrpoReport:
         chooser = Chooser(config.grpo.selection, tasks, config.seed, _demonstrations(config, tokenizer))
         trainer = make_trainer(config, model, tokenizer, prompts, config.grpo.reward, chooser)
         rewards = Rewards(config.grpo.reward, config.grpo.scoring, _judge(config))
-        policy = make_policy(config, trainer, tokenizer)
+        policy = held.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
         trainer.rollout_func = Rollout(player, policy, rewards, chooser, seed=config.seed, pad=tokenizer.pad_token_id)
-    saved = last_saved(config.output)
-    fields = fit(config, trainer, tokenizer, rows=len(prompts), tokens_per_step=0.0)
-    return report(config, trainer, fields, step_of(saved) if saved else 0)
+    return trainer, prompts
 
 
 def _demonstrations(config: GrpoConfig, tokenizer: Any) -> Mapping[str, TrainingRow] | None:

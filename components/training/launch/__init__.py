@@ -5,7 +5,6 @@ optimizer in parts. The ZeRO ones need the package deepspeed. Arithmetic and wei
 A file of one's own may say `distributed_type: MULTI_CPU` and `num_processes`: copies on CPUs of this machine, joined by gloo.
 """
 
-import difflib
 import importlib.util
 import os
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from components.protocol import ConfigurationError
+from components.protocol.nearest import nearest
 
 FOLDER = Path(__file__).parent
 MARK = "RATCHET_TRAINING_WORKER"
@@ -37,11 +37,8 @@ def configuration(launch: str) -> Path:
     if path.suffix not in (".yaml", ".yml"):
         path = FOLDER / f"{launch}.yaml"
         if launch not in known():
-            close = difflib.get_close_matches(launch, [*known(), "single"], n=1)
-            hint = (
-                f"did you mean '{close[0]}'?"
-                if close
-                else f"known: single, {', '.join(known())}, or a path to a YAML file"
+            hint = nearest(
+                launch, ["single", *known()], f"known: single, {', '.join(known())}, or a path to a YAML file"
             )
             raise ConfigurationError(f"run.launch: no configuration '{launch}'; {hint}")
     return path

@@ -1,6 +1,7 @@
 """GRPO whose tokens a server draws: it is given each step's adapter, and the job learns what it learns by itself."""
 
 import json
+import threading
 
 import pytest
 
@@ -67,7 +68,11 @@ def test_a_server_draws_with_each_steps_weights_what_the_model_itself_would(sett
     alone = settings("alone")
     served = settings("served", sampler="vllm", server=server.base_url)
     job.run(alone)
+    before = set(threading.enumerate())
     job.run(served)
+    assert not [each for each in set(threading.enumerate()) - before if each.name == "model-client"], (
+        "let go at its end"
+    )
     assert rewards(served) == pytest.approx(rewards(alone), rel=1e-6)
     ours, theirs = (load_file(config.output / "adapter" / "adapter_model.safetensors") for config in (served, alone))
     moved = {name: weight for name, weight in theirs.items() if "lora_B" in name}
@@ -89,3 +94,4 @@ def test_a_server_of_another_base_is_found_out_by_its_first_draw(settings, tmp_p
     other = make_checkpoint(tmp_path / "other", seed=5)
     with serving(other) as server, pytest.raises(ConfigurationError, match=r"serves another base than model\.base"):
         job.run(settings("wrong", sampler="vllm", server=server.base_url))
+    assert "model-client" not in [each.name for each in threading.enumerate()]
