@@ -43,4 +43,4 @@ def test_no_descriptor_is_left_open(tmp_path):
         for path in ("folder", "link", "absent/x", "a/b/c/d", "."):
             with pytest.raises(SandboxFileError):
                 read_beneath(tmp_path, path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

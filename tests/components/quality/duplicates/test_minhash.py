@@ -66,5 +66,5 @@ def test_an_empty_set_has_an_empty_signature_and_disturbs_no_other() -> None:
 def test_a_forked_process_goes_on_where_this_one_has_used_it() -> None:
     signatures(pairs_of(0.5, 500))
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        there = pool.submit(signatures, pairs_of(0.5, 500)).result(timeout=60)
+        there = pool.submit(signatures, pairs_of(0.5, 500)).result(timeout=600)
     assert np.array_equal(there, signatures(pairs_of(0.5, 500)))
