@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
 WIDTH, HEIGHT = 1400, 1000
-SECONDS = 90.0
+SECONDS = 300.0
 """That a page has to show what it is there for; the first one waits for the server's own imports."""
 LOOPBACK = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 QUIET = """
@@ -153,6 +153,7 @@ def chromium() -> Iterator["Tab"]:
         browser = driver.chromium.launch(executable_path=program, args=switches)
         context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", timezone_id="UTC")
         context.add_init_script(QUIET)
+        context.set_default_timeout(SECONDS * 1000)
         yield context.new_page()
         browser.close()
 
@@ -171,10 +172,10 @@ def take(tab: "Tab", server: str, wanted: Iterable[Page], out: Path) -> list[Pat
         path = out / f"mlflow-{page.name}.png"
         try:
             for text in page.shows:
-                tab.get_by_text(text).locator("visible=true").first.wait_for(timeout=SECONDS * 1000)
+                tab.get_by_text(text).locator("visible=true").first.wait_for()
             if page.draws is not None:
                 text = page.draws
-                tab.locator(page.draws).first.wait_for(timeout=SECONDS * 1000)
+                tab.locator(page.draws).first.wait_for()
         except TooLate:
             tab.screenshot(path=path.with_suffix(".failed.png"))
             raise SystemExit(f"{tab.url} never showed '{text}'; see {path.with_suffix('.failed.png')}") from None

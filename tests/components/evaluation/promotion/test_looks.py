@@ -11,6 +11,7 @@ from components.evaluation.promotion.account import account
 from components.evaluation.promotion.looks import plan_looks
 from components.evaluation.promotion.season import Past, declare
 from components.evaluation.report import explain
+from components.evaluation.report.verdict import success
 from components.evaluation.statistics import sequential_bounds
 from components.protocol import ConfigurationError
 
@@ -74,6 +75,8 @@ def test_far_better_ends_at_the_first_look_and_the_record_says_so():
     told = account(found)
     assert "the levels above are spent over 2" in told and "Look 1: 30 tasks of 30 families" in told
     assert "the evaluation ended here" in told and "Looks:" in explain(found)
+    said = "The evaluation ended early, as declared, after 30 of 60 tasks."
+    assert said in [getattr(block, "text", "") for block in success(found)]
 
 
 def test_what_a_test_at_the_end_would_show_is_not_enough_at_an_early_look():
