@@ -60,7 +60,7 @@ def _answer(handler: Handler, lock: threading.Lock) -> None:
 
 def _on(base: Path, adapter: Path) -> Path:
     """The adapter put on the server's own base, whatever it was trained on: so does vLLM."""
-    place = Path(tempfile.mkdtemp()) / "adapter"
+    place = Path(tempfile.mkdtemp(dir=base.parent)) / "adapter"
     shutil.copytree(adapter, place)
     settings = json.loads((place / "adapter_config.json").read_text())
     (place / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": str(base)}))

@@ -1,6 +1,7 @@
 """A model server that is our child: ready when it says so, gone when we are, and clear about what went wrong."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -184,7 +185,8 @@ server = ModelServer("small", python=Path({str(make_engine(tmp_path))!r}), log=P
 print(server.pid, flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment) as owner:
         guard = int(owner.stdout.readline())
         tree = [guard, *(process.pid for process in psutil.Process(guard).children(recursive=True))]
         assert worker(tmp_path) in tree
