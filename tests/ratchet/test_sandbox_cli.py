@@ -129,7 +129,7 @@ def test_each_run_has_a_sandbox_of_its_own(backend):
 
 
 def test_a_standing_sandbox_lives_on_between_commands(backend):
-    id = ratchet("sandbox", "create", "--backend", backend, "--lifetime", "300").stdout.decode().strip()
+    id = ratchet("sandbox", "create", "--backend", backend, "--lifetime", "3600").stdout.decode().strip()
     assert ratchet("sandbox", "exec", id, "--", "sh", "-c", "echo kept > file; sleep 100 &").returncode == 0
     done = ratchet("sandbox", "exec", "--json", id, "--", "cat", "file")
     assert json.loads(done.stdout)["stdout"] == "kept\n"
@@ -139,7 +139,7 @@ def test_a_standing_sandbox_lives_on_between_commands(backend):
     late = ratchet("sandbox", "exec", "--json", "--timeout", "1", id, "--", "sleep", "60")
     assert json.loads(late.stdout)["timed_out"] and late.returncode == 137
     (row,) = [json.loads(line) for line in ratchet("sandbox", "list", "--json").stdout.splitlines()]
-    assert (row["id"], row["backend"], row["state"]) == (id, backend, "standing") and 200 < row["left"] <= 300
+    assert (row["id"], row["backend"], row["state"]) == (id, backend, "standing") and 1800 < row["left"] <= 3600
     assert b"0 standing sandboxes" in ratchet("reap").stdout
     assert ratchet("sandbox", "reset", id).stdout.decode().strip() == id
     assert ratchet("sandbox", "exec", id, "--", "ls").stdout == b""
