@@ -7,6 +7,7 @@ import pydantic
 
 from .errors import ConfigurationError
 from .nearest import nearest
+from .plain_yaml import NotYaml, parsed
 
 Section = TypeVar("Section", bound="Configuration")
 
@@ -50,16 +51,12 @@ def read_section(path: Path | None, name: str, model: type[Section]) -> Section:
 
 
 def _read(path: Path) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return parsed(path.read_bytes()) or {}
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a day that no month has
-        raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    except NotYaml as error:
+        raise ConfigurationError(f"{path} is {error}") from error
 
 
 def explain(model: type[pydantic.BaseModel], error: pydantic.ValidationError) -> str:

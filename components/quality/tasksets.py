@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from components.protocol import HELD_OUT, DataError, Role, TaskSpec
+from components.protocol.plain_yaml import NotYaml, parsed
 
 HEAD = "taskset.yaml"
 ROLES = tuple(role.value for role in Role)
@@ -52,12 +53,9 @@ def _folders(homes: Iterable[Path]) -> Iterator[Path]:
 
 
 def _head(path: Path) -> Head:
-    import yaml
-
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(content, Head)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        return msgspec.convert(parsed(path.read_bytes()), Head)
+    except (OSError, NotYaml, msgspec.ValidationError) as error:
         raise DataError(f"{path}: {' '.join(str(error).split())}; restore the file") from error
 
 

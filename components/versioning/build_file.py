@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from components.protocol import ConfigurationError
+from components.protocol.plain_yaml import NotYaml, parsed
 from components.trajectories.files import write_atomically
 
 from .baselines import baseline_path, check_baseline
@@ -169,13 +170,11 @@ def read_build(root: Path = Path()) -> Build:
 
 
 def _values(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parsed(path.read_bytes())
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is absent: nothing was built here yet; run `ratchet night`") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except NotYaml as error:
         raise _unreadable(path, error) from error
     return values if isinstance(values, dict) else {}
 

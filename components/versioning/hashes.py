@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from components.protocol import DataError
+from components.protocol.plain_yaml import NotYaml, parsed
 
 CHUNK = 1 << 20
 LOCK = Path("dvc.lock")
@@ -64,14 +65,12 @@ def pointed(pointer: Path) -> tuple[Path, str]:
 
 
 def _values(path: Path, advice: str) -> dict[str, Any]:
-    import yaml
-
     if not path.is_file():
         return {}
     try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{path} cannot be read: {' '.join(str(error).split())}; {advice}") from error
+        values: Any = parsed(path.read_bytes()) or {}
+    except NotYaml as error:
+        raise DataError(f"{path} is {error}; {advice}") from error
     if not isinstance(values, dict):
         raise DataError(f"{path} is a {type(values).__name__} and must be a mapping; {advice}")
     return values

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError
+from components.protocol.plain_yaml import parsed
 
 from .hashes import LOCK
 
@@ -25,14 +26,12 @@ def arrange(root: Path, nights: Sequence[str]) -> None:
 
 def stages_of(root: Path, nights: Sequence[str]) -> list[str]:
     """The stages that `dvc.yaml` has for those nights, by name, in its order. Raises ConfigurationError."""
-    import yaml
-
     path = root / "dvc.yaml"
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"].items()
+        found = parsed(path.read_bytes())["stages"].items()
         each = ([f"{name}@{night}" for night in nights] if "foreach" in stage else [name] for name, stage in found)
         return [name for names in each for name in names]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(
             f"{path} cannot be read: {' '.join(str(error).split())}; restore it from git"
         ) from error

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import yaml
 
 from components.environments.conversation.criteria import read_criteria
 from components.environments.lists import read_lists
 from components.protocol import ConfigurationError, DataError, Role, TaskSpec
 from components.protocol.nearest import nearest
+from components.protocol.plain_yaml import NotYaml, parsed
 
 HOME = Path("data/tasksets")
 BUNDLED = Path(__file__).parents[3] / HOME
@@ -105,9 +105,8 @@ def _find(name_or_path: str | Path) -> Path:
 
 def _read_head(path: Path) -> Head:
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(content, Head)
-    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        return msgspec.convert(parsed(path.read_bytes()), Head)
+    except (NotYaml, msgspec.ValidationError) as error:
         raise DataError(f"{path}: {' '.join(str(error).split())}") from error
 
 

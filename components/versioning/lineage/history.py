@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from components.protocol import ConfigurationError, DataError
+from components.protocol.plain_yaml import NotYaml, parsed
 from components.versioning.build_file import BUILD
 from components.versioning.commits import TAG, list_nights
 from components.versioning.git import commit_of, git, git_objects
@@ -104,12 +105,10 @@ def _converted(content: bytes, where: str, kind: type[Kind]) -> Kind:
 
 def parse_yaml(content: bytes, where: str) -> dict[str, Any]:
     """A YAML mapping, by the fast reader where there is one. Raises DataError."""
-    import yaml
-
     try:
-        found: Any = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{where} is not YAML: {' '.join(str(error).split())}; restore it") from error
+        found: Any = parsed(content, quick=True)
+    except NotYaml as error:
+        raise DataError(f"{where} is {error}; restore it") from error
     return found if isinstance(found, dict) else {}
 
 
