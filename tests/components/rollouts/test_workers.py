@@ -61,16 +61,7 @@ def test_how_a_policy_is_played_is_what_the_policy_says():
     assert plays_in_lockstep("teacher") is Teacher.lockstep is False
 
 
-def test_two_workers_write_what_one_writes_with_the_tokens_of_every_turn(values, tmp_path):
-    collect(CollectPlan.load(values), tmp_path / "one")
-    report = collect(CollectPlan.load(values | {"workers": 2}), tmp_path / "two")
-    assert report.episodes == 8 and contents(tmp_path / "one") == contents(tmp_path / "two")
-    for entry in read_manifest(tmp_path / "two"):
-        rows = list(read_tokens(tmp_path / "two" / entry.tokens))
-        assert {row.episode_id for row in rows} == set(entry.episode_ids)
-
-
-def test_an_interrupted_lockstep_ends_with_one_line_no_process_left_and_goes_on(values, tmp_path):
+def test_two_workers_interrupted_end_with_one_line_and_no_process_and_go_on_to_what_one_worker_writes(values, tmp_path):
     values |= {"limit": 8, "workers": 2, "max_new_tokens": 24}
     answers = tmp_path / "answers"
     answers.mkdir()
@@ -105,4 +96,8 @@ def test_an_interrupted_lockstep_ends_with_one_line_no_process_left_and_goes_on(
     assert playing.returncode == 0, err
     report = json.loads((answers / "report.json").read_text())
     assert (report["episodes"], report["replayed"]) == (16, 16 - finished)
-    assert len(contents(tmp_path / "out")) == 16
+    collect(CollectPlan.load(values | {"workers": 1}), tmp_path / "one")
+    assert len(contents(tmp_path / "out")) == 16 and contents(tmp_path / "out") == contents(tmp_path / "one")
+    for entry in read_manifest(tmp_path / "out"):
+        rows = list(read_tokens(tmp_path / "out" / entry.tokens))
+        assert {row.episode_id for row in rows} == set(entry.episode_ids), "the tokens of every turn stand beside it"
