@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from components.protocol.configuration import read_section
-from components.protocol.stage import run_stage
+from components.protocol.stage import run_stage, without_pandas
 from components.trajectories.parallel import Progress, collector_paused, reporting
 
 from .episodes import Episodes
@@ -121,4 +121,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    without_pandas()
     run_stage(main)

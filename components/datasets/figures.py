@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from components.protocol import DataError
-from components.protocol.stage import run_stage
+from components.protocol.stage import run_stage, without_pandas
 from components.quality.tables import read_table
 from components.trajectories.files import write_atomically
 
@@ -165,4 +165,5 @@ def write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]
 
 
 if __name__ == "__main__":
+    without_pandas()
     run_stage(main)

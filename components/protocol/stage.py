@@ -1,4 +1,4 @@
-"""How a stage of the data build ends: well, or with one clear line and a non-zero exit."""
+"""How a stage of the data build begins, without what it does not need, and ends: well, or with one clear line and a code."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +6,20 @@ from collections.abc import Callable
 from .errors import RatchetError
 
 INSTALL = "`make setup` installs what this version needs"
+
+
+class NoPandas:
+    """A finder for whom pandas is not installed, and that leaves all else to those after it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("this process does without pandas", name=name)
+
+
+def without_pandas() -> None:
+    """Let pandas be absent from this process. PyArrow imports it, half a second, to ask whether a list is one of its series."""
+    sys.meta_path.insert(0, NoPandas())
 
 
 def exit_code(work: Callable[[], None]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from components.trajectories.rendering import one_line
 
+from .deferred import deferred
 from .tables import Columns
 from .verdict import Finding
 
@@ -34,7 +35,8 @@ def gathered(results: Iterable[Item]) -> list[Item]:
 
 def _import() -> None:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    import great_expectations
+    with deferred("altair", "scipy.stats"):
+        import great_expectations
 
     logging.getLogger(great_expectations.__name__).setLevel(logging.ERROR)
 

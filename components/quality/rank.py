@@ -14,7 +14,7 @@ import msgspec
 
 from components.protocol import DataError
 from components.protocol.configuration import read_section
-from components.protocol.stage import run_stage
+from components.protocol.stage import run_stage, without_pandas
 
 from .day import day_of
 from .facts import FIELDS
@@ -227,4 +227,5 @@ def schema() -> "pa.Schema":
 
 
 if __name__ == "__main__":
+    without_pandas()
     run_stage(main)

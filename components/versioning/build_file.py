@@ -76,7 +76,7 @@ def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
     Raises ConfigurationError for a name that cannot be a night or occurs twice, DataError for a night or a baseline that is
     absent or damaged.
     """
-    from .sealed import JUDGEMENTS, LABELS, ROLLOUTS, USES, add_sealed, with_uses
+    from .sealed import EVERY, USES, add_kinds, add_sealed, with_uses
 
     wrong = [night for night in inputs.nights if not NAME.fullmatch(night)]
     if wrong:
@@ -86,9 +86,7 @@ def write_build(inputs: Inputs, *, root: Path = Path()) -> Build:
     _day(inputs.as_of)
     if inputs.baseline is not None:
         check_baseline(inputs.baseline, root)
-    rollouts, judgements, labels = (
-        add_sealed(inputs.nights, kind, root=root) for kind in (ROLLOUTS, JUDGEMENTS, LABELS)
-    )
+    rollouts, judgements, labels = add_kinds(inputs.nights, EVERY, root=root).values()
     uses = add_sealed(with_uses(inputs.nights, root), USES, root=root)
     return write_values(inputs, Hashes(rollouts, judgements, labels, uses), root)
 

@@ -35,7 +35,7 @@ def stream(arguments: Sequence[str], root: Path, on_line: Callable[[str], None])
     if not (root / ".dvc").is_dir():
         raise ConfigurationError(f"{root.absolute()} has no .dvc folder: run the command in the root of the repository")
     settle(root)
-    command = [sys.executable, "-m", "dvc", *arguments]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("dvc_process.py")), *arguments]
     process = subprocess.Popen(
         command,
         cwd=root,

@@ -59,8 +59,13 @@ def add_night(night: str, *, root: Path = Path()) -> str:
 
 def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dict[str, str]:
     """The same for one kind of folder of several nights, by night. Of judgements and labels an empty file is sealed if need be."""
-    new = [night for night in nights if not (root / pointer_of(night, kind)).is_file()]
-    for night in new:
+    return add_kinds(nights, [kind], root=root)[kind]
+
+
+def add_kinds(nights: Sequence[str], kinds: Sequence[Path], *, root: Path = Path()) -> dict[Path, dict[str, str]]:
+    """The same for several kinds, by kind and night, with one call of DVC."""
+    new = [(kind, night) for kind in kinds for night in nights if not (root / pointer_of(night, kind)).is_file()]
+    for kind, night in new:
         folder = root / kind / night
         if kind in EVERY and kind in BESIDE and not folder.exists():
             seal_beside(kind, night, b"", root=root)
@@ -68,8 +73,8 @@ def add_sealed(nights: Sequence[str], kind: Path, *, root: Path = Path()) -> dic
             raise DataError(f"{folder} holds no sealed night; collect it first")
     if new:
         ensure_build_file(root)
-        dvc.run(["add", *(str(kind / night) for night in new)], root)
-    return {night: check_night(night, kind, root=root) for night in nights}
+        dvc.run(["add", *(str(kind / night) for kind, night in new)], root)
+    return {kind: {night: check_night(night, kind, root=root) for night in nights} for kind in kinds}
 
 
 def with_uses(nights: Sequence[str], root: Path = Path()) -> list[str]:

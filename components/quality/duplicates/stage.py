@@ -14,7 +14,7 @@ import msgspec
 
 from components.protocol import ConfigurationError, DataError
 from components.protocol.configuration import read_section
-from components.protocol.stage import run_stage
+from components.protocol.stage import run_stage, without_pandas
 from components.quality.contamination import Watch, watch
 from components.quality.tables import read_columns, write_table
 from components.quality.tasksets import read_tasks
@@ -133,4 +133,5 @@ def stop(tasks: Sequence[TaskRow], left_out: Sequence[str], table: Path) -> None
 
 
 if __name__ == "__main__":
+    without_pandas()
     run_stage(main)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from components.protocol import DataError
 from components.protocol.configuration import read_section
-from components.protocol.stage import exit_code
+from components.protocol.stage import exit_code, without_pandas
 from components.trajectories.parallel import collector_paused
 
 from ..table import read_totals, write_parquet
@@ -55,7 +55,7 @@ def read_accepted(path: Path) -> frozenset[str]:
         for name, kind in (("episode_id", pa.string()), ("accepted", pa.bool_())):
             if name not in schema.names or schema.field(name).type != kind:
                 raise DataError(f"{path} has no column '{name}' of type {kind}; build it again")
-        table = pq.read_table(path, columns=["episode_id", "accepted"])
+        table = pq.ParquetFile(path).read(columns=["episode_id", "accepted"])
         accepted = table.filter(table["accepted"])["episode_id"]
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path} cannot be read as the ranked table: {' '.join(str(error).split())}") from error
@@ -108,4 +108,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    without_pandas()
     sys.exit(main())

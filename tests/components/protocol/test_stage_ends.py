@@ -1,4 +1,7 @@
-"""How a stage of the data build ends: each expected failure is one line, in which DVC's output is searched for the reason."""
+"""How a stage of the data build begins and ends: a failure is one line, for which DVC's output is searched."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -40,3 +43,17 @@ def test_a_module_of_ours_that_is_missing_is_a_fault_with_its_traceback() -> Non
 def test_what_is_done_ends_well_and_says_no_more() -> None:
     assert exit_code(lambda: None) == 0
     run_stage(lambda: None)
+
+
+def test_arrow_makes_and_gives_back_arrays_without_pandas() -> None:
+    code = "; ".join(
+        [
+            "import sys",
+            "from components.protocol.stage import without_pandas",
+            "without_pandas()",
+            "import pyarrow as pa",
+            "print(pa.array([1, None]).to_pylist(), pa.array([0.5]).to_numpy(zero_copy_only=False), 'pandas' in sys.modules)",
+        ]
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "[1, None] [0.5] False\n"

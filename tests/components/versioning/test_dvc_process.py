@@ -1,0 +1,56 @@
+"""DVC as Ratchet starts it: the same lock, byte for byte, as DVC by itself writes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.versioning import dvc
+
+pytestmark = pytest.mark.slow
+
+DVC_YAML = """stages:
+  first:
+    cmd: "printf 'a: 1.50' > first; echo a rather long command, whose line is folded where a lock is written: {0} {0} {0}"
+    params: [first]
+    outs: [first]
+  second:
+    cmd:
+    - cp first second
+    - "echo 'yes'"
+    deps: [first]
+    params: [second, third.nothing]
+    outs: [second]
+"""
+PARAMS = """first: {whole: 1, half: 0.50, tiny: 1.0e-9, text: '1.50', words: 'on', umlaut: "\\u00fc: #"}
+second: [true, null, -0.0, .inf, "a\\nb", {}, []]
+third: {nothing: null}
+"""
+
+
+def project(root: Path) -> Path:
+    (root / ".dvc").mkdir(parents=True)
+    (root / ".dvc/config").write_text("[core]\n    no_scm = true\n")
+    (root / "dvc.yaml").write_text(DVC_YAML.format("word " * 12))
+    (root / "params.yaml").write_text(PARAMS)
+    return root
+
+
+def built(root: Path, *command: str) -> bytes:
+    subprocess.run([*command, "repro"], cwd=root, env=dvc.environment(), check=True, capture_output=True)
+    return (root / "dvc.lock").read_bytes()
+
+
+def test_the_lock_is_the_one_that_dvc_writes(tmp_path: Path) -> None:
+    script = Path(dvc.__file__).with_name("dvc_process.py")
+    ours = built(project(tmp_path / "ours"), sys.executable, "-P", str(script))
+    assert ours == built(project(tmp_path / "theirs"), sys.executable, "-m", "dvc")
+    assert b"second:" in ours and b"1e-09" in ours
+
+
+def test_dvcs_own_exit_code_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    said: list[str] = []
+    assert dvc.stream(["no-such-command"], tmp_path, said.append) != 0
+    assert any("no-such-command" in line for line in said)
