@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from components.protocol import DataError, load_domain
 from components.protocol.configuration import read_section
-from components.protocol.stage import exit_code
+from components.protocol.stage import exit_code, without_pandas
 from components.trajectories.parallel import ShardPlace, map_records, reporting
 from components.trajectories.pieces import plain_trajectories_of
 from components.trajectories.record import Trajectory, content_hash
@@ -134,4 +134,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    without_pandas()
     sys.exit(main())
