@@ -11,10 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 from components.protocol import ConfigurationError
 from components.protocol.nearest import nearest
+from components.protocol.plain_yaml import NotYaml, parsed
 
 FOLDER = Path(__file__).parent
 MARK = "RATCHET_TRAINING_WORKER"
@@ -66,9 +65,9 @@ def on_cpus(path: Path) -> bool:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path} is no configuration of accelerate: {' '.join(str(error).split())}") from error
+        found = parsed(path.read_bytes())
+    except (OSError, NotYaml) as error:
+        raise ConfigurationError(f"{path} is no configuration of accelerate: {error}") from error
     if not isinstance(found, dict) or "distributed_type" not in found:
         raise ConfigurationError(f"{path} is no configuration of accelerate: it names no distributed_type")
     return found
@@ -77,13 +76,15 @@ def _read(path: Path) -> dict[str, object]:
 def processes(path: Path, gpus: int) -> int:
     """How many processes a configuration starts: one for each GPU here, or as many as it says where it runs on CPUs.
 
-    Raises ConfigurationError where there are not GPUs enough, and where it says no number.
+    Raises ConfigurationError where there are not GPUs enough, and on CPUs where it says no number, or names other machines.
     """
     found = settings(path)
     if on_cpus(path):
         said = found.get("num_processes")
         if not isinstance(said, int) or said < 1:
             raise ConfigurationError(f"{path}: say how many processes run on the CPUs, as in num_processes: 2")
+        if found.get("num_machines", 1) != 1:
+            raise ConfigurationError(f"{path}: processes on CPUs are of this machine; set num_machines: 1")
         return said
     if gpus < 2:
         raise ConfigurationError(

@@ -70,10 +70,18 @@ def test_as_many_processes_as_are_said_run_on_cpus(monkeypatch, tmp_path, text):
     assert [read.training_script, *read.training_script_args] == ["components.training.job", str(tmp_path / "job.json")]
 
 
-@pytest.mark.parametrize("number", ["", "num_processes: 0", "num_processes: many"])
-def test_processes_on_cpus_without_a_number_are_refused(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("", "as in num_processes: 2"),
+        ("num_processes: 0", "as in num_processes: 2"),
+        ("num_processes: many", "as in num_processes: 2"),
+        ("num_processes: 4\nnum_machines: 2", "set num_machines: 1"),
+    ],
+)
+def test_processes_on_cpus_that_cannot_be_started_are_refused(tmp_path, number, said):
     (path := tmp_path / "cpu.yaml").write_text(f"distributed_type: MULTI_CPU\n{number}\n")
-    with pytest.raises(ConfigurationError, match="as in num_processes: 2"):
+    with pytest.raises(ConfigurationError, match=said):
         launch.processes(path, 0)
 
 
