@@ -11,7 +11,7 @@ from .quick import Record, record_of
 from .shown import WRITTEN, AgentFormat, Want, record_json, trajectory_json
 
 Known = TypeVar("Known", Record, Trajectory)
-KEPT, ROOM = 16, 4 << 20
+KEPT, ROOM = 8, 4 << 20
 """How many records are kept, and the most bytes of their lines: rows that follow each other show the same episodes."""
 
 

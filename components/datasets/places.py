@@ -17,7 +17,7 @@ from components.trajectories.pieces import Piece, trajectories_of
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import damaged, finished_shards, read_jsonl
 
-BLOCK = 1 << 20
+BLOCK = 256 << 10
 """Bytes that are read at once."""
 OPEN = 64
 """Shards that a process holds open."""

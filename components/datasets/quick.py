@@ -112,7 +112,7 @@ def turn_parts(turn: Turn, weight: bytes = b"") -> Sequence[bytes]:
     """One assistant message, then one tool message per result, to be joined. `weight`: `,"weight":1.0`, or nothing."""
     calls, results = turn.calls, turn.results
     if len(calls) == 1 == len(results):
-        call, result = calls[0], results[0]
+        (call,), (result,) = calls, results
         name, own = call.tool, call.call_id
         if call.parse_error is None and result.call_id == own:
             return (

@@ -84,7 +84,7 @@ def read_ranked(path: Path, params: ExportParams | None = None) -> dict[str, Ran
     """The ranked table by `episode_id`, with the filters of `params`. Raises DataError; ConfigurationError for a wrong filter."""
     table = read_table(path, COLUMNS, dictionaries=_REPEATED)
     columns = [_values(table[name]) for name in COLUMNS]
-    fits = [True] * len(table) if params is None else _fitting(path, params)
+    fits = [True] * len(table) if params is None else _fitting(path, params, len(table))
     rows = {row.episode_id: row for row in map(Ranked, *columns, fits)}
     if len(rows) < len(table):
         raise DataError(f"{path} ranks an episode twice; run the build again")
@@ -105,8 +105,8 @@ def _values(column: "pa.ChunkedArray") -> list[Any]:
     return [known[number] for number in texts.indices.fill_null(-1).to_pylist()]
 
 
-def _fitting(path: Path, params: ExportParams) -> list[bool]:
-    """Which rows pass every filter. What is not known passes none."""
+def _fitting(path: Path, params: ExportParams, count: int) -> list[bool]:
+    """Which of so many rows pass every filter. What is not known passes none."""
     import pyarrow.compute as pc
 
     tests = [
@@ -115,8 +115,8 @@ def _fitting(path: Path, params: ExportParams) -> list[bool]:
         if bound is not None
     ]
     tests += [params.where] if params.where is not None else []
-    kinds = kinds_of(path)
-    fits: list[bool] = [True] * len(read_table(path, ["episode_id"]))
+    fits = [True] * count
+    kinds = kinds_of(path) if tests else {}
     for text in tests:
         expression = parse(text, kinds)
         mask = pc.fill_null(expression.test(read_table(path, sorted(expression.columns))), False).to_pylist()

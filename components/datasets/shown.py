@@ -27,7 +27,7 @@ WRITTEN: frozenset[What] = frozenset({"trace", "rollout"})
 class Want(NamedTuple):
     """One piece of an episode that some row shows. `weights` are of the turns of a chat.
 
-    A chat with an `end` is a whole line of SFT: all that stands after its tools is given. Its hash is made with it.
+    A chat with an `end` is a whole line of SFT: all that stands after its tools is given.
     """
 
     what: What

@@ -47,10 +47,12 @@ def read_table(
     import pyarrow.parquet as pq
 
     try:
-        _check(path, pq.read_schema(path), names)
-        return pq.read_table(
-            path, columns=list(names if kept is None else kept), read_dictionary=list(dictionaries) or None
-        )
+        with pq.ParquetFile(
+            path, read_dictionary=list(dictionaries) or None
+        ) as file:  # `read_table` takes thrice as long for few rows
+            _check(path, file.schema_arrow, names)
+            wanted = list(names if kept is None else kept)
+            return file.read(columns=wanted).select(wanted)
     except FileNotFoundError as error:
         raise DataError(f"{path} is absent; run the stage that writes it") from error
     except (pa.ArrowException, OSError) as error:

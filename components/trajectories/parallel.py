@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from components.protocol import InfrastructureError
 
-from .pieces import Decode, Kind, Piece, pieces_of, read_records, trajectories_of
+from .pieces import Decode, Piece, pieces_of, read_records, trajectories_of
 from .record import Trajectory
 
 Item = TypeVar("Item")
@@ -44,19 +44,16 @@ class ShardPlace(NamedTuple):
 
 Progress = Callable[[int, int], None]
 """Is told how many are done, of how many."""
-Arrange = Callable[[list[Piece]], Sequence[Piece]]
-"""Another order of all pieces."""
 
 
 def map_shards(
     folders: Iterable[Path],
     work: Callable[[list[Trajectory], ShardPlace], Result],
     *,
-    arrange: Arrange | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Iterator[Result]:
-    """What `work` makes of each shard, in the order of folders and of shards within them, or as `arrange` puts them.
+    """What `work` makes of each shard, in the order of folders and of shards within them.
 
     Every shard is compared with its manifest. `work` and what it returns must be picklable: a function of a module, or a
     `functools.partial` of one, which may hold large values: each worker gets it once. `workers`: by default one for each core.
@@ -64,27 +61,25 @@ def map_shards(
     Raises DataError of the first shard, in that order, that cannot be read; what `work` raises; and InfrastructureError where a
     worker was killed.
     """
-    return map_records(folders, trajectories_of, work, arrange=arrange, workers=workers, on_progress=on_progress)
+    return map_records(folders, trajectories_of, work, workers=workers, on_progress=on_progress)
 
 
 def map_records(
     folders: Iterable[Path],
-    decode: Decode[Kind],
-    work: Callable[[list[Kind], ShardPlace], Result],
+    decode: Decode,
+    work: Callable[[list[Trajectory], ShardPlace], Result],
     *,
-    arrange: Arrange | None = None,
     workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Iterator[Result]:
-    """`map_shards` for another reading of the lines (fewer fields, say). `decode` must be picklable too."""
+    """`map_shards` for a stricter reading of the lines. `decode` must be picklable too."""
     pieces = [piece for folder in folders for piece in pieces_of(folder)]
     little = len(pieces) < 2 or sum(piece.end - piece.begin for piece in pieces) <= LITTLE
     do = partial(_work_on, decode, work)
-    ordered = pieces if arrange is None else arrange(pieces)
-    return map_ordered(ordered, do, workers=1 if little else workers, on_progress=on_progress)
+    return map_ordered(pieces, do, workers=1 if little else workers, on_progress=on_progress)
 
 
-def _work_on(decode: Decode[Kind], work: Callable[[list[Kind], ShardPlace], Result], piece: Piece) -> Result:
+def _work_on(decode: Decode, work: Callable[[list[Trajectory], ShardPlace], Result], piece: Piece) -> Result:
     return work(read_records(piece, decode), ShardPlace(piece.folder, piece.shard, piece.folder.name))
 
 

@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -67,21 +67,12 @@ def read_piece(piece: Piece) -> list[Trajectory]:
     return read_records(piece, trajectories_of)
 
 
-class Record(Protocol):
-    """What a reader may make of a line: at least its identity."""
-
-    @property
-    def episode_id(self) -> str:
-        """Of the episode."""
-
-
-Kind = TypeVar("Kind", bound=Record)
-Decode = Callable[[bytes, Piece], list[Kind]]
+Decode = Callable[[bytes, Piece], list[Trajectory]]
 """What makes records of a piece's bytes, in order, one for each line that is not empty. Raises DataError."""
 
 
-def read_records(piece: Piece, decode: Decode[Kind]) -> list[Kind]:
-    """`read_piece` for another reading of the same lines (fewer fields, say)."""
+def read_records(piece: Piece, decode: Decode) -> list[Trajectory]:
+    """`read_piece` for a stricter reading of the same lines."""
     with piece.path.open("rb") as file:
         file.seek(piece.begin)
         data = file.read(piece.end - piece.begin)
