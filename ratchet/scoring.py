@@ -60,6 +60,8 @@ def score(
 
 def overview(scored: Sequence["EpisodeScore"]) -> None:
     """A line an episode, their means, and what to look at."""
+    from components.rewards.episode import mean
+
     layers = [name for name in ("rules", "judge", "learned") if any(name in each.layers for each in scored)]
     rows = [
         (
@@ -70,8 +72,8 @@ def overview(scored: Sequence["EpisodeScore"]) -> None:
         )
         for each in scored
     ]
-    means = [_short(_mean([getattr(each, name) for each in scored])) for name in SCORES]
-    means += [_short(_mean([each.layers[name].score for each in scored if name in each.layers])) for name in layers]
+    means = [_short(mean([getattr(each, name) for each in scored])) for name in SCORES]
+    means += [_short(mean([each.layers[name].score for each in scored if name in each.layers])) for name in layers]
     table(("episode", *SCORES, *layers, ""), [*rows, (f"mean of {len(rows)}", *means, "")])
     say("rules, judge, learned: the process by that layer alone; `--explain` shows the steps and why")
 
@@ -106,11 +108,6 @@ def _remark(found: "EpisodeScore") -> str:
         return "infrastructure failure"
     hacks = list(dict.fromkeys(each.line for each in found.explanations if each.layer == "guards" and each.score == 0))
     return f"hack: {', '.join(hacks)}" if hacks else ""
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _short(value: float | None) -> str | None:

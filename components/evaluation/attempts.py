@@ -204,6 +204,12 @@ def _invalid_calls(trajectory: Trajectory) -> int:
     )
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _sum(values: Sequence[_N | None]) -> _N | None:
     """None where a part is unknown: without it the sum would be too small."""
     known = [value for value in values if value is not None]

@@ -20,6 +20,7 @@ from .attempts import (
     TaskResult,
     agent_result,
     inspected,
+    mean,
 )
 from .statistics import cons_at_k, pass_at_k, pass_hat_k
 
@@ -115,22 +116,22 @@ def summarise(tasks: Sequence[TaskResult]) -> Summary:
         episodes=len(counted),
         infrastructure=sum(attempt.infrastructure for attempt in lost),
         unknown=sum(not attempt.infrastructure for attempt in lost),
-        success_rate=_mean(rates),
-        pass_any=_mean([float(rate > 0) for rate in rates]),
-        pass_all=_mean([float(rate == 1) for rate in rates]),
-        truncation_rate=_mean([float(attempt.truncated) for attempt in counted]),
+        success_rate=mean(rates),
+        pass_any=mean([float(rate > 0) for rate in rates]),
+        pass_all=mean([float(rate == 1) for rate in rates]),
+        truncation_rate=mean([float(attempt.truncated) for attempt in counted]),
         invalid_call_rate=sum(attempt.invalid_calls for attempt in counted) / steps if steps else None,
-        mean_turns=_mean([attempt.turns for attempt in counted]),
-        mean_steps=_mean([attempt.steps for attempt in counted]),
-        mean_prompt_tokens=_mean([attempt.prompt_tokens for attempt in counted]),
-        mean_completion_tokens=_mean([attempt.completion_tokens for attempt in counted]),
-        mean_cost=_mean([attempt.cost for attempt in counted]),
-        mean_seconds=_mean([attempt.seconds for attempt in counted]),
+        mean_turns=mean([attempt.turns for attempt in counted]),
+        mean_steps=mean([attempt.steps for attempt in counted]),
+        mean_prompt_tokens=mean([attempt.prompt_tokens for attempt in counted]),
+        mean_completion_tokens=mean([attempt.completion_tokens for attempt in counted]),
+        mean_cost=mean([attempt.cost for attempt in counted]),
+        mean_seconds=mean([attempt.seconds for attempt in counted]),
         causes=_count(attempt.cause for attempt in counted if not attempt.success),
         lost_causes=_count(attempt.cause for attempt in lost),
-        mean_reward=_mean([attempt.reward for attempt in counted]),
-        mean_tokens=_mean([attempt.tokens for attempt in counted]),
-        unsafe_rate=_mean([float(attempt.unsafe > 0) for attempt in counted if attempt.unsafe is not None]),
+        mean_reward=mean([attempt.reward for attempt in counted]),
+        mean_tokens=mean([attempt.tokens for attempt in counted]),
+        unsafe_rate=mean([float(attempt.unsafe > 0) for attempt in counted if attempt.unsafe is not None]),
         quantiles=_spreads(counted),
         by_k=at_k(tasks),
     )
@@ -182,11 +183,6 @@ def spread(values: Sequence[float | None]) -> Quantiles | None:
 def _spreads(attempts: Sequence[Attempt]) -> dict[str, Quantiles]:
     found = {name: spread([of(attempt) for attempt in attempts]) for name, of in MEASURED.items()}
     return {name: each for name, each in found.items() if each is not None}
-
-
-def _mean(values: Sequence[float | int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _count(causes: Iterable[str]) -> dict[str, int]:

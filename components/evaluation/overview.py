@@ -2,7 +2,8 @@
 
 import msgspec
 
-from .attempts import AgentResult, TaskResult
+from .attempts import AgentResult
+from .comparison.pairing import task_mean
 from .metrics import Summary, breakdown, summary
 from .statistics import Estimate, difference_estimate, rate_estimate
 
@@ -21,7 +22,7 @@ def overview(result: AgentResult, role: str | None = None, *, level: float = 0.9
     """The overview of one role, or of all tasks; `seed` is that of the resampling."""
     tasks = result.of(role)
     rates = [(rate, task.family) for task in tasks if (rate := task.rate) is not None]
-    rewards = [(reward, task.family) for task in tasks if (reward := mean_reward(task)) is not None]
+    rewards = [(reward, task.family) for task in tasks if (reward := task_mean(task, "reward")) is not None]
     return Overview(
         success=rate_estimate(*_columns(rates), level=level, seed=seed),
         reward=difference_estimate(*_columns(rewards), level=level, seed=seed),
@@ -33,9 +34,3 @@ def overview(result: AgentResult, role: str | None = None, *, level: float = 0.9
 
 def _columns(pairs: list[tuple[float, str]]) -> tuple[list[float], list[str]]:
     return [value for value, _ in pairs], [family for _, family in pairs]
-
-
-def mean_reward(task: TaskResult) -> float | None:
-    """The mean reward of the attempts that have one; None where none has."""
-    known = [each.reward for each in task.attempts if each.reward is not None]
-    return sum(known) / len(known) if known else None

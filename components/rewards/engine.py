@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from components.protocol import DomainProfile, ToolCall, ToolResult, load_domain
-from components.trajectories.record import Trajectory, Turn, content_hash
+from components.trajectories.record import Trajectory, Turn
 from components.trajectories.shards import read_jsonl
 
 from .calibration import Calibration
@@ -252,7 +252,7 @@ def score_all(
     for trajectory in trajectories:
         profile = load_domain(domain or trajectory.task.domain)
         reference = references.get((trajectory.task.task_id, trajectory.task.task_hash))
-        own = known.get(trajectory.content_hash or content_hash(trajectory), ()) if known else ()
+        own = known.get(trajectory.content, ()) if known else ()
         yield score(trajectory, profile, config, reference, own, calibration)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from components.protocol import DomainProfile
-from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.record import Trajectory
 
 from .calibration import Calibration
 from .config import RewardConfig
@@ -97,7 +97,7 @@ def hear(
 
 def _own(trajectory: Trajectory, judgements: Iterable[Judgement]) -> list[Judgement]:
     """Each once, whatever was written twice; in an order of their own."""
-    content = trajectory.content_hash or content_hash(trajectory)
+    content = trajectory.content
     found = {each.key: each for each in judgements if each.content_hash == content and each.error is None}
     return [found[key] for key in sorted(found)]
 

@@ -20,7 +20,7 @@ from components.protocol.configuration import read_section
 from components.protocol.stage import exit_code, without_pandas
 from components.trajectories.parallel import ShardPlace, map_records, reporting
 from components.trajectories.pieces import plain_trajectories_of
-from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.record import Trajectory
 
 from .calibration import Calibration
 from .columns import EFFICIENCY, TOTAL, Columns, Gathering, joined
@@ -90,7 +90,7 @@ def _score(scoring: Scoring, trajectory: Trajectory, gathering: Gathering) -> Aw
 def _judgements(scoring: Scoring, trajectory: Trajectory) -> Sequence[Judgement]:
     if not scoring.judgements:
         return ()
-    return scoring.judgements.get(trajectory.content_hash or content_hash(trajectory), ())
+    return scoring.judgements.get(trajectory.content, ())
 
 
 def completed(shards: Sequence[ScoredShard], config: RewardConfig) -> Columns:

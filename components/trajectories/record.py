@@ -145,6 +145,11 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
         """Whether the infrastructure ended it: it measures nobody, and is never a reward."""
         return self.failure is not None and self.failure.kind is FailureKind.INFRASTRUCTURE
 
+    @property
+    def content(self) -> str:
+        """The hash of its content: the one that it is sealed with, else of what stands there."""
+        return self.content_hash or content_hash(self)
+
 
 def digest(*parts: object) -> str:
     """SHA-256, first 24 hex digits, of the parts as sorted JSON."""

@@ -11,7 +11,7 @@ import msgspec
 
 from components.protocol import DataError
 
-from ..metrics import AgentResult, Attempt, TaskResult
+from ..attempts import AgentResult, Attempt, TaskResult, mean
 
 Measure: TypeAlias = Literal["success", "reward"]
 PairedBy: TypeAlias = Literal["attempt", "task"]
@@ -49,7 +49,7 @@ def value_of(attempt: Attempt, by: Measure) -> float | None:
 
 def task_mean(task: TaskResult, by: Measure) -> float | None:
     """The mean over a task's attempts that have a value; None where none has."""
-    return _mean([value for attempt in task.attempts if (value := value_of(attempt, by)) is not None])
+    return mean(value_of(attempt, by) for attempt in task.attempts)
 
 
 def tasks_by_id(result: AgentResult, role: str | None) -> dict[str, TaskResult]:
@@ -141,17 +141,13 @@ def _pair(left: TaskResult, right: TaskResult, by: Measure, paired_by: PairedBy)
             if (first := value_of(one, by)) is not None and (second := value_of(other, by)) is not None
         ]
         count = len(known)
-        a, b = _mean([first for first, _ in known]), _mean([second for _, second in known])
+        a, b = mean(first for first, _ in known), mean(second for _, second in known)
     else:
         a, b = task_mean(left, by), task_mean(right, by)
         count = min(sum(value_of(each, by) is not None for each in task.attempts) for task in (left, right))
     if a is None or b is None:
         return None, planned, planned
     return TaskPair(left.task_id, left.family, left.kind, a, b), planned - count, planned
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _which(role: str | None) -> str:

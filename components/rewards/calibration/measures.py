@@ -88,6 +88,13 @@ def auroc(scores: Sequence[float], labels: Sequence[float]) -> float | None:
     negatives = len(right) - positives
     if not positives or not negatives:
         return None
-    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return float((rank[right].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return float((ranks(score)[right].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def ranks(values: "Floats") -> "Floats":
+    """Ranks (n,) from 1, of ties their mean."""
+    import numpy as np
+
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    found: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return found

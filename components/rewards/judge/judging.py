@@ -9,7 +9,7 @@ import msgspec
 
 from components.endpoints.errors import RequestRefused
 from components.protocol import DomainProfile, load_domain
-from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.record import Trajectory
 from components.trajectories.sanitise import Sanitiser
 
 from ..judgement import Judgement
@@ -153,7 +153,7 @@ class _Run:
         self, trajectory: Trajectory, judges: Sequence[Judge], pool: ThreadPoolExecutor
     ) -> Iterator[Future[Judgement | None] | Judgement]:
         profile = load_domain(trajectory.task.domain)
-        content = trajectory.content_hash or content_hash(trajectory)
+        content = trajectory.content
         clean: tuple[Trajectory, list[Step]] | None = None
         for wanted in wanted_of(trajectory, steps_of(trajectory), profile, judges):
             if wanted.key in self._seen:

@@ -6,7 +6,7 @@ from functools import cache as once
 import msgspec
 
 from components.protocol import DomainProfile, load_domain
-from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.record import Trajectory
 
 from ..judgement import WHOLE
 from .cache import JudgementCache
@@ -29,7 +29,7 @@ def wanted_of(
     trajectory: Trajectory, steps: list[Step], profile: DomainProfile, judges: Sequence[Judge]
 ) -> Iterator[Wanted]:
     """Everything that the judges say of one episode, by steps, then by judges."""
-    content = trajectory.content_hash or content_hash(trajectory)
+    content = trajectory.content
     flagged = once(lambda: flagged_steps(trajectory, steps, profile))
     found: list[tuple[int, Wanted]] = []
     for judge in judges:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from components.rewards.calibration.measures import ranks
+
 from .intervals import RESAMPLES, Estimate, estimates
 
 if TYPE_CHECKING:
@@ -66,11 +68,10 @@ def _figures(one: "Floats", other: "Floats") -> dict[str, float | None]:
     if len(one) < 2:
         mae = float(np.abs(one - other).mean()) if len(one) else None
         return {**dict.fromkeys(("pearson", "spearman", "kendall", "pairwise", "kappa")), "mae": mae}
-    ranks = _ranks(one), _ranks(other)
     kendall, pairwise = _ordered(one, other)
     return {
         "pearson": _correlation(one, other),
-        "spearman": _correlation(*ranks),
+        "spearman": _correlation(ranks(one), ranks(other)),
         "kendall": kendall,
         "pairwise": pairwise,
         "kappa": kappa(one, other),
@@ -84,14 +85,6 @@ def _correlation(one: "Floats", other: "Floats") -> float | None:
     one, other = one - one.mean(), other - other.mean()
     spread = float(np.sqrt((one @ one) * (other @ other)))
     return float(one @ other) / spread if spread > 1e-12 else None
-
-
-def _ranks(values: "Floats") -> "Floats":
-    """Ranks from 1, of ties their mean."""
-    import numpy as np
-
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
 def _ordered(one: "Floats", other: "Floats") -> tuple[float | None, float | None]:

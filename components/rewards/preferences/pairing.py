@@ -16,11 +16,11 @@ from typing import Literal, NamedTuple
 
 from components.trajectories.record import digest
 
+from ..episode_score import WHOLE
 from .moves import Move
 from .played import Played
 from .tree import Tree
 
-WHOLE = -1
 Level = Literal["step", "trajectory"]
 
 

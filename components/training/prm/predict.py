@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
+from components.rewards.calibration.curve import sigmoid
 from components.rewards.judgement import Judgement, judgement_key
-from components.trajectories.record import Trajectory, content_hash
+from components.trajectories.record import Trajectory
 
 from .checkpoint import Card, read_card
 from .contributions import as_score, progress, settled
@@ -98,7 +99,7 @@ def _say(card: Card, start: float, steps: list[float], outcome: float | None) ->
         total = math.fsum(shares)
         said = [(as_score(share), f"contributed {share:+.2f} of {total:.2f}") for share in shares]
         return said, min(1.0, max(0.0, math.fsum(raw)))
-    values = [_sigmoid(logit) for logit in (start, *steps)]
+    values = [sigmoid(logit) for logit in (start, *steps)]
     if card.objective == "value":
         return [(value, "") for value in values[1:]], values[-1]
     changes = zip(values, values[1:], progress(values[0], values[1:]), strict=False)
@@ -117,7 +118,7 @@ def _judgement(card: Card, trajectory: Trajectory, place: Place, score: float, w
         key=_key(card, trajectory, place),
         layer="learned",
         episode_id=trajectory.episode_id,
-        content_hash=_content(trajectory),
+        content_hash=trajectory.content,
         domain=trajectory.task.domain,
         turn=place[0],
         step=place[1],
@@ -131,17 +132,8 @@ def _judgement(card: Card, trajectory: Trajectory, place: Place, score: float, w
 
 
 def _key(card: Card, trajectory: Trajectory, place: Place) -> str:
-    return judgement_key(_content(trajectory), *place, _rubric(card), card.judge, card.form)
+    return judgement_key(trajectory.content, *place, _rubric(card), card.judge, card.form)
 
 
 def _rubric(card: Card) -> str:
     return f"{LINES[card.objective]}@1"
-
-
-def _content(trajectory: Trajectory) -> str:
-    return trajectory.content_hash or content_hash(trajectory)
-
-
-def _sigmoid(logit: float) -> float:
-    """1 / (1 + e^-z), without overflow."""
-    return 1.0 / (1.0 + math.exp(-logit)) if logit >= 0 else (growth := math.exp(logit)) / (1.0 + growth)

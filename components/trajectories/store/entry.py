@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..readers.values import moment
-from ..record import Trajectory, content_hash
+from ..record import Trajectory
 
 
 class Place(NamedTuple):
@@ -53,7 +53,7 @@ def facts_of(trajectory: Trajectory) -> tuple[Any, ...]:
     return (
         trajectory.episode_id,
         trajectory.group_id,
-        trajectory.content_hash or content_hash(trajectory),
+        trajectory.content,
         task.task_id,
         task.taskset,
         task.family,
