@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import LIMIT
 from small_model import make_checkpoint
 
 from components.policies.factory import plays_in_lockstep
@@ -84,15 +85,15 @@ def test_two_workers_interrupted_end_with_one_line_and_no_process_and_go_on_to_w
         time.sleep(0.05)
     family = psutil.Process(playing.pid).children(recursive=True)
     os.killpg(playing.pid, signal.SIGINT)
-    _, err = playing.communicate(timeout=60)
+    _, err = playing.communicate(timeout=5 * LIMIT)
     assert playing.returncode == 130
     finished = sum(entry.episodes for entry in read_manifest(tmp_path / "out"))
     said = f"error: interrupted; {finished} of 16 episodes are saved, and the same command goes on from there"
     assert err.splitlines()[-1] == said and "Traceback" not in err
-    gone, alive = psutil.wait_procs(family, timeout=10)
+    gone, alive = psutil.wait_procs(family, timeout=LIMIT)
     assert len(gone) >= 2 and not alive
     playing = start()
-    _, err = playing.communicate(timeout=300)
+    _, err = playing.communicate(timeout=5 * LIMIT)
     assert playing.returncode == 0, err
     report = json.loads((answers / "report.json").read_text())
     assert (report["episodes"], report["replayed"]) == (16, 16 - finished)
