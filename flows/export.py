@@ -1,5 +1,6 @@
 """Exporting what the last build ranked: a format, a filter, a folder. Nothing here needs a Prefect server."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from components.datasets.layout import write_format
 from components.datasets.params import ExportParams
 from components.protocol import ConfigurationError, DataError
 from components.protocol.configuration import read_section
+from components.protocol.nearest import nearest
 from components.trajectories.parallel import reporting
 
 PARAMS = Path("params.yaml")
@@ -25,10 +27,10 @@ def export_build(
     """
     known = next((each for each in FORMATS if each == format), None)
     if known is None:
-        raise ConfigurationError(f"'{format}' is no format of export; known: {', '.join(FORMATS)}")
+        raise ConfigurationError(f"'{format}' is no format of export; {nearest(format, FORMATS)}")
     request = request_of(root, parquet=parquet, **changes)
     found = write_format(known, request, out, on_progress=reporting("export: rows, in parts"))
-    rows = {name: rows_of(manifest) for name, manifest in found.items()}
+    rows = {name: rows_of(manifest["files"]) for name, manifest in found.items()}
     return {"out": str(out), "format": format, "rows": rows, "manifests": found}
 
 
@@ -53,7 +55,6 @@ def request_of(root: Path, *, parquet: bool = False, **changes: Any) -> Request:
     )
 
 
-def rows_of(manifest: dict[str, Any]) -> dict[str, int]:
-    """The rows of each split."""
-    files = manifest["files"]
+def rows_of(files: Mapping[str, Any]) -> dict[str, int]:
+    """The rows of each split, of the files that a dataset's manifest lists."""
     return {name.removesuffix(".jsonl"): each["rows"] for name, each in files.items() if name.endswith(".jsonl")}

@@ -20,6 +20,8 @@ from components.versioning.lineage.reverse import Reverse, places_of, reverse, u
 from components.versioning.lineage.state import DATASETS, State, find_state, state_with
 from components.versioning.lineage.trace import Trace, require, trace_dataset, trace_nights
 
+from .export import rows_of
+
 ROOT = Path()
 
 
@@ -232,12 +234,8 @@ def stats(at: str | None) -> DataStats:
     for name in state.datasets():
         files = state.files(f"{DATASETS}/{name}") or {}
         if MANIFEST in files:
-            listed = read_dataset_manifest(files[MANIFEST]).files
-            rows |= {
-                f"{name} {file.removesuffix('.jsonl')}": entry["rows"]
-                for file, entry in listed.items()
-                if file.endswith(".jsonl")
-            }
+            splits = rows_of(read_dataset_manifest(files[MANIFEST]).files)
+            rows |= {f"{name} {split}": count for split, count in splits.items()}
     return DataStats(state.name, summary(read_ranked(ranked)), rows, counts(ranked), reasons(ranked))
 
 

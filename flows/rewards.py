@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from components.datasets.ranked import Pair, Ranked
 from components.datasets.shown import pair_row
 from components.evaluation.rewards import PARTS, RewardComparison, Rewarded, compare_rewards
@@ -24,7 +22,6 @@ from components.rewards.preferences.reading import is_failure
 from components.rewards.preferences.reasons import why
 from components.rewards.preferences.winrate import labels
 from components.rewards.references import References, reference_steps
-from components.trajectories.files import whole_file
 from components.trajectories.lineage import is_whole, with_ancestors
 from components.trajectories.record import Trajectory
 from components.trajectories.shards import read_folder, read_jsonl
@@ -170,12 +167,6 @@ def preferences_in(paths: Sequence[Path], by: Scoring, config: PairConfig) -> Fo
         names = {side.episode_id for pair in made.preferences for side in (pair.chosen, pair.rejected)}
         named = {each.trajectory.episode_id: each for each in episodes.scored(episodes.references, step, names)}
     return Found(made, named, labels(compared, known) if config.worth == "winrate" else [])
-
-
-def write_lines(path: Path, rows: Sequence[object]) -> None:
-    """Values as JSON lines, whole or not at all. Raises ConfigurationError where no file can be made there."""
-    with whole_file(path) as file:
-        file.write(msgspec.json.Encoder().encode_lines(rows))
 
 
 def compare_files(paths: Sequence[Path], by: Scoring, seed: int = 0) -> RewardComparison:

@@ -47,7 +47,7 @@ def branch(
     Example: `ratchet branch /tmp/probe/shard-00000.jsonl /tmp/branches --policy teacher --samples 2 --labels labels.jsonl`
     """
     from components.rewards.continuations import monte_carlo_labels, prefix_values
-    from components.trajectories.files import spare
+    from components.trajectories.files import spare, write_lines
     from components.trajectories.shards import read_folder
 
     spare([file], labels)
@@ -70,7 +70,9 @@ def branch(
     )
     branches = list(read_folder(folder))
     if labels is not None:
-        report["labels"] = _write(labels, list(monte_carlo_labels(parents, branches)))
+        found = list(monte_carlo_labels(parents, branches))
+        write_lines(labels, found)
+        report["labels"] = len(found)
     values = prefix_values(branches)
     if as_json:
         emit({**report, "values": values})
@@ -127,17 +129,6 @@ def _play(
         )
     found: dict[str, object] = msgspec.to_builtins(report)
     return found
-
-
-def _write(path: Path, labels: list[object]) -> int:
-    """Write the labels whole or not at all; how many there are."""
-    import msgspec
-
-    from components.trajectories.files import whole_file
-
-    with whole_file(path) as file:
-        file.write(msgspec.json.Encoder().encode_lines(labels))
-    return len(labels)
 
 
 def _draw(values: "list[Value]") -> None:

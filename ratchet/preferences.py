@@ -59,8 +59,8 @@ def preferences(
     """
     from components.protocol import ConfigurationError
     from components.rewards.preferences.stage import told
-    from components.trajectories.files import spare
-    from flows.rewards import Scoring, pair_config, preferences_in, write_lines
+    from components.trajectories.files import spare, write_lines
+    from flows.rewards import Scoring, pair_config, preferences_in
 
     if labels is not None and not winrate:
         raise ConfigurationError("--labels holds win rates; give --winrate too")

@@ -3,10 +3,12 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from components.protocol import ConfigurationError
 
@@ -43,6 +45,12 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}; give the path of a file") from error
     with _renamed(path, opened, durable=durable) as file:
         yield file
+
+
+def write_lines(path: Path, rows: Sequence[object]) -> None:
+    """Values as JSON lines, whole or not at all. Raises ConfigurationError where no file can be made there."""
+    with whole_file(path) as file:
+        file.write(msgspec.json.Encoder().encode_lines(rows))
 
 
 def spare(inputs: Iterable[Path], *outputs: Path | None) -> None:
