@@ -247,13 +247,20 @@ def test_a_wrong_call_is_an_observation_and_changes_nothing(wrong_page, tool, pa
 
 
 @pytest.fixture(scope="module")
-def wrong_page(browser):
+def page_of_all(browser):
     page = """<a href=/x>a</a><button hidden>b</button><button disabled>c</button><select><option>one<option>two</select>
     <div style="position:relative"><button>e</button><div style="position:absolute;inset:0;background:red"></div></div>
     <input type=file><input readonly><input type=date>"""
     with BrowserEnvironment(site=Pages({"/": page}), max_steps=200) as env:
-        env.reset(task=plain())
         yield env
+
+
+@pytest.fixture
+def wrong_page(page_of_all):
+    """The page of all these tests, opened anew only where another test has ended the browser."""
+    if page_of_all._chromium is not shared():
+        page_of_all.reset(task=plain())
+    return page_of_all
 
 
 # -- how an episode ends
