@@ -7,7 +7,7 @@ import contextlib
 import gc
 import importlib.util
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 
 
@@ -17,7 +17,7 @@ class Deferring:
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
 
-    def find_spec(self, name: str, path: "list[str] | None" = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """The module's own specification, with a loader that waits; None for a module that is not deferred, or not there."""
         spec = PathFinder.find_spec(name, path) if name in self._names else None
         if spec is not None and spec.loader is not None:
