@@ -48,7 +48,7 @@ def test_jobs_run_together_only_where_there_are_gpus_for_both(prefect):
         sys.executable,
         "-c",
         SCRIPT,
-        json.dumps([(*case, LIMIT if meet else 3) for case, meet in CASES.values()]),
+        json.dumps([(*case, LIMIT if meet else 1) for case, meet in CASES.values()]),
     ]
     ended = subprocess.run(command, env=prefect, capture_output=True, text=True, timeout=5 * LIMIT)
     assert ended.returncode == 0, ended.stderr[-2000:]
