@@ -1,6 +1,5 @@
 """What killed nights leave behind, removed: sandboxes without an owner, scratch files, runs that Prefect still believes in."""
 
-import os
 import re
 import shutil
 import time
@@ -9,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from components.protocol import InfrastructureError, RatchetError
+from components.protocol.processes import lives
 from components.sandboxes.leftovers import Leftover, containers, folders, keepers
 from tasks.home import folder, home
 from tasks.servers import healthy, recorded
@@ -58,7 +58,7 @@ def half_written() -> Iterator[Leftover]:
     """Files beneath the spool that a process which has died was writing."""
     for path in (home() / "spool").rglob(".*.tmp"):
         match = HALF_WRITTEN.fullmatch(path.name)
-        if match and path.is_file() and not _lives(int(match.group(2))):
+        if match and path.is_file() and not lives(int(match.group(2))):
             yield Leftover("file", str(path), partial(path.unlink, missing_ok=True))
 
 
@@ -67,16 +67,6 @@ def half_fetched() -> Iterator[Leftover]:
     for path in (home() / "repositories").glob("new-*"):
         if time.time() - path.stat().st_mtime > FETCHING_SECONDS:
             yield Leftover("mirror", str(path), partial(_remove_tree, path))
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _remove_tree(path: Path) -> None:

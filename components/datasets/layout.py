@@ -1,6 +1,7 @@
 """A folder that a person takes along: one dataset, or several in the layout of the Hugging Face Hub; whole or not at all."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from components.protocol import ConfigurationError
+from components.protocol.processes import lives
 from components.trajectories.files import write_atomically
 from components.trajectories.parallel import Progress
 
@@ -38,6 +40,8 @@ def _new_folder(out: Path) -> Iterator[Path]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigurationError(f"{out} is there already; give a new folder")
     place = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    for left in _left(out):
+        shutil.rmtree(left, ignore_errors=True)
     try:
         place.mkdir(parents=True)
         yield place
@@ -48,6 +52,15 @@ def _new_folder(out: Path) -> Iterator[Path]:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror}; give another folder") from error
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _left(out: Path) -> Iterator[Path]:
+    """What killed exports to the same folder left beside it."""
+    named = re.compile(rf"\.{re.escape(out.name)}\.(\d+)\.tmp")
+    for path in out.parent.iterdir() if out.parent.is_dir() else ():
+        match = named.fullmatch(path.name)
+        if match and path.is_dir() and not lives(int(match[1])):
+            yield path
 
 
 def overview(manifests: Mapping[str, Mapping[str, Any]]) -> str:

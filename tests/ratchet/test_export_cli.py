@@ -1,6 +1,9 @@
 """`ratchet export`: from the tables of the last build to folders that trainers read."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -42,6 +45,15 @@ def test_sft_is_written_into_a_new_folder_and_counted(run, clone):
     names = {path.name for path in Path("out/sft").iterdir()}
     assert names == {"README.md", "manifest.json", "rows.parquet", "train.jsonl", "validation.jsonl"}
     assert not list(Path("out").glob(".*"))
+
+
+def test_what_a_killed_export_left_beside_is_removed_by_the_next_and_what_runs_is_not(run, clone):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    for process in (gone.pid, os.getppid()):
+        Path(f"out/.sft.{process}.tmp").mkdir(parents=True)
+    assert run("export", "--format", "sft", "-o", "out/sft")[0] == 0
+    assert {path.name for path in Path("out").iterdir()} == {"sft", f".sft.{os.getppid()}.tmp"}
 
 
 def test_filters_take_fewer_rows(run, clone):
