@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+from components.protocol import ConfigurationError
+
 from .config import Endpoint
 from .errors import Again, Malformed, ModelUnavailable
 from .limiter import Limiter
@@ -185,6 +187,8 @@ class ModelClient:
             raise Again(f"no connection within {self.config.timeouts.connect:g} s", overload=True, free=True) from error
         except httpx.TimeoutException as error:
             raise Again(f"it fell silent for {self.config.timeouts.read:g} s", overload=True) from error
+        except httpx.InvalidURL as error:
+            raise ConfigurationError(self._clean(f"{self._where()}: {error}; check base_url")) from error
         except (httpx.TransportError, httpx.DecodingError, OSError) as error:
             never = isinstance(error, httpx.ConnectError)
             raise Again(f"{type(error).__name__}: {error or 'the connection broke'}", free=never) from error

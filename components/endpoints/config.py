@@ -50,7 +50,13 @@ class Endpoint(Configuration):
     @classmethod
     def _plain_address(cls, value: str) -> str:
         """Not a ValueError: pydantic's message would repeat the value, and with it a password."""
-        parts = urlsplit(value)
+        try:
+            parts = urlsplit(value)
+            readable = value.isprintable() and (parts.port or 0) >= 0
+        except ValueError:
+            readable = False
+        if not readable:
+            raise ConfigurationError("base_url is no address; write one such as http://127.0.0.1:8000/v1") from None
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ConfigurationError(
                 "base_url must be an address without user, password, query or fragment; name the key's variable in api_key_env"
@@ -74,12 +80,16 @@ class Endpoint(Configuration):
         return self.base_url.removesuffix("/v1")
 
     def key(self) -> str | None:
-        """The key. Raises ConfigurationError that names the variable where it is not set."""
+        """The key. Raises ConfigurationError that names the variable where it is not set, or holds no key."""
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise ConfigurationError(
                 f"the environment variable {self.api_key_env} (api_key_env) is not set; export the key"
+            )
+        if not (key.isascii() and key.isprintable()):  # no header holds it, and an error would show it
+            raise ConfigurationError(
+                f"the environment variable {self.api_key_env} (api_key_env) holds characters that no key has; export it anew"
             )
         return key

@@ -11,6 +11,7 @@ from components.endpoints.chat import check
 from components.endpoints.client import ModelClient
 from components.endpoints.config import Endpoint, Price
 from components.endpoints.errors import ContextExceeded, ModelUnavailable, RequestRefused
+from components.protocol import ConfigurationError
 
 
 class Notes:
@@ -113,3 +114,20 @@ def test_a_client_that_asked_nothing_leaves_no_file_open():
 
 def test_a_price_is_of_a_million_tokens():
     assert Price(prompt=2, completion=10).of(1_000_000, 500_000) == 7
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nX-Other: 1", "sk-secrét", "sk-secret\x01"])
+def test_a_key_that_no_header_holds_is_refused_and_not_shown(monkeypatch, key):
+    monkeypatch.setenv("MODEL_KEY", key)
+    with pytest.raises(ConfigurationError, match=r"MODEL_KEY .* holds characters that no key has") as error:
+        ModelClient(Endpoint(base_url="http://127.0.0.1:1/v1", model="m", api_key_env="MODEL_KEY"))
+    assert "secr" not in str(error.value)
+
+
+def test_an_address_that_only_the_client_refuses_is_one_line():
+    client = ModelClient(Endpoint(base_url="http://127.0.0.1:1/v1", model="m"))
+    try:
+        with pytest.raises(ConfigurationError, match="Invalid port: 'port'; check base_url"):
+            client.get("http://host:port/v1/models", bytes)
+    finally:
+        client.close()

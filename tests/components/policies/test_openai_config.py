@@ -85,7 +85,16 @@ def test_a_wrong_configuration_is_one_line(values, said):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("values", [{"base_url": "http://me:secret@host/v1"}, {"api_key_env": "sk-secret"}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"base_url": "http://me:secret@host/v1"},
+        {"base_url": "http://me:secret@[host/v1"},
+        {"base_url": "http://host:secret/v1"},
+        {"base_url": "http://host\x01secret/v1"},
+        {"api_key_env": "sk-secret"},
+    ],
+)
 def test_a_secret_in_the_wrong_place_is_not_repeated(values):
     with pytest.raises(ConfigurationError) as error:
         OpenAIConfig.load({**BASE, **values})
