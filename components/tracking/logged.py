@@ -12,7 +12,7 @@ from components.protocol import DataError
 
 from .applied import experiment_id
 from .checkpoints import Listing, erase, send
-from .place import chosen_root, client
+from .place import artifact_root, client
 from .spool import Refused, reach
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POLICY_TAG, HASH_TAG = "policy_version", "checkpoint_sha256"
 ELSEWHERE = "checkpoints"
-"""The experiment of models whose run keeps its artifacts at another place than RATCHET_ARTIFACTS says now."""
+"""The experiment of models whose run keeps its artifacts at another place than new ones are kept at."""
 
 
 def stored(checkpoint: Path, listing: Listing, name: str, run_id: str | None, tags: Mapping[str, str]) -> str:
@@ -95,13 +95,14 @@ def _experiments() -> list[str]:
 
 
 def _experiment(name: str, run_id: str | None) -> str:
-    """The run's own experiment, unless its artifacts lie elsewhere than RATCHET_ARTIFACTS says now."""
-    root = chosen_root()
+    """The run's own experiment, or the model's, unless its artifacts lie elsewhere than new ones should: RATCHET_ARTIFACTS was set
+    since, or the clone was moved.
+    """
     if run_id is not None:
-        own: str = call(lambda: client().get_run(run_id)).info.experiment_id
-        place = str(call(lambda: client().get_experiment(own)).artifact_location)
-        if root is None or place.startswith(f"{root}/"):
-            return own
-    if root is None:
-        return str(call(lambda: experiment_id(client(), name)))
+        own = str(call(lambda: client().get_run(run_id)).info.experiment_id)
+    else:
+        own = str(call(lambda: experiment_id(client(), name)))
+    root = artifact_root()
+    if root is None or str(call(lambda: client().get_experiment(own)).artifact_location).startswith(f"{root}/"):
+        return own
     return str(call(lambda: experiment_id(client(), f"{ELSEWHERE} at {root}", f"{root}/{ELSEWHERE}")))

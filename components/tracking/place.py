@@ -41,18 +41,12 @@ def tracking_uri() -> str:
 
 
 def artifact_root() -> str | None:
-    """The URI below which artifacts and checkpoints lie: `chosen_root()`, else beside the database; None where a server decides."""
-    if root := chosen_root():
-        return root
+    """The URI below which artifacts and checkpoints lie: RATCHET_ARTIFACTS (a folder, or `s3://bucket/prefix`) where somebody set
+    it, else beside the database; None where a server decides.
+    """
+    if given := os.environ.get("RATCHET_ARTIFACTS"):
+        return given.rstrip("/") if "://" in given else Path(given).expanduser().absolute().as_uri()
     return None if tracking_uri().startswith(("http://", "https://")) else (home() / ARTIFACTS).as_uri()
-
-
-def chosen_root() -> str | None:
-    """RATCHET_ARTIFACTS (a folder, or `s3://bucket/prefix`) as a URI; None where nobody set it."""
-    given = os.environ.get("RATCHET_ARTIFACTS")
-    if not given:
-        return None
-    return given.rstrip("/") if "://" in given else Path(given).expanduser().absolute().as_uri()
 
 
 def client() -> "MlflowClient":

@@ -48,5 +48,13 @@ def test_a_clone_that_was_moved_finds_its_checkpoints(first, copy):
         away.rename(first)
 
 
+def test_what_a_moved_clone_registers_lies_below_it(first, copy):
+    before = sorted(first.rglob("*"))
+    (copy.parent / "new").mkdir()
+    (copy.parent / "new" / "config.json").write_text("[]")
+    made = models.register(copy.parent / "new", policy_version="p2")
+    assert made.path is not None and made.path.is_relative_to(copy) and sorted(first.rglob("*")) == before
+
+
 def test_a_name_is_no_query(copy):
     assert models.versions("x' or 'y") == []
