@@ -44,7 +44,7 @@ def make_episodes(base: Trajectory, count: int, seed: int) -> tuple[list[Traject
     return made, truth
 
 
-def train_judge(folder: Path, base: Trajectory, judging, steps: int = 120) -> Path:
+def train_judge(folder: Path, base: Trajectory, judging, steps: int = 70) -> Path:
     """Train on prompts that `judging` makes of other episodes, and save as a training job saves."""
     import torch
 
