@@ -1,7 +1,14 @@
-"""One project for all that damage copies of it."""
+"""Projects that many tests copy: one for all that damages it, and one that the real DVC built two nights in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from built_nights import Second, build_first, build_second, sealed_nights
 from corruption import Project, make_project
+
+from components.versioning import BuildReport
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +23,32 @@ def built(made: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = made.copy(tmp_path_factory.mktemp("built") / "project")
     assert project.run() is None
     return project
+
+
+@contextmanager
+def at_home() -> Iterator[None]:
+    """What a build finds in the environment where nobody has set anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Demonstrations and two nights, sealed: of the first two `first` makes a build, and so it stays."""
+    return sealed_nights(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def first(project: Path) -> BuildReport:
+    """The first night's build, pushed and tagged. To be marked xdist_group("data_build"), like `second`."""
+    with at_home():
+        return build_first(project)
+
+
+@pytest.fixture(scope="session")
+def second(project: Path, first: BuildReport, tmp_path_factory: pytest.TempPathFactory) -> Second:
+    """The same of both nights, in a copy."""
+    with at_home():
+        return build_second(project, tmp_path_factory.mktemp("second") / "project")

@@ -2,34 +2,29 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from built_nights import FIRST, JUDGED, LIKED_AND_NOT, SECOND, SHOWN, Second, copied, inputs
 from episodes import make_episode, night_of, write_night
-from faulty_s3 import BUCKET, faulty_s3
-from projects import git, new_project
+from projects import git
 
-from components.protocol import DataError, RatchetError, load_domain
+from components.protocol import DataError, RatchetError
 from components.rewards.calibration import Calibration
-from components.rewards.judgement import Judgement, judgement_key
 from components.rewards.label import Label
 from components.trajectories.record import Trajectory
 from components.versioning import (
     BASELINES,
-    JUDGEMENTS,
     LABELS,
     BuildReport,
-    Inputs,
     Request,
     add_night,
     build,
@@ -46,21 +41,8 @@ from components.versioning.hashes import md5_of, read_lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
 
-SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
-LIKED_AND_NOT = [
-    make_episode("repair/train-0950", attempt, success=True, edit=f"return {attempt}") for attempt in range(2)
-]
-"""Two successes at one task that differ in nothing but what a judge says of them."""
-
-
 NEW_KEYS = ("judgements", "labels", "uses", "evidence", "ledgers", "drift")
 """What `data/build.yaml` did not always have."""
-JUDGED = list({each.content_hash: each for each in night_of(40, 4)}.values())[:40]
-
-
-def too_kind(episode: Trajectory) -> float:
-    """What the judge says of the steps of an episode: it knows the good from the bad, and flatters both."""
-    return 0.95 if episode.outcome.success else 0.8
 
 
 def labels_of(episodes: Sequence[Trajectory]) -> bytes:
@@ -81,37 +63,11 @@ def labels_of(episodes: Sequence[Trajectory]) -> bytes:
     return msgspec.json.Encoder().encode_lines(labels)
 
 
-def judged(episode: Trajectory, value: float) -> list[Judgement]:
-    """What a judge says of every step."""
-    lines = dict.fromkeys(load_domain("coding").model_rubric, value)
-    return [
-        Judgement(
-            key=judgement_key(episode.content_hash, turn.index, 0, "coding@1", "judge@1", "prompt@1"),
-            layer="judge",
-            episode_id=episode.episode_id,
-            content_hash=episode.content_hash,
-            domain="coding",
-            turn=turn.index,
-            step=0,
-            rubric="coding@1",
-            judge="judge@1",
-            prompt="prompt@1",
-            scores=dict(lines),
-            overall=value,
-        )
-        for turn in episode.turns
-    ]
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     return rows
-
-
-def inputs(*nights: str) -> Inputs:
-    return Inputs(nights, as_of="2026-11-21", scale="smoke", seed=7)
 
 
 def states(report: BuildReport) -> dict[str, str]:
@@ -143,89 +99,12 @@ def contents(root: Path) -> dict[str, str | None]:
     return {name: md5_of(root / name) for name in (*names, *more)}
 
 
-def copied(root: Path, target: Path) -> Path:
-    return Path(shutil.copytree(root, target, symlinks=True))
-
-
-def tree(root: Path) -> tuple[str, ...]:
-    """What git says of a clone."""
-    return git(root, "status", "--porcelain"), git(root, "rev-parse", "HEAD"), git(root, "branch")
-
-
-def kill_at(root: Path, stage: str, wanted: Inputs, kill: Callable[[int, int], None] = os.killpg) -> None:
-    """Begin a build in a process group of its own, and kill the whole group, or it alone, once it has come to a stage."""
-    code = f"from components.versioning import *; build({wanted!r}, on_stage=lambda name: print(name, flush=True))"
-    command = [sys.executable, "-c", code]
-    group = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert group.stdout is not None
-    reached = any(line.strip() == stage for line in group.stdout)
-    kill(group.pid, signal.SIGKILL)
-    group.wait()
-    assert reached
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def plain() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE"):
             patch.delenv(name, raising=False)
         yield
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, plain: None) -> Path:
-    """Demonstrations and two nights, sealed: of the first two `first` makes a build, and so it stays."""
-    root = new_project(tmp_path_factory.mktemp("project"))
-    shown = [
-        make_episode(f"repair/train-{task:04d}", policy="teacher", version="teacher-1") for task in range(500, 520)
-    ]
-    odd = make_episode("repair/train-0900", success=None)
-    write_night(root / "data/rollouts" / SHOWN, shown)
-    write_night(root / "data/rollouts" / FIRST, [*night_of(40, 4), odd, *LIKED_AND_NOT], shard=50)
-    opinions = [*zip(LIKED_AND_NOT, (0.9, 0.1), strict=True), *((each, too_kind(each)) for each in JUDGED)]
-    said = [judgement for each, value in opinions for judgement in judged(each, value)]
-    seal_beside(JUDGEMENTS, FIRST, msgspec.json.Encoder().encode_lines(said), root=root)
-    write_night(root / "data/rollouts" / SECOND, night_of(20, 4, version="weights-2", day="2026-11-21"))
-    return root
-
-
-@pytest.fixture
-def s3() -> Iterator[str]:
-    """A remote on a real S3 server."""
-    with faulty_s3():
-        yield f"s3://{BUCKET}/whole"
-
-
-@pytest.fixture(scope="module")
-def first(project: Path) -> BuildReport:
-    report = build(inputs(SHOWN, FIRST), root=project)
-    push(root=project)
-    commit_night(FIRST, {"verdict": "promote"}, "the first night", root=project)
-    return report
-
-
-class Second(NamedTuple):
-    """The project with its second night: the build that was killed twice, and git's state before it and after."""
-
-    root: Path
-    report: BuildReport
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-@pytest.fixture(scope="module")
-def second(project: Path, first: BuildReport, tmp_path_factory: pytest.TempPathFactory) -> Second:
-    root = copied(project, tmp_path_factory.mktemp("second") / "project")
-    with (root / "params.yaml").open("a") as file:
-        file.write("# a note\n")
-    (root / "untracked").write_text("mine")
-    before = tree(root)
-    kill_at(root, f"score@{SECOND}", inputs(SHOWN, FIRST, SECOND), os.kill)
-    kill_at(root, "validate", inputs(SHOWN, FIRST, SECOND))
-    report = build(inputs(SHOWN, FIRST, SECOND), root=root)
-    push(root=root)
-    commit_night(SECOND, {"verdict": "keep"}, "the second night", root=root)
-    return Second(root, report, before, tree(root))
 
 
 @pytest.fixture
@@ -425,8 +304,9 @@ def test_labels_of_a_later_night_correct_what_a_judge_said_of_an_earlier_one(
     before = processes()
     write_night(own / "data/rollouts/labelled", night_of(3, 2, version="weights-7"))
     seal_beside(LABELS, "labelled", labels_of(JUDGED), root=own)
-    report = build(inputs(SHOWN, FIRST, "labelled"), root=own)
-    assert (states(report)["calibrate"], states(report)[f"score@{FIRST}"]) == ("ran", "ran")
+    write_build(inputs(SHOWN, FIRST, "labelled"), root=own)
+    said = dvc.run(["repro", f"score@{FIRST}"], own)
+    assert "Running stage 'calibrate'" in said and f"Running stage 'score@{FIRST}'" in said
     assert Calibration.load(own / "data/calibration.json").version.startswith("cal-")
     after = processes()
     failed = [each.episode_id for each in JUDGED if not each.outcome.success]
@@ -530,15 +410,13 @@ def test_any_folder_of_trajectories_can_be_built_from(
     assert contents(own) == first_contents
 
 
-def test_from_s3_a_clone_has_nothing_to_do_and_dvc_shows_metrics_and_plots_of_two_nights(
-    project: Path, second: Second, tmp_path: Path, s3: str
+def test_a_clone_with_the_data_has_nothing_to_do_and_dvc_shows_metrics_and_plots_of_two_nights(
+    project: Path, second: Second, tmp_path: Path
 ) -> None:
-    for root in (project, second.root):
-        push(remote=s3, root=root)
     view = tmp_path / "view"
     git(project, "clone", "-q", str(second.root), str(view))
     git(view, "checkout", "-q", f"night/{SECOND}")
-    dvc.run(["remote", "modify", "--local", "local", "url", s3], view)
+    dvc.run(["remote", "modify", "--local", "local", "url", str(second.root / ".ratchet/dvc-remote")], view)
     dvc.run(["pull"], view)
     assert "up to date" in dvc.run(["repro"], view)
     assert md5_of(view / "dvc.lock") == md5_of(second.root / "dvc.lock")

@@ -40,7 +40,7 @@ def register(data: TrainingData, name: str, night: str, role: str, base: str = "
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_text(name)
     tags = {"night": night, "role": role, "nights": ",".join(data.nights), "build": data.build, "base": base}
-    registry.register(checkpoint, policy_version=name, tags=tags | _lineage(data))
+    registry.register(checkpoint, policy_version=name, tags=tags | _lineage(data, None))
     return Training(name, data.dataset, data.build, data.train, data.validation)
 
 
