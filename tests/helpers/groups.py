@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LONGEST = ("data_build", "mlflow", "prefect", "docker", "lineage_build", "corruption")
+LONGEST = ("data_build", "mlflow", "prefect", "docker", "corruption")
 """Groups that take a minute and more, the longest first."""
 
 

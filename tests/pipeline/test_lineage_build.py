@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episodes import make_episode, night_of, write_night
-from projects import git, new_project
+from built_nights import FIRST, SECOND, SHOWN, Second, copied, inputs
+from projects import git
 
 from components.tracking import models as registry
 from components.tracking import promotion
 from components.trajectories.files import sha256_of
 from components.trajectories.shards import read_folder
-from components.versioning import Inputs, build, checkout_night, commit_night, push
+from components.versioning import build, checkout_night, commit_night, push
 from components.versioning.hashes import LOCK
 from components.versioning.lineage.history import keep_build
 from components.versioning.uses import Training, seal_uses
@@ -21,9 +21,7 @@ from flows import lineage
 from flows.build import TrainingData, set_aside
 from flows.registered import _lineage
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lineage_build")]
-
-SHOWN, FIRST, SECOND = "demonstrations-s7", "2026-11-20-a1b2", "2026-11-21-c3d4"
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data_build")]
 
 
 class Tonight:
@@ -45,17 +43,18 @@ def register(data: TrainingData, name: str, night: str, role: str, base: str = "
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two nights as the flow plays them: a first champion of demonstrations, then a challenger and a control a night."""
+def played(second: Second, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two nights as the flow plays them: a first champion of demonstrations, then a challenger and a control a night.
+
+    What was built of them before is found in the cache.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE", "MLFLOW_TRACKING_URI"):
             patch.delenv(name, raising=False)
-        root = new_project(tmp_path_factory.mktemp("project"))
+        root = copied(second.root, tmp_path_factory.mktemp("lineage") / "project")
+        git(root, "tag", "-d", f"night/{FIRST}", f"night/{SECOND}")
+        git(root, "checkout", "-q", "params.yaml")
         patch.chdir(root)
-        shown = [make_episode(f"repair/train-{n:04d}", policy="teacher", version="teacher-1") for n in range(500, 520)]
-        write_night(Path("data/rollouts") / SHOWN, shown)
-        write_night(Path("data/rollouts") / FIRST, night_of(40, 4), shard=50)
-        write_night(Path("data/rollouts") / SECOND, night_of(40, 4, version="weights-2", day="2026-11-21"), shard=50)
         patch.setattr(lineage, "task_hashes", lambda taskset: None)
         play()
         yield root
@@ -76,12 +75,12 @@ def play() -> None:
 
 
 def trained(nights: tuple[str, ...], name: str, night: str, role: str, base: str = "") -> Training:
-    build(Inputs(nights, as_of="2026-11-21", scale="smoke", seed=7))
+    build(inputs(*nights))
     tonight: Any = Tonight(Path(".ratchet/nights") / night)
     return register(set_aside(tonight, name, nights, sha256_of(LOCK)), name, night, role, base)
 
 
-def test_from_the_champion_every_row_is_reached_and_every_hash_is_equal(project: Path) -> None:
+def test_from_the_champion_every_row_is_reached_and_every_hash_is_equal(played: Path) -> None:
     (found,) = lineage.trace("@champion")
     assert found.whole and not found.wrong
     assert found.unknown == ["the tasks of taskset 'repair': it is not here, and its hashes were not recomputed"]
@@ -95,13 +94,13 @@ def test_from_the_champion_every_row_is_reached_and_every_hash_is_equal(project:
     assert {each.episode_id for each in found.rollouts} == {each for row in found.rows for each in row.episode_ids}
 
 
-def test_every_ancestor_of_the_champion_is_whole_too(project: Path) -> None:
+def test_every_ancestor_of_the_champion_is_whole_too(played: Path) -> None:
     found = lineage.trace("@champion", ancestors=True)
     assert [each.model.policy_version for each in found if each.model] == ["ckpt-two", "ckpt-one", "ckpt-cold"]
     assert all(each.whole for each in found) and found[-1].nights == [SHOWN]
 
 
-def test_a_deleted_rollout_lists_the_models_that_it_touched(project: Path, tmp_path: Path) -> None:
+def test_a_deleted_rollout_lists_the_models_that_it_touched(played: Path, tmp_path: Path) -> None:
     episode = next(each for each in read_folder(Path("data/rollouts") / SHOWN) if each.outcome.success)
     place = Path("data/rollouts") / SHOWN
     place.rename(tmp_path / "gone")
@@ -114,7 +113,7 @@ def test_a_deleted_rollout_lists_the_models_that_it_touched(project: Path, tmp_p
     assert all(each.how == ["ledger", "dataset"] and each.model for each in found.models)
 
 
-def test_uses_of_earlier_nights_are_an_input_of_the_next_build(project: Path) -> None:
+def test_uses_of_earlier_nights_are_an_input_of_the_next_build(played: Path) -> None:
     import yaml
 
     values = yaml.safe_load(Path("data/build.yaml").read_text())
@@ -123,17 +122,17 @@ def test_uses_of_earlier_nights_are_an_input_of_the_next_build(project: Path) ->
 
 
 def test_in_another_clone_a_night_comes_back_with_its_ledger_and_is_traced(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", str(project), str(clone)], check=True)
+    subprocess.run(["git", "clone", "-q", str(played), str(clone)], check=True)
     known = lineage.models()
-    checkout_night(SECOND, remote=str(project / ".ratchet/dvc-remote"), root=clone)
+    checkout_night(SECOND, remote=str(played / ".ratchet/dvc-remote"), root=clone)
     monkeypatch.chdir(clone)
     monkeypatch.setattr(lineage, "models", lambda: known)
     monkeypatch.setattr(lineage, "_checkpoint", lambda model: ([], []))
     assert (
-        Path(f"data/uses/{SECOND}/uses.jsonl").read_bytes() == (project / f"data/uses/{SECOND}/uses.jsonl").read_bytes()
+        Path(f"data/uses/{SECOND}/uses.jsonl").read_bytes() == (played / f"data/uses/{SECOND}/uses.jsonl").read_bytes()
     )
     (found,) = lineage.trace("@champion")
     assert found.whole and found.rows
@@ -144,10 +143,10 @@ def test_in_another_clone_a_night_comes_back_with_its_ledger_and_is_traced(
     assert not git(clone, "status", "--porcelain")
 
 
-def test_two_nights_are_compared(project: Path) -> None:
+def test_two_nights_are_compared(played: Path) -> None:
     found = lineage.diff(FIRST, SECOND)
-    assert found.nights_added == [SECOND] and len(found.episodes.added) == 160 and not found.episodes.removed
+    assert found.nights_added == [SECOND] and len(found.episodes.added) == 80 and not found.episodes.removed
     assert not any(each.moved for each in found.datasets.values())
     figures = lineage.stats(SECOND)
-    assert figures.figures["episodes"] == 340 and figures.rows["sft train"] > 0
+    assert figures.figures["episodes"] == 263 and figures.rows["sft train"] > 0
     assert lineage.card("sft", FIRST).startswith("---")
