@@ -204,14 +204,14 @@ def test_nothing_changed_means_nothing_to_do(project: Path, first: BuildReport) 
 
 
 def test_a_critical_failure_stops_the_build_and_leaves_the_last_one(
-    project: Path, first_contents: dict[str, str | None]
+    own: Path, first_contents: dict[str, str | None]
 ) -> None:
     leak = make_episode("repair/promote-0001", role="promote")
-    write_night(project / "data/rollouts/leaky", [*night_of(3, 2, version="weights-9"), leak])
-    stray = project / "data/datasets/notes.txt"
+    write_night(own / "data/rollouts/leaky", [*night_of(3, 2, version="weights-9"), leak])
+    stray = own / "data/datasets/notes.txt"
     stray.write_text("not of the build")
     with pytest.raises(DataError) as caught:
-        build(inputs(SHOWN, FIRST, "leaky"), root=project)
+        build(inputs(SHOWN, FIRST, "leaky"), root=own)
     said = str(caught.value)
     assert "stopped at validate: expectation 'only_train_tasks' failed" in said
     assert leak.episode_id in said and "\n" not in said
@@ -219,7 +219,7 @@ def test_a_critical_failure_stops_the_build_and_leaves_the_last_one(
     assert json.loads(Path(report).read_text())["failed"]["critical"] == 1
     assert stray.read_text() == "not of the build"
     stray.unlink()
-    assert contents(project) == first_contents
+    assert contents(own) == first_contents
 
 
 def test_a_parameter_that_does_not_exist_is_one_line_and_changes_nothing(
@@ -233,22 +233,22 @@ def test_a_parameter_that_does_not_exist_is_one_line_and_changes_nothing(
     assert contents(project) == first_contents
 
 
-def test_a_shard_that_is_cut_short_is_one_line(project: Path, first_contents: dict[str, str | None]) -> None:
-    shard = write_night(project / "data/rollouts/cut", night_of(3, 2)) / "shard-00000.jsonl"
+def test_a_shard_that_is_cut_short_is_one_line(own: Path, first_contents: dict[str, str | None]) -> None:
+    shard = write_night(own / "data/rollouts/cut", night_of(3, 2)) / "shard-00000.jsonl"
     shard.write_bytes(shard.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"shard-00000.jsonl, line 6: the last line is cut short; remove it or restore"):
-        build(inputs(FIRST, "cut"), root=project)
-    assert contents(project) == first_contents
+        build(inputs(FIRST, "cut"), root=own)
+    assert contents(own) == first_contents
 
 
-def test_a_sealed_night_that_was_changed_is_refused(project: Path, first_contents: dict[str, str | None]) -> None:
-    folder = write_night(project / "data/rollouts/touched", night_of(3, 2))
-    add_night("touched", root=project)
+def test_a_sealed_night_that_was_changed_is_refused(own: Path, first_contents: dict[str, str | None]) -> None:
+    folder = write_night(own / "data/rollouts/touched", night_of(3, 2))
+    add_night("touched", root=own)
     with (folder / "manifest.jsonl").open("a") as file:
         file.write("\n")
     with pytest.raises(DataError, match="a sealed night never changes"):
-        build(inputs(FIRST, "touched"), root=project)
-    assert contents(project) == first_contents
+        build(inputs(FIRST, "touched"), root=own)
+    assert contents(own) == first_contents
 
 
 def test_a_second_night_killed_twice_leaves_the_first_ones_scores_alone_and_the_tree_too(second: Second) -> None:

@@ -1,5 +1,6 @@
 """Lineage with the real build, the real DVC and the real registry: from @champion to every rollout, in this clone and another."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,7 @@ def played(second: Second, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for name in ("RATCHET_HOME", "RATCHET_DVC_REMOTE", "MLFLOW_TRACKING_URI"):
             patch.delenv(name, raising=False)
         root = copied(second.root, tmp_path_factory.mktemp("lineage") / "project")
+        shutil.rmtree(root / "data/nights", ignore_errors=True)
         git(root, "tag", "-d", f"night/{FIRST}", f"night/{SECOND}")
         git(root, "checkout", "-q", "params.yaml")
         patch.chdir(root)
