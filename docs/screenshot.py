@@ -47,8 +47,8 @@ for (const each of document.querySelectorAll('*')) {
 
 
 class Page(NamedTuple):
-    """A page of MLflow: what its picture is called, where it is, all that it must show, the window's size in pixels, and the
-    element (a CSS selector) that it draws last."""
+    """A page of MLflow: what its picture is called, where it is, all that it must show (the last of it is scrolled to), the
+    window's size in pixels, and the element (a CSS selector) that it draws last."""
 
     name: str
     path: str
@@ -148,7 +148,7 @@ def chromium() -> Iterator["Tab"]:
             "--no-sandbox",
             "--disable-gpu",
             "--hide-scrollbars",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            f"--host-resolver-rules={LOOPBACK}",
         ]
         browser = driver.chromium.launch(executable_path=program, args=switches)
         context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", timezone_id="UTC")
@@ -172,7 +172,9 @@ def take(tab: "Tab", server: str, wanted: Iterable[Page], out: Path) -> list[Pat
         path = out / f"mlflow-{page.name}.png"
         try:
             for text in page.shows:
-                tab.get_by_text(text).locator("visible=true").first.wait_for()
+                seen = tab.get_by_text(text).locator("visible=true").first
+                seen.wait_for()
+            seen.scroll_into_view_if_needed()
             if page.draws is not None:
                 text = page.draws
                 tab.locator(page.draws).first.wait_for()
