@@ -43,7 +43,7 @@ class Episodes:
         self._whole = Kept[Trajectory]()
 
     def json(self, episode_id: str, want: Want) -> bytes:
-        """A piece of an episode. Raises DataError where it is in none of the nights, not whole, or lacks what is wanted."""
+        """A piece of an episode of these nights. Raises DataError where it is not whole, or lacks what is wanted."""
         if self._form == "tools" and want.what not in WRITTEN:
             record = self._record(episode_id)
             if not record.is_branch:

@@ -74,10 +74,8 @@ class Places:
         return Piece(*self._shards[number], "", begin, end, end, (episode_id,))
 
     def line(self, episode_id: str) -> bytes:
-        """What stands there. Raises DataError where there is no such episode."""
-        place = self._places.get(episode_id)
-        if place is None:
-            raise DataError(f"{episode_id} is ranked and stands in none of the nights; run the build again")
+        """What stands there, of an episode that stands in one of the nights."""
+        place = self._places[episode_id]
         file = self._files.get(place.shard)
         if file is None:
             file = self._open(place.shard)
