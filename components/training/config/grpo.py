@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from components.protocol.configuration import Configuration
 from components.rewards.config import RewardConfig
 
-from ..credit.options import CreditOptions
+from ..credit.options import OWN_SCALE, CreditOptions, Scale
 from ..selection.options import SelectionOptions
 
 
@@ -43,9 +43,11 @@ class Grpo(Configuration):
     - `loss`, `importance`, `scale_rewards`, `clip` (and `clip_high`, where the upper side differs), `beta` (the weight of KL from
       the model that training began with; 0 for none), `updates` (gradient steps on each batch of episodes): as in TRL. GSPO is
       `importance: sequence` with `loss: grpo`.
+      `scale_rewards` holds with every option of `credit`; `leave_one_out` divides by nothing and `batch_std` by the deviation of
+      the batch, so that another value beside them is refused.
     - `reward`: the weight of each component; see training/grpo/rewards. `scoring`: how the reward engine scores.
     - `credit`: how an episode's reward becomes the advantage of each token. `progress` needs a
-      `step_model` that knows chances of success; `per_role` has one role here, over the whole batch.
+      `step_model` that knows chances of success.
     - `step_model`: the checkpoint of a step model (objective `value`), whose judgements of steps are scored with the rules'.
     - `selection`: which attempts are trained on, and which tasks are played.
     - `signal_window`: the job refuses to go on after so many steps whose advantages do not differ.
@@ -56,7 +58,6 @@ class Grpo(Configuration):
     group_size: int = Field(8, gt=1)
     loss: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = "dapo"
     importance: Literal["token", "sequence"] = "token"
-    scale_rewards: Literal["group", "batch", "none"] = "group"
     clip: float = Field(0.2, gt=0)
     clip_high: float | None = Field(None, gt=0)
     beta: float = Field(0.0, ge=0)
@@ -66,6 +67,7 @@ class Grpo(Configuration):
     scoring: RewardConfig = RewardConfig()
     step_model: Path | None = None
     credit: CreditOptions = CreditOptions()
+    scale_rewards: Scale = "group"
     selection: SelectionOptions = SelectionOptions()
     signal_window: int = Field(10, gt=0)
     sampling: Sampling = Sampling()
@@ -77,6 +79,25 @@ class Grpo(Configuration):
     def _cispo_cuts_ratios_not_their_distance_from_one(self) -> Self:
         if self.loss == "cispo" and self.clip_high is not None and self.clip_high < 1:
             raise ValueError("clip_high is the largest ratio of cispo, so at least 1 (5 where it is not given)")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_estimator_brings_its_divisor(cls, given: Any) -> Any:
+        """The default of `scale_rewards` beside an estimator that defines its divisor is that one."""
+        if not isinstance(given, dict) or "scale_rewards" in given:
+            return given
+        credit = given.get("credit")
+        name = credit.get("advantage") if isinstance(credit, dict) else getattr(credit, "advantage", None)
+        return given | {"scale_rewards": OWN_SCALE[name]} if name in ("leave_one_out", "batch_std") else given
+
+    @model_validator(mode="after")
+    def _an_estimator_has_one_divisor(self) -> Self:
+        name = self.credit.advantage
+        if OWN_SCALE.get(name, self.scale_rewards) != self.scale_rewards:
+            raise ValueError(
+                f"credit.advantage: {name} means scale_rewards: {OWN_SCALE[name]}, not {self.scale_rewards}; remove one of them"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,11 +8,10 @@ import numpy as np
 
 from components.protocol import ConfigurationError, DataError
 
-from .arrays import Array, codes, floats, like, whole
+from .arrays import Array, codes, floats, like, same_shape, whole
 from .decomposition import sum_decomposition
-from .options import CreditOptions, TokenWeight, Turns
-from .outcome import batch_std, broadcast, leave_one_out, per_task
-from .pools import standardised
+from .options import CreditOptions, Scale, TokenWeight, Turns
+from .outcome import estimated
 from .tokens import entropy_topk, region_schedule, spread
 from .turns import per_role, progress, step_level, turn_sum_norm
 
@@ -51,59 +50,95 @@ class Played(msgspec.Struct, Generic[Array], frozen=True, kw_only=True):
     """Optimiser steps so far. `region_schedule`."""
 
 
-def advantages(played: Played[Array], options: CreditOptions) -> Array:
+def advantages(played: Played[Array], options: CreditOptions, scale: Scale = "group") -> Array:
     """The advantage of each token, (B, T): 0 for what the policy did not write, and for episodes of unknown reward.
 
-    Raises ConfigurationError where an option needs what was not given, DataError where shapes do not fit.
+    `scale` is TRL's `scale_rewards`. Every option at its neutral setting gives what the other options give without it. Raises
+    ConfigurationError where an option needs what was not given, DataError where shapes do not fit.
     """
-    found = _of_outcome(played, options) if options.turns is None else _BY_TURN[options.turns](played, options)
+    found = (
+        _of_outcome(played, options, scale)
+        if options.turns is None
+        else _BY_TURN[options.turns](played, options, scale)
+    )
     result = floats(spread(found, played.turns))
     for name in options.token_weights:
         result = result * _WEIGHTS[name](played, options, result)
     return like(played.rewards, result)
 
 
-def _of_outcome(played: Played[Any], options: CreditOptions) -> "Floats":
+def _of_outcome(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
     """(B,)."""
-    rewards = floats(played.rewards)
-    if options.advantage == "leave_one_out":
-        return leave_one_out(rewards, played.groups)
-    if options.advantage == "batch_std":
-        return batch_std(rewards, played.groups, epsilon=options.epsilon)
-    if options.advantage == "per_task":
-        tasks = _given(played.tasks, "per_task", "the kind of each task (tasks)")
-        return per_task(rewards, played.groups, tasks, epsilon=options.epsilon)
-    return broadcast(rewards, played.groups, epsilon=options.epsilon)
+    rewards, groups, tasks = floats(played.rewards), codes(played.groups), _tasks(played, options)
+    same_shape(options.advantage, rewards=rewards, groups=groups)
+    return estimated(rewards, groups, options.advantage, scale, tasks=tasks, epsilon=options.epsilon)
 
 
-def _step_level(played: Played[Any], options: CreditOptions) -> "Floats":
+def _tasks(played: Played[Any], options: CreditOptions) -> Any:
+    """(B,) codes of the kinds of tasks, where the options use them."""
+    return None if played.tasks is None or options.advantage != "per_task" else codes(played.tasks)
+
+
+def _step_level(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
     scores = floats(_given(played.turn_rewards, "step_level", "a score of each turn (turn_rewards)"))
     scores = np.where(_is_turn(played, scores.shape[1]), scores, np.nan)
-    return step_level(_of_outcome(played, options), scores, strength=options.step_strength)
+    return step_level(_of_outcome(played, options, scale), scores, strength=options.step_strength)
 
 
-def _progress(played: Played[Any], options: CreditOptions) -> "Floats":
+def _progress(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
     values = _given(played.values, "progress", "the chance of success around each turn (values)")
     known = ~np.isnan(floats(played.rewards))[:, None]
-    return np.where(known, progress(_of_outcome(played, options), values, weight=options.progress_weight), 0.0)
+    return np.where(known, progress(_of_outcome(played, options, scale), values, weight=options.progress_weight), 0.0)
 
 
-def _turn_sum_norm(played: Played[Any], options: CreditOptions) -> "Floats":
-    return turn_sum_norm(_turn_rewards(played, options), played.groups, epsilon=options.epsilon)
+def _turn_sum_norm(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
+    return turn_sum_norm(
+        _turn_rewards(played, options),
+        played.groups,
+        epsilon=options.epsilon,
+        advantage=options.advantage,
+        scale=scale,
+        tasks=_tasks(played, options),
+    )
 
 
-def _per_role(played: Played[Any], options: CreditOptions) -> "Floats":
+def _per_role(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
     roles = _given(played.roles, "per_role", "who acted at each turn (roles)")
-    return per_role(_turn_rewards(played, options), roles, epsilon=options.epsilon)
+    return per_role(
+        _turn_rewards(played, options),
+        roles,
+        played.groups,
+        epsilon=options.epsilon,
+        advantage=options.advantage,
+        scale=scale,
+        tasks=_tasks(played, options),
+    )
 
 
-def _sum_decomposition(played: Played[Any], options: CreditOptions) -> "Floats":
-    """Contributions that sum to the reward, times the episode's turns (so that equal ones are the reward), by group."""
+def _sum_decomposition(played: Played[Any], options: CreditOptions, scale: Scale) -> "Floats":
+    """Contributions that sum to the reward, times the episode's turns: equal ones are the reward itself.
+
+    Episodes weigh equally in means and deviations, however many turns they have.
+    """
     given = _given(played.contributions, "sum_decomposition", "what each turn contributed (contributions)")
     there = _is_turn(played, floats(given).shape[1])
     parts = sum_decomposition(floats(played.rewards), np.where(there, np.nan_to_num(floats(given), nan=0.0), np.nan))
-    groups = np.broadcast_to(codes(played.groups)[:, None], parts.shape)
-    return standardised(parts * there.sum(axis=1, keepdims=True), groups, options.epsilon)
+    count = there.sum(axis=1, keepdims=True)
+    values, tasks = parts * count, _tasks(played, options)
+    return estimated(
+        values,
+        _each_turn(codes(played.groups), values),
+        options.advantage,
+        scale,
+        tasks=None if tasks is None else _each_turn(tasks, values),
+        epsilon=options.epsilon,
+        weights=_each_turn(1.0 / np.maximum(1, count[:, 0]), values),
+    )
+
+
+def _each_turn(values: Any, like_turns: "Floats") -> Any:
+    """(B,) to (B, S)."""
+    return np.broadcast_to(values[:, None], like_turns.shape)
 
 
 def _turn_rewards(played: Played[Any], options: CreditOptions) -> "Floats":
@@ -143,14 +178,17 @@ def _regions(played: Played[Any], options: CreditOptions, so_far: "Floats") -> "
 
 def _entropy(played: Played[Any], options: CreditOptions, so_far: "Floats") -> "Floats":
     entropies = _given(played.entropies, "entropy_topk", "the entropy at each token (entropies)")
-    return entropy_topk(so_far, entropies, _mask(played), options.keep)
+    known = ~np.isnan(floats(played.rewards))[
+        :, None
+    ]  # an episode of unknown reward has no share of the tokens to keep
+    return entropy_topk(so_far, entropies, _mask(played) * known, options.keep)
 
 
 def _mask(played: Played[Any]) -> "Floats":
     return (whole(played.turns) >= 0).astype(np.float64)
 
 
-_BY_TURN: Mapping[Turns, Callable[[Played[Any], CreditOptions], "Floats"]] = {
+_BY_TURN: Mapping[Turns, Callable[[Played[Any], CreditOptions, Scale], "Floats"]] = {
     "turn_sum_norm": _turn_sum_norm,
     "per_role": _per_role,
     "step_level": _step_level,

@@ -13,6 +13,10 @@ from .regions import REGIONS
 Outcome = Literal["broadcast", "leave_one_out", "batch_std", "per_task"]
 Turns = Literal["turn_sum_norm", "per_role", "step_level", "progress", "sum_decomposition"]
 TokenWeight = Literal["region_schedule", "entropy_topk"]
+Scale = Literal["group", "batch", "none"]
+"""The standard deviation that divides an advantage, as TRL's `scale_rewards` names it."""
+OWN_SCALE: Mapping[Outcome, Scale] = {"leave_one_out": "none", "batch_std": "batch"}
+"""Estimators that define their divisor themselves."""
 
 
 class RegionWeights(Configuration):
@@ -40,8 +44,9 @@ class RegionSchedule(Configuration):
 class CreditOptions(Configuration):
     """How the outcome of an episode becomes the advantage of each of its tokens.
 
-    `advantage` is the outcome's; `turns`, where set, says what becomes of it turn by turn: `step_level` and `progress` start from
-    it, the others replace it. `token_weights` are multiplied onto the result.
+    `advantage` names the baseline and the divisor. `turns`, where set, gives each turn an advantage: `step_level` and `progress`
+    start from the episode's; `turn_sum_norm`, `per_role` and `sum_decomposition` apply the same baseline and divisor to values of
+    turns. `token_weights` are multiplied onto the result.
     """
 
     advantage: Outcome = "broadcast"

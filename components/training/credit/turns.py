@@ -10,7 +10,9 @@ import numpy as np
 from components.protocol import DataError
 
 from .arrays import Array, codes, floats, like, same_shape, whole
-from .pools import EPSILON, pooled_mean, standardised
+from .options import Outcome, Scale
+from .outcome import estimated
+from .pools import EPSILON, pairs, pooled_mean
 
 
 def returns_to_go(turn_rewards: Array) -> Array:
@@ -20,25 +22,49 @@ def returns_to_go(turn_rewards: Array) -> Array:
     return like(turn_rewards, np.where(np.isnan(rewards), np.nan, sums))
 
 
-def turn_sum_norm(turn_rewards: Array, pools: Any, *, epsilon: float = EPSILON) -> Array:
+def turn_sum_norm(
+    turn_rewards: Array,
+    pools: Any,
+    *,
+    epsilon: float = EPSILON,
+    advantage: Outcome = "broadcast",
+    scale: Scale = "group",
+    tasks: Any = None,
+) -> Array:
     """(B, S) rewards of turns and (B,) pools to (B, S): first each turn's return, then normalised over all turns of the pool.
 
     MARS (Yuan et al. 2025, "Reinforcing Multi-Agent Reasoning of LLMs through Self-Play"). A pool is a group. With a
-    reward at the end alone and equally many turns it is `broadcast`. (Normalising within one episode instead would leave
-    nothing: then all of its returns are the same.) Turns that there are not get 0.
+    reward at the end alone and equally many turns it is the `advantage` of whole episodes, under the same `scale`. (Normalising
+    within one episode instead would leave nothing: then all of its returns are the same.) Turns that there are not get 0.
     """
     found = returns_to_go(floats(turn_rewards))
-    return like(turn_rewards, standardised(found, _per_turn(pools, found, "turn_sum_norm"), epsilon))
+    pool = _per_turn(pools, found, "turn_sum_norm")
+    task = None if tasks is None else _per_turn(tasks, found, "turn_sum_norm")
+    return like(turn_rewards, estimated(found, pool, advantage, scale, tasks=task, epsilon=epsilon))
 
 
-def per_role(turn_rewards: Array, roles: Any, *, epsilon: float = EPSILON) -> Array:
-    """(B, S) rewards of turns and (B, S) roles to (B, S): as `turn_sum_norm`, but normalised over the turns of each role.
+def per_role(
+    turn_rewards: Array,
+    roles: Any,
+    groups: Any = None,
+    *,
+    epsilon: float = EPSILON,
+    advantage: Outcome = "broadcast",
+    scale: Scale = "group",
+    tasks: Any = None,
+) -> Array:
+    """(B, S) rewards of turns and roles, (B,) groups, to (B, S): `turn_sum_norm` over the turns of each role of each group.
 
-    MARS's agent-specific normalisation: roles whose rewards differ do not shift each other's baseline. A reward that the
-    roles share in its sign only (a game's winner and loser) is each role's own.
+    MARS's agent-specific normalisation: roles whose rewards differ do not shift each other's baseline. With one role it is
+    `turn_sum_norm`. `groups` None: all episodes are attempts at one task. A reward that the roles share in its sign only (a
+    game's winner and loser) is each role's own.
     """
-    found = returns_to_go(floats(turn_rewards))
-    return like(turn_rewards, standardised(found, _per_turn(roles, found, "per_role"), epsilon))
+    rewards = floats(turn_rewards)
+    role = _per_turn(roles, rewards, "per_role")
+    group = np.zeros_like(role) if groups is None else _per_turn(groups, rewards, "per_role")
+    task = None if tasks is None else pairs(_per_turn(tasks, rewards, "per_role"), role)
+    found = estimated(returns_to_go(rewards), pairs(group, role), advantage, scale, tasks=task, epsilon=epsilon)
+    return like(turn_rewards, found)
 
 
 def step_level(advantages: Array, turn_rewards: Any, *, strength: float = 1.0) -> Array:

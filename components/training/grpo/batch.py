@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import torch
 
-from ..credit import CreditOptions, Played, advantages, chances_of_success, learned_contributions
+from ..credit import CreditOptions, Played, Scale, advantages, chances_of_success, learned_contributions
 from .episode import ENVIRONMENT
 from .outing import Outing
 from .regions import regions_of
@@ -43,7 +43,7 @@ class Batch(msgspec.Struct, frozen=True):
         )
 
     def advantages(
-        self, options: CreditOptions, step: int, tokenizer: Any, entropies: torch.Tensor | None
+        self, options: CreditOptions, scale: Scale, step: int, tokenizer: Any, entropies: torch.Tensor | None
     ) -> torch.Tensor:
         """The advantage of each of this process's tokens, (own, T), float64. Raises what credit raises.
 
@@ -71,6 +71,7 @@ class Batch(msgspec.Struct, frozen=True):
                 step=step,
             ),
             options,
+            scale,
         )
         return torch.from_numpy(np.ascontiguousarray(found[rows, :width]))
 

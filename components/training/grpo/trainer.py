@@ -68,7 +68,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._weigh_against_sampler(outings, output)
         if not self.credit.plain:
             entropies = self._entropies(output) if "entropy_topk" in self.credit.token_weights else None
-            found = batch.advantages(self.credit, self.state.global_step, self._tokenizer, entropies)
+            found = batch.advantages(
+                self.credit, self.scale_rewards, self.state.global_step, self._tokenizer, entropies
+            )
             output["advantages"] = found.to(output["advantages"])
         self._tell(outings, batch, output)
         if self.model.training:

@@ -68,6 +68,45 @@ def test_plain_settings_train_the_very_weights_that_trl_trains(model, tmp_path, 
         }
 
 
+NEUTRAL = {
+    "step_level": {"turns": "step_level", "step_strength": 0.0},
+    "sum_decomposition": {"turns": "sum_decomposition"},  # no turn is scored: all contribute the same
+    "per_task": {"advantage": "per_task"},
+    "token weights": {"token_weights": ["region_schedule", "entropy_topk"]},
+    "all": {"advantage": "per_task", "turns": "step_level", "token_weights": ["entropy_topk", "region_schedule"]},
+}
+SCALES = ("group", "batch", "none")
+
+
+def neutral_weights(model, folder, batch, credit, **changes):
+    make = trl_trainer if credit is None else our_trainer
+    ours = {} if credit is None else {"credit": CreditOptions.load(credit)}
+    trainer = make(model(), tiny_tokenizer(), folder, batch, max_steps=2, **ours, **changes)
+    trainer.train()
+    return dict(trainer.model.named_parameters())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_neutral_credit_trains_what_trl_trains_whatever_scales_rewards(model, tmp_path, scale):
+    """Any credit option once put the group's deviation in the place of `scale_rewards`."""
+    batch = [replace(each, kind=f"k{place // 4}") for place, each in enumerate(outings())]  # each group a kind of task
+    theirs = neutral_weights(model, tmp_path, batch, None, scale_rewards=scale)
+    for name, credit in NEUTRAL.items():
+        ours = neutral_weights(model, tmp_path, batch, credit, scale_rewards=scale)
+        assert all(torch.allclose(ours[key], each, atol=1e-6, rtol=0) for key, each in theirs.items()), name
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("importance", ["token", "sequence"])
+def test_neutral_credit_trains_what_trl_trains_under_every_loss(model, tmp_path, loss, importance):
+    batch = [replace(each, kind=f"k{place // 4}") for place, each in enumerate(outings())]
+    scale = SCALES[LOSSES.index(loss) % 3]
+    changes = {"loss_type": loss, "importance_sampling_level": importance, "scale_rewards": scale, "num_iterations": 2}
+    theirs = neutral_weights(model, tmp_path, batch, None, **changes)
+    ours = neutral_weights(model, tmp_path, batch, NEUTRAL["all"], **changes)
+    assert all(torch.allclose(ours[key], each, atol=1e-6, rtol=0) for key, each in theirs.items())
+
+
 def test_an_attempt_that_the_world_ended_is_none_as_trl_means_it(model, tmp_path):
     trained = []
     batch = outings([None, *REWARDS[1:]])

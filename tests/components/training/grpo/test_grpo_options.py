@@ -213,6 +213,8 @@ def test_no_option_is_forgotten():
         ({"sampling": {"sampler": "vllm"}}, "sampler: vllm"),
         ({"grup_size": 4}, "group_size"),
         ({"credit": {"turns": "progress"}}, "needs step_model"),
+        ({"credit": {"advantage": "leave_one_out"}, "scale_rewards": "group"}, "means scale_rewards: none"),
+        ({"credit": {"advantage": "batch_std"}, "scale_rewards": "none"}, "means scale_rewards: batch"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, why, tmp_path):
@@ -220,6 +222,14 @@ def test_what_cannot_be_is_refused_in_one_line(changes, why, tmp_path):
 
     with pytest.raises(ConfigurationError, match=why):
         load_job({"method": "grpo", "output": str(tmp_path), "grpo": changes})
+
+
+@pytest.mark.parametrize(
+    ("advantage", "scale"), [("broadcast", "group"), ("leave_one_out", "none"), ("batch_std", "batch")]
+)
+def test_an_estimator_that_defines_its_divisor_brings_it(advantage, scale):
+    grpo = Grpo.load({"credit": {"advantage": advantage}})
+    assert grpo.scale_rewards == scale and Grpo.load(grpo.model_dump()) == grpo
 
 
 def test_cispo_cuts_ratios_at_five_where_nothing_else_is_said(tmp_path):
