@@ -125,14 +125,18 @@ def _works(level: Isolation) -> bool:
 
 
 def lay_out(folder: Path, user: int | None) -> None:
-    """The folders of one sandbox, owned by the user that its commands run as, and closed to every other."""
+    """Make the folders of one sandbox, closed to every user but the one that its commands run as (`user`; None is our own).
+
+    That user may enter `folder` but owns only `workspace` and `tmp` in it: it can neither rename nor replace them.
+    """
     folder.chmod(0o700)
-    for name in ("", "workspace", "tmp"):
-        part = folder / name
-        if name:
-            part.mkdir(mode=0o755)
+    for name in ("workspace", "tmp"):
+        (folder / name).mkdir(mode=0o755)
         if user is not None:
-            os.chown(part, user, user)
+            os.chown(folder / name, user, user)
+    if user is not None:
+        os.chown(folder, -1, user)
+        folder.chmod(0o710)
 
 
 def remove(folder: Path) -> None:
@@ -141,5 +145,6 @@ def remove(folder: Path) -> None:
         shutil.rmtree(folder)
         return
     if os.path.lexists(folder):
-        subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False, capture_output=True)
+        if os.geteuid() != 0:  # root needs no permission, and chmod(1) follows a link that takes a name's place
+            subprocess.run(["chmod", "-R", "u+rwx", str(folder)], check=False, capture_output=True)
         subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)

@@ -17,9 +17,14 @@ from pathlib import Path
 
 from components.protocol import SandboxUnavailable
 
-SOURCE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from launch.server import main; main(int(sys.argv[2]), sys.argv[3])"
-)
+# The launcher's package without the rest of Ratchet: `sandboxes` is this folder, but its __init__.py is not run.
+SOURCE = """
+import sys, types
+package = sys.modules["sandboxes"] = types.ModuleType("sandboxes")
+package.__path__ = [sys.argv[1]]
+from sandboxes.launch.server import main
+main(int(sys.argv[2]), sys.argv[3])
+"""
 
 
 class Launcher:

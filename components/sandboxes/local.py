@@ -1,26 +1,25 @@
 """LocalSandbox: commands on this very machine, shut in as far as its kernel allows. Needs no engine and starts in no time."""
 
 import math
-import os
-import shutil
-import stat
-import tempfile
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from components.protocol import CommandResult, Sandbox, SandboxFileError, SandboxUnavailable
+from components.protocol import CommandFailure, CommandResult, Sandbox, SandboxFileError, SandboxUnavailable
 
 from .command import Command
 from .config import SandboxConfig
-from .isolation import isolation, lay_out, new_user, remove
+from .isolation import Isolation, isolation, lay_out, new_user, remove
+from .kept import Kept
 from .launch.jail import search_path
 from .launcher import launcher
 from .paths import inside, read_beneath, write_beneath
 
 MIB = 1 << 20
+ARCHIVE_SECONDS = 60.0
+LARGEST_ARCHIVE = 1 << 30
 
 
 class LocalSandbox(Sandbox):
@@ -44,6 +43,7 @@ class LocalSandbox(Sandbox):
     def __init__(self, config: SandboxConfig | None = None) -> None:
         self.config = config or SandboxConfig()
         self._folder: Path | None = None
+        self._snapshots: dict[str, Kept] = {}
         self._running: set[Command] = set()
         self._lock = threading.Lock()
 
@@ -84,7 +84,9 @@ class LocalSandbox(Sandbox):
             "pids": self.config.pids,
             "timeout": timeout,
         }
-        running = Command(current, request, stdin)
+        return self._wait(Command(current, request, stdin), timeout, output_limit)
+
+    def _wait(self, running: Command, timeout: float, output_limit: int) -> CommandResult:
         with self._lock:
             self._running.add(running)
         try:
@@ -116,7 +118,7 @@ class LocalSandbox(Sandbox):
     def read(self, path: str) -> bytes:
         """See Sandbox.read. Symbolic links are refused."""
         home = self._home()
-        return read_beneath(home / "workspace", inside(path, self.workspace))
+        return read_beneath(home / "workspace", inside(path, self.workspace), self._user)
 
     def write(self, path: str, data: bytes) -> None:
         """See Sandbox.write. Symbolic links are refused."""
@@ -124,34 +126,50 @@ class LocalSandbox(Sandbox):
         write_beneath(home / "workspace", inside(path, self.workspace), data, self._user)
 
     def snapshot(self) -> str:
-        """See Sandbox.snapshot. Keeps files, folders and links; not sockets, pipes and devices."""
-        home = self._home()
+        """See Sandbox.snapshot. Keeps files, folders, links and pipes; not sockets and devices."""
         name = uuid.uuid4().hex[:12]
-        try:
-            _copy(home / "workspace", home / "snapshots" / name, self._user)
-        except (OSError, shutil.Error) as error:
-            raise SandboxUnavailable(f"the workspace cannot be copied: {error}; is the disk full?") from error
+        self._snapshots[name] = Kept(self._archive("pack", None))
         return name
 
     def restore(self, snapshot_id: str) -> None:
         """See Sandbox.restore."""
-        home = self._home()
-        kept = home / "snapshots" / snapshot_id
-        if not snapshot_id.isalnum() or not kept.is_dir():
+        kept = self._snapshots.get(snapshot_id)
+        if kept is None:
             raise SandboxFileError(f"this sandbox has no snapshot '{snapshot_id}'")
-        old = Path(tempfile.mkdtemp(dir=home)) / "workspace"
-        (home / "workspace").rename(old)
+        self._archive("unpack", b"".join(kept))
+
+    def _archive(self, action: Literal["pack", "unpack"], data: bytes | None) -> bytes:
+        """Read or replace the workspace in a process that runs as the sandbox's user: whatever stands there, and whatever
+        changes there meanwhile, it reaches no more than the commands did."""
+        workspace = str(self._home() / "workspace")
+        request = {
+            **Isolation.LIMITS.request(self._user),
+            "archive": action,
+            "argv": [action, workspace],
+            "env": {},
+            "folder": str(self._home()),
+            "cwd": workspace,
+            "limits": {},
+            "pids": self.config.pids,
+            "timeout": ARCHIVE_SECONDS,
+        }
         try:
-            _copy(kept, home / "workspace", self._user)
-        except (OSError, shutil.Error) as error:
-            raise SandboxUnavailable(f"the workspace cannot be copied back: {error}; is the disk full?") from error
-        remove(old.parent)
+            result = self._wait(Command(launcher(), request, data), ARCHIVE_SECONDS, LARGEST_ARCHIVE)
+        except CommandFailure as failure:
+            raise SandboxUnavailable(f"the workspace cannot be copied: {failure}; is it very large?") from failure
+        if result.exit_code != 0:
+            why = result.stderr_text.strip() or "the process that copies it was killed"
+            raise SandboxUnavailable(f"the workspace cannot be copied: {why}")
+        return result.stdout
 
     def stop(self) -> None:
         """Kill what runs and remove the folder; safe to call twice."""
         with self._lock:
             for command in self._running:
                 command.hang_up()
+        for kept in self._snapshots.values():
+            kept.drop()
+        self._snapshots.clear()
         if self._folder is not None:
             remove(self._folder)
             self._folder = None
@@ -160,20 +178,3 @@ class LocalSandbox(Sandbox):
         if self._folder is None:
             raise SandboxUnavailable("the sandbox is not running; call start first")
         return self._folder
-
-
-def _copy(source: Path, target: Path, user: int | None) -> None:
-    """Copy a tree with its links and owners, special files left out."""
-    shutil.copytree(source, target, symlinks=True, ignore=_special)
-    if user is None:
-        return
-    for folder, folders, files in os.walk(target):
-        os.chown(folder, user, user)
-        for name in (*folders, *files):
-            os.chown(Path(folder) / name, user, user, follow_symlinks=False)
-
-
-def _special(folder: Any, names: list[str]) -> list[str]:
-    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
-    return [name for name, mode in modes.items() if not any(kind(mode) for kind in kinds)]

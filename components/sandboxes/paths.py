@@ -41,10 +41,10 @@ def _encodes(path: str) -> bool:
     return True
 
 
-def read_beneath(root: Path, relative: str) -> bytes:
-    """The content of a regular file beneath `root`. No link is followed, at any place of the path."""
+def read_beneath(root: Path, relative: str, owner: int | None = None) -> bytes:
+    """The content of a regular file beneath `root`, of `owner` where one is given. No link is followed, anywhere in the path."""
     try:
-        with os.fdopen(beneath.open_to_read(str(root), relative), "rb") as file:
+        with os.fdopen(beneath.open_to_read(str(root), relative, owner), "rb") as file:
             return file.read()
     except OSError as error:
         raise explained(relative, error) from error

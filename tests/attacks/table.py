@@ -26,7 +26,7 @@ THEMES = (
 
 def attacks():
     """Every attack by theme: its name and what is promised of it in each place, in the order of the files."""
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent / "helpers")]
     found = {}
     for theme in THEMES:
         spec = importlib.util.spec_from_file_location(f"attacks_{theme}", HERE / f"test_{theme}.py")

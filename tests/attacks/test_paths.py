@@ -1,6 +1,6 @@
 """Paths: ways out of the workspace through the names that tools take, by dots, by absolute names and by links."""
 
-from attacking import attack
+from attacking import attack, run
 from tools_of import SECRET, Tools, episode
 
 OUTSIDE = (
@@ -120,3 +120,17 @@ def test_a_file_of_the_host_is_not_reached_by_its_path(sandbox, again, tmp_path)
             assert tools.refuses("edit_file", path=path, old=SECRET, new="x")
             assert tools.refuses("grep", pattern=SECRET[:4], path=path)
     assert secret.read_text() == SECRET
+
+
+@attack()
+def test_the_workspace_itself_is_not_followed_when_a_link_takes_its_place(sandbox, tmp_path):
+    (tmp_path / "secret").write_text(SECRET)
+    tmp_path.chmod(0o755)
+    kept = sandbox.snapshot()
+    swap = 'cd ..; for each in workspace snapshots; do mv "$each" was && ln -s "$0" "$each"; done; true'
+    run(sandbox, ["sh", "-c", swap, str(tmp_path)])
+    sandbox.write("secret", b"changed")
+    assert sandbox.read("secret") == b"changed"
+    sandbox.restore(kept)
+    sandbox.snapshot()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"secret": SECRET}

@@ -4,17 +4,18 @@ import os
 import stat
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotRegular(OSError):
-    """What stands there is a folder, a pipe, a socket or a device."""
+    """What stands there is a folder, a pipe, a socket, a device, or a file of a user that is not the sandbox's."""
 
 
-def open_to_read(root: str, relative: str) -> int:
-    """A descriptor of a regular file. Raises OSError."""
+def open_to_read(root: str, relative: str, owner: int | None = None) -> int:
+    """A descriptor of a regular file, of `owner` if one is given. Raises OSError."""
     folder, name = _folder(root, relative, False, None)
     try:
-        return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder))
+        return _regular(os.open(name, os.O_RDONLY | _SAFELY, dir_fd=folder), owner)
     finally:
         os.close(folder)
 
@@ -22,15 +23,26 @@ def open_to_read(root: str, relative: str) -> int:
 def open_to_write(root: str, relative: str, owner: int | None = None) -> int:
     """A descriptor of an emptied regular file, made with its folders where it is not there, for `owner` if one is given.
 
+    A file of another user is refused: a caller who is root would change through a hard link what the agent cannot.
     Raises OSError.
     """
     folder, name = _folder(root, relative, True, owner)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = _regular(os.open(name, flags, 0o644, dir_fd=folder))
+        descriptor = _make(folder, name, owner)
+        if descriptor is None:
+            descriptor = _regular(os.open(name, os.O_WRONLY | _SAFELY, dir_fd=folder), owner)
     finally:
         os.close(folder)
     os.ftruncate(descriptor, 0)
+    return descriptor
+
+
+def _make(folder: int, name: str, owner: int | None) -> int | None:
+    """A descriptor of a new file; None where something stands there already."""
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o644, dir_fd=folder)
+    except FileExistsError:
+        return None
     if owner is not None:
         os.fchown(descriptor, owner, owner)
     return descriptor
@@ -62,9 +74,11 @@ def _enter(here: int, part: str, make: bool, owner: int | None) -> int:
     return there
 
 
-def _regular(descriptor: int) -> int:
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
+def _regular(descriptor: int, owner: int | None) -> int:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and owner in (None, status.st_uid):
         return descriptor
     os.close(descriptor)
-    raise NotRegular(0, "is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
+    if stat.S_ISREG(status.st_mode):
+        raise NotRegular(0, "belongs to another user")
+    raise NotRegular(0, "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file")

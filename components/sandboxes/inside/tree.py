@@ -1,9 +1,11 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH115, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH115, PTH116, PTH208, PTH211
 # pathlib would double the time that the session takes to start.
-"""Folders emptied, taken away and brought back. Never follows a link; to be used while nothing else of the user runs.
+"""Empty, archive and restore folders without following a link, also one that takes a name's place during the walk.
 
-Everything walks by changing the current folder, so that neither the length of a path nor the number of open files bounds
-how deep an agent may nest. An archive is records, each a size and so many bytes of JSON, a file's bytes after its record:
+Every walk changes the current folder, so that neither the length of a path nor the number of open files bounds how deep an
+agent may nest. A folder that is moved or replaced meanwhile ends the walk with OSError.
+
+An archive is records, each a size and so many bytes of JSON, a file's bytes after its record:
 
     ["root", path, mode, time]  ["folder", name, mode, time]  ["up"]  ["end"]
     ["file", name, mode, time, size, [[offset, length], ...]]  ["link", name, target, time]  ["again", name, path]
@@ -14,6 +16,7 @@ access lists.
 """
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -24,28 +27,29 @@ from .wire import CHUNK, SIZE
 
 _OPEN = stat.S_IRWXU
 _LONGEST_PATH = 2000
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def empty(root: str) -> None:
     """Remove all that stands in `root`. Raises OSError for what cannot be removed."""
     open_root(root)
-    os.chdir(root)
+    _enter(root)
     todo = [os.listdir(".")]
-    inside: list[str] = []
+    inside: list[tuple[str, tuple[int, int]]] = []
     while True:
         if todo[-1]:
             name = todo[-1].pop()
             if stat.S_ISDIR(os.lstat(name).st_mode):
                 _open_folder(name)
-                os.chdir(name)
-                inside.append(name)
+                inside.append((name, _enter(name)))
                 todo.append(os.listdir("."))
             else:
                 os.unlink(name)
         elif inside:
             todo.pop()
-            os.chdir("..")
-            os.rmdir(inside.pop())
+            name, parent = inside.pop()
+            _leave(parent)
+            os.rmdir(name)
         else:
             return
 
@@ -60,45 +64,91 @@ def _open_folder(name: str) -> int:
     """Make sure that a folder can be entered, read and changed; the mode that it had."""
     mode = stat.S_IMODE(os.lstat(name).st_mode)
     if mode & _OPEN != _OPEN:
-        os.chmod(name, mode | _OPEN)
+        _change_mode(name, mode | _OPEN)
     return mode
+
+
+def _change_mode(name: str, mode: int) -> None:
+    """chmod(2), but of `name` itself: never of what a link of that name points to."""
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, mode, follow_symlinks=False)
+        return
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)
+    finally:
+        os.close(descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _enter(name: str) -> tuple[int, int]:
+    """Make the folder `name` the current one; the identity of the folder that it was entered from."""
+    parent = _identity(os.stat("."))
+    descriptor = os.open(name, _FOLDER)
+    try:
+        os.fchdir(descriptor)
+    finally:
+        os.close(descriptor)
+    return parent
+
+
+def _leave(parent: tuple[int, int], mode: int | None = None, time: int | None = None) -> None:
+    """Go back up, and then set the mode and the time of the folder that was left. Raises OSError where it has been moved."""
+    descriptor = os.open(".", _FOLDER)
+    try:
+        os.chdir("..")
+        if _identity(os.stat(".")) != parent:
+            raise OSError(errno.ESTALE, "a folder was moved while it was read")
+        if time is not None:
+            os.utime(descriptor, ns=(time, time))
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def pack(roots: Sequence[str]) -> Iterator[bytes]:
     """The archive of `roots`, piece by piece. Raises OSError."""
     for root in roots:
         status = os.lstat(root)
-        yield _record("root", root, stat.S_IMODE(status.st_mode), status.st_mtime_ns)
+        mode = stat.S_IMODE(status.st_mode)
+        yield _record("root", root, mode, status.st_mtime_ns)
         open_root(root)
-        os.chdir(root)
-        yield from _pack_here(root)
-        with contextlib.suppress(PermissionError):
-            os.chmod(root, stat.S_IMODE(status.st_mode))
+        _enter(root)
+        here = os.open(".", _FOLDER)
+        try:
+            yield from _pack_here()
+            if mode & _OPEN != _OPEN:
+                with contextlib.suppress(PermissionError):
+                    os.fchmod(here, mode)
+        finally:
+            os.close(here)
     yield _record("end")
 
 
-def _pack_here(root: str) -> Iterator[bytes]:
+def _pack_here() -> Iterator[bytes]:
     todo = [sorted(os.listdir("."), reverse=True)]
-    inside: list[tuple[str, int]] = []
+    inside: list[tuple[str, int, tuple[int, int]]] = []
     seen: dict[int, str] = {}
     while todo:
         if todo[-1]:
             name = todo[-1].pop()
             status = os.lstat(name)
             if stat.S_ISDIR(status.st_mode):
-                inside.append((name, _open_folder(name)))
-                yield _record("folder", name, inside[-1][1], status.st_mtime_ns)
-                os.chdir(name)
+                mode = _open_folder(name)
+                yield _record("folder", name, mode, status.st_mtime_ns)
+                inside.append((name, mode, _enter(name)))
                 todo.append(sorted(os.listdir("."), reverse=True))
             else:
-                yield from _pack_one(name, status, "/".join([*(each for each, _ in inside), name]), seen)
+                yield from _pack_one(name, status, "/".join([*(each[0] for each in inside), name]), seen)
             continue
         todo.pop()
         if todo:
-            os.chdir("..")
-            name, mode = inside.pop()
-            if mode & _OPEN != _OPEN:
-                os.chmod(name, mode)
+            _, mode, parent = inside.pop()
+            _leave(parent, mode if mode & _OPEN != _OPEN else None)
             yield _record("up")
 
 
@@ -120,11 +170,14 @@ def _pack_one(name: str, status: os.stat_result, path: str, seen: dict[int, str]
 
 def _pack_file(name: str, mode: int, status: os.stat_result) -> Iterator[bytes]:
     if not mode & stat.S_IRUSR:
-        os.chmod(name, mode | stat.S_IRUSR)
+        _change_mode(name, mode | stat.S_IRUSR)
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not mode & stat.S_IRUSR:
-            os.chmod(name, mode)
+            os.fchmod(descriptor, mode)
+        opened = os.fstat(descriptor)
+        if _identity(opened) != _identity(status) or not stat.S_ISREG(opened.st_mode):  # inode numbers are used again
+            raise OSError(errno.ESTALE, f"{name} was replaced while it was read")
         stretches = _stretches(descriptor, status)
         yield _record("file", name, mode, status.st_mtime_ns, status.st_size, stretches)
         for offset, length in stretches:
@@ -164,13 +217,13 @@ def unpack(take: Callable[[int], bytes], allowed: Sequence[str]) -> None:
     """
     base = -1
     root: list[Any] = []
-    inside: list[list[Any]] = []
+    inside: list[tuple[list[Any], tuple[int, int]]] = []
     try:
         while True:
             (size,) = SIZE.unpack(take(SIZE.size))
             kind, *fields = json.loads(take(size))
             if kind in ("root", "end") and root:
-                _set(*root)
+                _set(base, *root[1:])
             if kind == "end":
                 return
             if kind == "root":
@@ -180,14 +233,13 @@ def unpack(take: Callable[[int], bytes], allowed: Sequence[str]) -> None:
                 empty(root[0])
                 if base >= 0:
                     os.close(base)
-                base = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                base = os.open(".", _FOLDER)
             elif kind == "folder":
                 os.mkdir(fields[0], _OPEN)
-                os.chdir(fields[0])
-                inside.append(fields)
+                inside.append((fields, _enter(fields[0])))
             elif kind == "up":
-                os.chdir("..")
-                _set(*inside.pop())
+                (_, mode, time), parent = inside.pop()
+                _leave(parent, mode, time)
             else:
                 _unpack_one(kind, fields, take, base)
     finally:
@@ -195,10 +247,10 @@ def unpack(take: Callable[[int], bytes], allowed: Sequence[str]) -> None:
             os.close(base)
 
 
-def _set(path: str, mode: int, time: int) -> None:
+def _set(root: int, mode: int, time: int) -> None:
     with contextlib.suppress(PermissionError):  # /dev/shm is another user's
-        os.utime(path, ns=(time, time))
-        os.chmod(path, mode)
+        os.utime(root, ns=(time, time))
+        os.fchmod(root, mode)
 
 
 def _unpack_one(kind: str, fields: list[Any], take: Callable[[int], bytes], root: int) -> None:
@@ -210,7 +262,8 @@ def _unpack_one(kind: str, fields: list[Any], take: Callable[[int], bytes], root
         os.link(fields[1], name, src_dir_fd=root)
     elif kind == "pipe":
         os.mkfifo(name)
-        _set(*fields)
+        _change_mode(name, fields[1])
+        os.utime(name, ns=(fields[2], fields[2]), follow_symlinks=False)
     else:
         _unpack_file(name, fields, take)
 

@@ -19,6 +19,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
+from ..inside import tree
 from . import jail, kernel
 
 Request = dict[str, Any]
@@ -32,13 +33,20 @@ NAMESPACES = kernel.NEW_PROCESSES | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel
 def serve(request: Request, control: socket.socket, streams: list[int]) -> NoReturn:
     """The door. `streams` are the command's standard input, output and error."""
     try:
-        os.chdir(request["folder"])
+        _enter_folder(request["folder"])
         _enter_namespaces(request)
         if os.fork() == 0:
             _keep(request, control, streams)
     except BaseException as error:
         _report(control, {"error": f"{type(error).__name__}: {error}"})
     os._exit(0)
+
+
+def _enter_folder(path: str) -> None:
+    """Make `path` the current folder; a link that has taken its place is not followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    os.fchdir(descriptor)
+    os.close(descriptor)
 
 
 def _report(control: socket.socket, report: dict[str, Any]) -> None:
@@ -196,7 +204,7 @@ def _start(request: Request, streams: list[int]) -> int:
 
 
 def _confine(request: Request) -> None:
-    os.chdir(request["cwd"])
+    _enter_folder(request["cwd"])
     os.umask(0o022)
     for name, limit in request["limits"].items():
         _limit(getattr(resource, name), limit)
@@ -227,6 +235,9 @@ def _become(request: Request, streams: list[int]) -> NoReturn:
         _drop_user(request)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
+        if "archive" in request:
+            _archive(request)
+            os._exit(0)
         for path in _candidates(request):
             with contextlib.suppress(*ABSENT):
                 os.execve(path, request["argv"], request["env"])
@@ -235,6 +246,18 @@ def _become(request: Request, streams: list[int]) -> NoReturn:
         os._exit(_refused(request, streams, error))
     finally:
         os._exit(126)
+
+
+def _archive(request: Request) -> None:
+    """Write the archive of the workspace to standard output, or fill the workspace from the one on standard input."""
+    roots = [request["cwd"]]
+    if request["archive"] == "pack":
+        with open(1, "wb", closefd=False) as output:
+            for piece in tree.pack(roots):
+                output.write(piece)
+    else:
+        with open(0, "rb", closefd=False) as source:
+            tree.unpack(source.read, roots)
 
 
 def _refused(request: Request, streams: list[int], error: OSError | ValueError) -> int:

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import secrets
 import signal
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from components.protocol import CommandFailure, SandboxUnavailable
+from components.protocol import CommandFailure, SandboxFileError, SandboxUnavailable
 from components.sandboxes import SandboxConfig
 from components.sandboxes import isolation as isolation_module
 from components.sandboxes.isolation import Isolation, isolation, remove
@@ -125,6 +126,93 @@ def test_every_isolation_that_this_machine_allows_keeps_the_contract(level, monk
         assert result.stdout.startswith(b"content")
         assert sandbox.read("other") == b"more\n"
         assert _alive(marker) == []
+
+
+SWAPPED = """
+import os, sys, time
+for name in ("workspace", "snapshots", "tmp"):
+    try:
+        os.rename("../" + name, "../was-" + name)
+        os.symlink(sys.argv[1], "../" + name)
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+def test_a_workspace_or_snapshot_folder_that_is_replaced_by_a_link_is_not_followed(level, monkeypatch, tmp_path):
+    _require(level)
+    monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "file").write_bytes(b"of the host")
+    tmp_path.chmod(0o755)
+    with LocalSandbox() as sandbox:
+        sandbox.write("file", b"the agent's")
+        kept = sandbox.snapshot()
+        sandbox.run(["python3", "-c", SWAPPED, str(secret)])
+        for action in (
+            lambda: sandbox.snapshot(),
+            lambda: sandbox.write("file", b"written"),
+            lambda: sandbox.write("new", b"written"),
+            lambda: sandbox.restore(kept),
+        ):
+            with contextlib.suppress(SandboxUnavailable, SandboxFileError):
+                action()
+        with contextlib.suppress(SandboxUnavailable, SandboxFileError):
+            assert sandbox.read("file") != b"of the host"
+        assert [path.name for path in secret.iterdir()] == ["file"]
+        assert (secret / "file").read_bytes() == b"of the host"
+        assert (secret / "file").stat().st_uid == os.getuid()
+
+
+@pytest.mark.skipif("os.geteuid() != 0", reason="only root may give a file to another user")
+@pytest.mark.parametrize("level", list(Isolation))
+def test_a_hard_link_to_a_file_of_another_user_is_neither_read_nor_written(level, monkeypatch, tmp_path):
+    _require(level)
+    monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    with LocalSandbox() as sandbox:
+        theirs = sandbox._folder.parent / f"theirs-{level}"  # of the same file system
+        theirs.write_bytes(b"of root")
+        os.link(theirs, sandbox._folder / "workspace" / "linked")  # as an agent may where protected_hardlinks is 0
+        with pytest.raises(SandboxFileError, match="another user"):
+            sandbox.read("linked")
+        with pytest.raises(SandboxFileError, match="another user"):
+            sandbox.write("linked", b"changed")
+        assert (theirs.read_bytes(), theirs.stat().st_uid) == (b"of root", 0)
+        theirs.unlink()
+
+
+RACING = """
+import os, sys
+os.makedirs("d/e", exist_ok=True)
+open("d/e/f", "w").close()
+print("ready", flush=True)
+while True:
+    os.rename("d", "was"); os.symlink(sys.argv[1], "d"); os.unlink("d"); os.rename("was", "d")
+"""
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+def test_a_folder_that_alternates_with_a_link_during_snapshot_and_restore_is_not_followed(level, monkeypatch, tmp_path):
+    _require(level)
+    monkeypatch.setattr("components.sandboxes.local.isolation", lambda: level)
+    tmp_path.chmod(0o755)
+    (tmp_path / "f").write_text("of the host")
+    (tmp_path / "f").chmod(0o644)
+    with LocalSandbox() as sandbox:
+        racing = threading.Thread(target=lambda: sandbox.run(["python3", "-c", RACING, str(tmp_path)], timeout=100))
+        racing.start()
+        until(lambda: (sandbox._folder / "workspace" / "d").exists())
+        for _ in range(20):
+            with contextlib.suppress(SandboxUnavailable):
+                sandbox.restore(sandbox.snapshot())
+            with contextlib.suppress(SandboxFileError):
+                assert sandbox.read("d/f") != b"of the host"
+                sandbox.write("d/f", b"written")
+        sandbox.stop()
+        racing.join(60)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "of the host")]
 
 
 def test_isolation_falls_back_to_limits_where_the_kernel_refuses(monkeypatch):

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH110, PTH116, PTH123, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH104, PTH106, PTH108, PTH110, PTH116, PTH123, PTH208, PTH211
 import os
 import stat
 import subprocess
@@ -118,3 +118,82 @@ def test_a_closed_root_is_opened_and_its_mode_brought_back(roots):
     assert stat.S_IMODE(os.stat(roots[0]).st_mode) == 0
     tree.unpack(_reader(data), roots)
     assert stat.S_IMODE(os.stat(roots[0]).st_mode) == 0
+
+
+def _swap_after_the_check(monkeypatch, name, swap):
+    """Make `swap` happen between the moment when `name` is looked at and the moment when it is used."""
+    looked = os.lstat
+
+    def lstat(path):
+        found = looked(path)
+        if path == name:
+            monkeypatch.setattr(tree.os, "lstat", looked)
+            swap()
+        return found
+
+    monkeypatch.setattr(tree.os, "lstat", lstat)
+
+
+@pytest.mark.parametrize("walk", [lambda root: list(tree.pack([root])), tree.empty], ids=["pack", "empty"])
+@pytest.mark.parametrize("mode", [0o755, 0o000])
+def test_a_folder_replaced_by_a_link_after_it_was_looked_at_is_not_followed(roots, monkeypatch, walk, mode):
+    inside, outside = roots
+    os.mkdir(f"{inside}/d", mode)
+    os.mknod(f"{outside}/kept")
+    os.chmod(outside, 0o500)
+
+    def swap():
+        os.rmdir(f"{inside}/d")
+        os.symlink(outside, f"{inside}/d")
+
+    _swap_after_the_check(monkeypatch, "d", swap)
+    with pytest.raises(OSError):
+        walk(inside)
+    assert (os.listdir(outside), stat.S_IMODE(os.stat(outside).st_mode)) == (["kept"], 0o500)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o000])
+@pytest.mark.parametrize("kind", ["link", "file", "pipe"])
+def test_a_file_replaced_after_it_was_looked_at_is_not_read(roots, monkeypatch, kind, mode):
+    inside, outside = roots
+    with open(f"{outside}/secret", "w") as file:
+        file.write("secret")
+    os.chmod(f"{outside}/secret", 0o400)
+    os.mknod(f"{inside}/f", mode)
+
+    def swap():
+        os.unlink(f"{inside}/f")
+        if kind == "pipe":
+            os.mkfifo(f"{inside}/f")
+        else:
+            (os.symlink if kind == "link" else os.link)(f"{outside}/secret", f"{inside}/f")
+
+    _swap_after_the_check(monkeypatch, "f", swap)
+    packed = []
+    with pytest.raises(OSError):
+        packed.extend(tree.pack([inside]))
+    assert b"secret" not in b"".join(packed)
+
+
+@pytest.mark.parametrize("walk", [lambda root: list(tree.pack([root])), tree.empty], ids=["pack", "empty"])
+def test_a_folder_that_is_moved_while_it_is_walked_leads_nowhere_else(roots, monkeypatch, walk):
+    inside, outside = roots
+    os.makedirs(f"{inside}/d/e")
+    os.mkdir(f"{outside}/d")
+    os.mknod(f"{outside}/kept")
+    _swap_after_the_check(monkeypatch, "e", lambda: os.rename(f"{inside}/d", f"{outside}/d"))
+    with pytest.raises(OSError, match="moved"):
+        walk(inside)
+    assert os.path.exists(f"{outside}/kept")
+
+
+def test_the_root_itself_is_not_followed_where_it_is_a_link(roots):
+    inside, outside = roots
+    data = _packed([inside])
+    os.rmdir(inside)
+    os.symlink(outside, inside)
+    os.mknod(f"{outside}/kept")
+    for walk in (_packed, lambda roots: tree.unpack(_reader(data), roots), lambda roots: tree.empty(roots[0])):
+        with pytest.raises(OSError):
+            walk([inside])
+    assert os.listdir(outside) == ["kept"]
