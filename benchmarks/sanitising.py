@@ -85,13 +85,17 @@ def read_corpus(path: Path) -> list[Sample]:
 
 def generated(seed: int) -> list[Sample]:
     """Return both corpora of the tests."""
+    from disguised_secrets import benign_texts, disguised
     from secrets_corpus import labelled_texts
 
-    samples = [
-        Sample(text, [secret] if secret else [], "plain secrets" if secret else "look-alikes")
-        for text, secret in labelled_texts(seed)
+    return [
+        *(
+            Sample(text, [secret] if secret else [], "plain secrets" if secret else "look-alikes")
+            for text, secret in labelled_texts(seed)
+        ),
+        *(Sample(text, secrets, category) for category, text, secrets in disguised(seed)),
+        *(Sample(text, [], category) for category, text in benign_texts(seed)),
     ]
-    return samples
 
 
 def survives_partly(secret: str, clean: str) -> bool:

@@ -150,6 +150,7 @@ HINT = union((_weakened(_FRONT), _BACK))
 
 _front = compile_pattern(_FRONT)
 _back = compile_pattern(_BACK)
+_begun = compile_pattern(_weakened(_FRONT))
 _kinds = [(token(name), re.compile(pattern)) for name, pattern in _TABLE]
 _whole = [(token(name), re.compile(pattern)) for name, _, pattern in _BEHIND]
 _DIGIT = re.compile(rb"[0-9]")
@@ -183,6 +184,11 @@ def find(data: bytes) -> Iterator[Span]:
             start, end = low + found.start(), low + found.end()
             if begins(data, start) and not is_word(data, end) and _is_real(kind, found.group()):
                 yield Span(start, end, kind)
+
+
+def ends_with_token(text: bytes) -> bool:
+    """Whether the text ends with a token of a known format, or with one that could go on."""
+    return any(match.end() == len(text) and begins(text, match.start()) for match in _begun.finditer(text))
 
 
 def _beside(data: bytes, start: int, end: int) -> Iterator[Span]:

@@ -31,11 +31,12 @@ class Pattern(Protocol):
 
 
 class Span(NamedTuple):
-    """Bytes of a text that must go."""
+    """Bytes of a text that must go. `plain` is the secret where a view reads it otherwise than the text writes it."""
 
     start: int
     end: int
     kind: Kind
+    plain: bytes = b""
 
 
 class Hints:

@@ -19,6 +19,7 @@ from . import (
 )
 from .kinds import Severity
 from .patterns import Hints, Span, unescaped
+from .text_views import SIGNS, views
 
 _DETECTORS = (
     blocks,
@@ -38,27 +39,35 @@ _DETECTORS = (
 """The surer first: of two that find the same bytes, the first names them."""
 _OF_PEOPLE = (identities, numbers, addresses, streets)
 """Those whose every kind is personal."""
-_hints = Hints(each.HINT for each in _DETECTORS)
+_hints = Hints([*(each.HINT for each in _DETECTORS), *SIGNS])
 _SEVERITIES = list(Severity)
 
 
 def may_hold(data: bytes) -> bool:
-    """False where no detector could find anything."""
+    """False where no detector could find anything in any view of the text."""
     return bool(_hints.found(data))
 
 
 def may_hold_credential(data: bytes) -> bool:
     """The same, of detectors that find more than people and places."""
-    return any(_DETECTORS[index] not in _OF_PEOPLE for index in _hints.found(data))
+    return any(index >= len(_DETECTORS) or _DETECTORS[index] not in _OF_PEOPLE for index in _hints.found(data))
 
 
 def scan(data: bytes) -> list[Span]:
-    """What must go, in order, none overlapping another."""
+    """What must go, in order, none overlapping another: found in any view of the text, replaced in the text."""
     return merged(
-        Span(unescaped(data, span.start, span.end), span.end, span.kind)
-        for index in sorted(_hints.found(data))
-        for span in _DETECTORS[index].find(data)
+        view.original(Span(unescaped(view.text, span.start, span.end), span.end, span.kind))
+        for view, detectors in views(data, _look)
+        for index in sorted(detectors)
+        for span in _DETECTORS[index].find(view.text)
+        if span.start < span.end
     )
+
+
+def _look(data: bytes) -> tuple[frozenset[int], frozenset[int]]:
+    """Which detectors may find something in a text, and which signs of another view it has."""
+    found, count = _hints.found(data), len(_DETECTORS)
+    return frozenset(each for each in found if each < count), frozenset(each - count for each in found if each >= count)
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

@@ -1,0 +1,379 @@
+r"""Text views: a text as it would read without terminal colours, escapes, line wraps, string concatenation and encodings.
+
+Each view is a rewritten text with a map back to the original, so one set of detectors reads all of them and a span found in a
+view replaces exactly the original characters that it was read from. A view is made only where `SIGNS` say that it may differ.
+"""
+
+import base64
+import binascii
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from .formats import ends_with_token
+from .patterns import Span, union
+
+Edit = tuple[int, int, bytes]
+"""Replace the bytes from start to end by these. A replacement is indivisible: a span that touches it covers all of it."""
+
+
+class View(NamedTuple):
+    """A rewritten text. `starts` are the offsets of its segments, `origins` the (start, end, is_copy) that each came from."""
+
+    text: bytes
+    starts: list[int]
+    origins: list[tuple[int, int, bool]]
+    parent: "View | None"
+
+    def original(self, span: Span) -> Span:
+        """Return the span of the original text, with the secret as this view reads it in `plain`."""
+        plain = span.plain or self.text[span.start : span.end]
+        view: View | None = self
+        start, end = span.start, span.end
+        while view is not None and view.starts:
+            start, end = view._before(start, end)
+            view = view.parent
+        return Span(start, end, span.kind, plain)
+
+    def _before(self, start: int, end: int) -> tuple[int, int]:
+        """Map a range of this text to a range of the parent's."""
+        first = bisect_right(self.starts, start) - 1
+        last = bisect_right(self.starts, end - 1) - 1
+        begin, _, is_copy = self.origins[first]
+        low = begin + start - self.starts[first] if is_copy else begin
+        begin, stop, is_copy = self.origins[last]
+        high = begin + end - self.starts[last] if is_copy else stop
+        return low, high
+
+
+def rewritten(parent: View, edits: Iterable[Edit]) -> View | None:
+    """Return the parent's text with ordered, disjoint edits applied; None without any."""
+    data = parent.text
+    pieces: list[bytes] = []
+    starts: list[int] = []
+    origins: list[tuple[int, int, bool]] = []
+    at = size = 0
+    edited = False
+    for start, end, new in edits:
+        edited = True
+        if start > at:
+            starts.append(size)
+            origins.append((at, start, True))
+            pieces.append(data[at:start])
+            size += start - at
+        if new:
+            starts.append(size)
+            origins.append((start, end, False))
+            pieces.append(new)
+            size += len(new)
+        at = end
+    if not edited:
+        return None
+    if at < len(data) or not starts:
+        starts.append(size)
+        origins.append((at, len(data), True))
+        pieces.append(data[at:])
+    return View(b"".join(pieces), starts, origins, parent)
+
+
+# Control characters and typography
+
+_SEQUENCE = rb"(?:\[[0-9;:?]{0,40}[ -/]?[A-Za-z@]|\][0-9;]{1,8};[^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|\([0AB])"
+_WRITTEN_ESCAPE = rb"(?:x1[bB]|0?33|e|u001[bB]|u\{1[bB]\})"
+_CONTROLS = (
+    (b"\x1b", re.compile(rb"\x1b(?:" + _SEQUENCE + rb"|[=>78cMDEHNO]?)")),
+    (b"\\", re.compile(rb"\\(?<!\\\\)\\{0,7}" + _WRITTEN_ESCAPE + _SEQUENCE)),
+    (b"^[", re.compile(rb"\^\[" + _SEQUENCE)),
+    (b"\x08", re.compile(rb"\x08")),
+    (b"\x00", re.compile(rb"\x00(?<=[^\n\x00]\x00)(?=[^\n\x00])")),
+    (b"", re.compile(rb"[\x01\x02\x0e\x0f]")),
+)
+"""Bytes that must occur, and control sequences of ECMA-48 with them, as terminals get them and as logs write them."""
+_TYPOGRAPHY = re.compile(
+    rb"\xe2[\x80\x81][\x80-\xbf]|\xef[\xbb\xbc][\x80-\xbf]|\xc2[\xa0\xab\xad\xbb]|\xe3\x80\x80|\xc2\x9b\[?[0-9;:?]{0,40}[A-Za-z@]"
+)
+_PLAIN_FORMS = {
+    form.encode(): plain
+    for plain, forms in {
+        b"": "\u200b\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad",
+        b" ": "\u00a0\u202f\u2007\u3000",
+        b":": "\uff1a",
+        b"=": "\uff1d",
+        b'"': "\u201c\u201d\u201e\u201f\u00ab\u00bb",
+        b"'": "\u2018\u2019\u201a\u201b",
+    }.items()
+    for form in forms
+}
+"""Characters that are not seen, and the ASCII forms of spaces, signs and quotes."""
+_CONTROL_SIGN = (
+    rb"\x1b|\xc2[\x9b\xad\xa0\xab\xbb]|\\(?:x1[bB]|0?33\[|e\[|u001[bB]|u\{1[bB])|\^\[\[|[\x01\x02\x08\x0e\x0f]"
+    rb"|\xe2\x80[\x87\x8b-\x8f\x98-\x9f\xaa-\xaf]|\xe2\x81[\xa0-\xa4]|\xef\xbb\xbf|\xe3\x80\x80|\xef\xbc[\x9a\x9d]|[^\n\x00]\x00[^\n\x00]"
+)
+
+
+def _without_control(view: View) -> list[Edit]:
+    data = view.text
+    edits: list[Edit] = []
+    for needed, pattern in _CONTROLS:
+        if needed in data:
+            edits += [(match.start(), match.end(), b"") for match in pattern.finditer(data)]
+    if b"\x08" in data:  # a backspace takes back the character before it
+        edits = [
+            (start - (data[start] == 8 and data[start - 1 : start] not in (b"", b"\n", b"\x08")), end, new)
+            for start, end, new in edits
+        ]
+    if not data.isascii():
+        for match in _TYPOGRAPHY.finditer(data):
+            new = _PLAIN_FORMS.get(match.group(), b"" if match.group()[:2] == b"\xc2\x9b" else None)
+            if new is not None:
+                edits.append((match.start(), match.end(), new))
+    return _disjoint(edits)
+
+
+def _disjoint(edits: list[Edit]) -> list[Edit]:
+    """Return the edits in order, without those that begin within an earlier one."""
+    edits.sort()
+    kept, last = [], 0
+    for edit in edits:
+        if edit[0] >= last:
+            last = edit[1]
+            kept.append(edit)
+    return kept
+
+
+# Markup
+
+_TAG = rb"</?(?:b|strong|i|em|span|code|font|mark|u|tt|kbd|a|p|div|label|small|samp|var)(?:[ \t][^<>\n]{0,200})?>"
+_MARKUP = re.compile(
+    rb"(?P<cell></(?:td|th|dt)>\s{0,40}<(?:td|th|dd)(?:[ \t][^<>\n]{0,200})?>)|\*{1,3}(?=[\w:`\s!-~])|__(?=[A-Za-z])|(?<=[\w:])__|"
+    + _TAG
+)
+_MARKUP_SIGN = rb"(?i:pass|pwd|token|secret|key|senha|clave|contra|passe|kennwort|code)[\w :=]*(?:\*|__|</)"
+
+
+def _without_markup(view: View) -> Iterator[Edit]:
+    for match in _MARKUP.finditer(view.text):
+        yield match.start(), match.end(), b": " if match.group("cell") else b""
+
+
+# Escapes
+
+_ENTITIES = {b"quot": b'"', b"amp": b"&", b"lt": b"<", b"gt": b">", b"apos": b"'", b"nbsp": b" "}
+_SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"'": b"'", b"/": b"/", b"\\": b"\\"}
+_ESCAPED = re.compile(
+    rb"\\(?<!\\\\)\\{0,31}(?:u\{?(?P<u>[0-9a-fA-F]{4,6})\}?|U(?P<U>[0-9a-fA-F]{8})|x\{?(?P<x>[0-9a-fA-F]{2})\}?|(?P<o>[01][0-7]{2})|(?P<s>[nrt\"'/]))"
+    rb"|&(?:(?P<e>quot|amp|lt|gt|apos|nbsp)|#(?P<d>[0-9]{1,6})|#[xX](?P<h>[0-9a-fA-F]{1,6}));|%(?P<p>[0-9a-fA-F]{2})|=(?P<q>3D|40|2B|2F)"
+)
+_ESCAPED_SIGN = rb"\\(?:[uU][{0-9a-fA-F]|x[{2-7]|1[0-7][0-7])|&(?:#[0-9xX]|quot;|amp;|apos;)|%[2-7][0-9a-fA-F]|=3D"
+ESCAPE_DEPTH = 3
+"""How often escapes within escapes are resolved."""
+
+
+def _unescaped(view: View) -> Iterator[Edit]:
+    last = -1
+    for match in _ESCAPED.finditer(view.text):
+        new = _meant(match)
+        if new is not None and match.start() >= last:
+            last = match.end()
+            yield match.start(), match.end(), new
+
+
+def _meant(match: re.Match[bytes]) -> bytes | None:
+    """Return the bytes that an escape stands for; None for what is no character, and for NUL, which separates fields."""
+    name = match.lastgroup or ""
+    value = match.group(name)
+    if name == "s":
+        return _SIMPLE[value]
+    if name == "e":
+        return _ENTITIES[value]
+    code = int(value, 10 if name == "d" else 8 if name == "o" else 16)
+    if code == 0 or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        return None
+    if name in ("p", "x", "q"):
+        return bytes([code])
+    return chr(code).encode()
+
+
+# Continued lines, concatenated strings and wrapped lines
+
+_T = rb"[A-Za-z0-9_\-+/=.~%!@#$^&*]"
+_GLUE = rb"(?:\+\+?|\.\.?|&|~|\|\||<>|\\)?"
+_CONTINUED = re.compile(
+    rb"(?<=" + _T + rb")(?:\\|`|\^)\r?\n(?=" + _T + rb")"
+    rb"|(?<=" + _T + rb")(?:\\n)?\\{0,3}[\"'][ \t]{0,20}" + _GLUE + rb"(?:[ \t]{0,20}\\?\r?\n[ \t>|+#]{0,40}|[ \t]{0,20})" + _GLUE
+    + rb"[ \t]{0,20}[fbru]{0,2}\\{0,3}[\"'](?=" + _T + rb")"
+    rb"|(?<=[^\n=])=\r?\n(?=[A-Za-z0-9_\-+/.])"
+)  # fmt: skip
+_JOINED_LIST = re.compile(
+    rb"(?:(?:join|concat|Join|implode|strcat|paste0)\([\"', ]{0,6}[\[{(]?|\.join\([\[(])([^\])}\n]{8,2000})[\])}]"
+)
+_LIST_GLUE = re.compile(rb"(?<=" + _T + rb")[\"'][ \t]*,[ \t]*[\"'](?=" + _T + rb")")
+_S = rb"[\w\-+/=.~!@#$%^&*]"
+_CONTINUED_SIGN = (
+    _S + rb"(?:\\|`|\^)\r?\n" + _S + rb"|" + _S + rb"(?:\\n)?\\*[\"'][ \t]*" + _GLUE
+    + rb"[ \t]*(?:\\?\r?\n[ \t>|+#]*)?(?:\+|\.|&)?[ \t]*[fbru]?\\*[\"']" + _S
+    + rb"|(?:join|oncat|implode|strcat)\([\[\"'{ ]|=\r?\n[\w+/]"
+)  # fmt: skip
+_WORD_BREAK = re.compile(rb"[A-Za-z0-9_\-+/=.~]\r?\n[ \t>#|+]{0,40}(?=[A-Za-z0-9_\-+/=.~])")
+_RUN = re.compile(rb"[A-Za-z0-9_\-+/=.~]{1,256}")
+_NO_TAIL = re.compile(
+    rb"[\w.\-]{1,80}[=:](?:[^=]|$)|(?:[a-z]{2,}|[A-Z][a-z]+|[A-Z]{2,})(?:[-_./](?:[a-z]+|[A-Z][a-z]+|[A-Z]+))*[.,:;]?$"
+)
+_TOKEN_LIKE = re.compile(rb"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])|(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z]).{6}", re.S)
+NARROWEST = 40
+"""Characters of a line that a terminal, a mail client or a formatter may have wrapped."""
+
+
+def _joined(view: View) -> list[Edit]:
+    data = view.text
+    edits = [(match.start(), match.end(), b"") for match in _CONTINUED.finditer(data)]
+    for call in _JOINED_LIST.finditer(data):
+        edits += [(each.start(), each.end(), b"") for each in _LIST_GLUE.finditer(data, call.start(1), call.end(1))]
+    edits += [
+        (match.start() + 1, match.end(), b"")
+        for match in _WORD_BREAK.finditer(data)
+        if _is_wrap(data, match.start() + 1, match.end())
+    ]
+    return _disjoint(edits)
+
+
+def _is_wrap(data: bytes, start: int, end: int) -> bool:
+    """Whether a token goes on in the next line: the line is long or ends with a token, and what follows looks like its rest."""
+    line = data.rfind(b"\n", max(0, start - 400), start) + 1
+    is_long = start - line >= NARROWEST
+    tail = _RUN.match(data, end)
+    if tail is None:
+        return False
+    rest = tail.group()
+    if not _is_rest(rest) and not (is_long and _NO_TAIL.match(rest) is None):
+        return False
+    head = _backwards(data[max(line, start - 256) : start])
+    if is_long and _TOKEN_LIKE.match(head + rest) and len(head) + len(rest) >= 20:
+        return True
+    return (is_long or len(rest) >= 4) and ends_with_token(head)
+
+
+def _backwards(text: bytes) -> bytes:
+    found = _RUN.match(text[::-1])
+    return found.group()[::-1] if found else b""
+
+
+def _is_rest(rest: bytes) -> bool:
+    return len(rest) >= 4 and _TOKEN_LIKE.match(rest) is not None and _NO_TAIL.match(rest) is None
+
+
+# Encodings
+
+_B64_GROUP = rb"(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_\-])"
+_B64_SIGN = _B64_GROUP + rb"{4}"
+_HEX_SIGN = rb"(?:[2-7][0-9a-fA-F]){12}"
+_B64 = re.compile(
+    rb"(?:[A-Za-z0-9+/_\-]{16,}={0,2})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_\-]{4,76}={0,2}(?=[ \t]*(?:[\r\n\"',]|$)))*"
+)
+_HEX = re.compile(rb"(?<![0-9A-Za-z])(?:0[xX])?((?:[0-9a-fA-F]{2}){12,})(?![0-9A-Za-z])")
+_SPACE = re.compile(rb"\s+")
+_TEXT = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3})+")
+DECODE_DEPTH = 2
+"""How often encodings within encodings are decoded."""
+
+
+def _decoded(view: View) -> list[Edit]:
+    """Base64 and hexadecimal runs that decode to text, as lines of their own."""
+    data = view.text
+    edits = [
+        (match.start(), match.end(), b"\n" + text + b"\n")
+        for match in _B64.finditer(data)
+        if (text := _from_base64(match.group()))
+    ]
+    edits += [
+        (match.start(), match.end(), b"\n" + text + b"\n")
+        for match in _HEX.finditer(data)
+        if (text := _from_hex(match.group(1)))
+    ]
+    return _disjoint(edits)
+
+
+def _from_base64(run: bytes) -> bytes | None:
+    plain = run if b"\n" not in run else _SPACE.sub(b"", run)
+    altchars = b"-_" if b"-" in plain or b"_" in plain else None
+    if altchars and (b"+" in plain or b"/" in plain):
+        return None
+    plain = plain.rstrip(b"=")
+    if not _is_text(_b64decode(plain[:16], altchars)):
+        return None
+    text = _b64decode(plain, altchars)
+    if text is None or b"=" in plain:
+        return None
+    return text if _is_text(text) else None
+
+
+def _b64decode(plain: bytes, altchars: bytes | None) -> bytes | None:
+    if len(plain) % 4 == 1:
+        plain = plain[:-1]
+    try:
+        return base64.b64decode(plain + b"=" * (-len(plain) % 4), altchars=altchars)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _from_hex(run: bytes) -> bytes | None:
+    text = bytes.fromhex(run.decode("ascii"))
+    return text if _is_text(text) else None
+
+
+def _is_text(text: bytes | None) -> bool:
+    return text is not None and _TEXT.fullmatch(text) is not None
+
+
+SIGNS = (_CONTROL_SIGN, _MARKUP_SIGN, _ESCAPED_SIGN, _CONTINUED_SIGN, union((_B64_SIGN, _HEX_SIGN)))
+"""Patterns of which one occurs wherever the view of its place could differ from the text."""
+CONTROL, MARKUP, ESCAPED, CONTINUED, ENCODED = range(len(SIGNS))
+Look = Callable[[bytes], tuple[frozenset[int], frozenset[int]]]
+"""Returns which detectors may find something in a text, and which of SIGNS occur in it."""
+
+
+def views(data: bytes, look: Look) -> Iterator[tuple[View, frozenset[int]]]:
+    """Yield the views of a text that differ from each other, and of each the detectors that may find something in it.
+
+    The first is the text itself, without control characters where it has any.
+    """
+    view = View(data, [], [], None)
+    detectors, signs = look(data)
+    for _ in range(DECODE_DEPTH + 1):
+        if CONTROL in signs:
+            view = _stripped(view)
+            detectors, signs = look(view.text)
+        yield view, detectors
+        if MARKUP in signs and (unmarked := rewritten(view, _without_markup(view))):
+            yield unmarked, look(unmarked.text)[0]
+        plain = view
+        for _ in range(ESCAPE_DEPTH):
+            deeper = rewritten(plain, _unescaped(plain)) if ESCAPED in signs else None
+            if deeper is None:
+                break
+            plain = _stripped(deeper)
+            detectors, signs = look(plain.text)
+        if plain is not view:
+            yield plain, detectors
+        view = plain
+        if CONTINUED in signs or (detectors and _is_wrapped(plain.text)):
+            joined = rewritten(plain, _joined(plain))
+            if joined is not None:
+                view = joined
+                detectors, signs = look(view.text)
+                yield view, detectors
+        decoded = rewritten(view, _decoded(view)) if ENCODED in signs else None
+        if decoded is None:
+            return
+        view = decoded
+        detectors, signs = look(view.text)
+
+
+def _stripped(view: View) -> View:
+    return rewritten(view, _without_control(view)) or view
+
+
+def _is_wrapped(data: bytes) -> bool:
+    """Whether a line ends with a word and the next begins with one."""
+    return _WORD_BREAK.search(data) is not None
