@@ -20,7 +20,7 @@ LIFETIME_SECONDS = 24 * 3600
 RESET_SECONDS = 30.0
 FILE_SECONDS = 60.0
 LARGEST_ANSWER = 1 << 30
-MODULES = ("wire", "beneath", "tree", "guard", "forward", "command", "session")
+MODULES = ("wire", "beneath", "tree", "system_calls", "guard", "forward", "command", "session")
 # Finds a Python that can run the session, and becomes it: nothing else may be a container's first process.
 FIND = """
 for python in python3 /opt/conda/bin/python3 /opt/miniconda3/bin/python3 /usr/libexec/platform-python; do

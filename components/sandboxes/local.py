@@ -27,14 +27,15 @@ class LocalSandbox(Sandbox):
 
     What it does: every command runs in a session of its own, with limits on CPU time, address space, file size, open
     files and processes (without a user namespace that one is coarse); without any of the owner's environment; as an
-    unprivileged user of its own when the owner is root; and, where the kernel allows, without a network, without sight of other
+    unprivileged user of its own when the owner is root; on Linux with an empty session keyring and the filter of system calls that
+    containers have (inside/system_calls.py); and, where the kernel allows, without a network, without sight of other
     processes, and with a root that holds only the system's programs, read-only, and the workspace. When a command ends, by
     itself, by its time limit or because its owner died, everything that it started is killed, daemons included.
 
-    What it does not protect from: a fault in the kernel, which it shares with the host (there is no filter of system
-    calls); many large processes at once (memory is limited for each process, not for their sum); a disk filled with many
-    files (the size of each is limited, not their sum); a full CPU (only its time is limited). Where user namespaces are
-    forbidden, also: reading what every user of the machine may read, and the network. For code that you have reason to
+    What it does not protect from: a fault in the kernel, which it shares with the host; many large processes at once
+    (memory is limited for each process, not for their sum); a disk filled with many files (the size of each is limited, not
+    their sum); a full CPU (only its time is limited). Where user namespaces are forbidden, also: reading what every user of
+    the machine may read, and the network. For code that you have reason to
     distrust, take docker.
     """
 

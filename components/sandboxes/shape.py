@@ -6,7 +6,7 @@ What is denied by default, and how:
 |---|---|
 | network | no interface but loopback, ever (`egress`: a socket to a proxy of the owner's, which lets the named hosts through) |
 | capabilities, setuid programs | `cap_drop ALL`, `no-new-privileges`; an unprivileged user |
-| system calls | the engine's default seccomp profile, and a filter that protects the session's process |
+| system calls | the engine's default seccomp profile, and the session's own filter (inside/system_calls.py) |
 | the image's files | read-only root |
 | disk | workspace, /tmp and /dev/shm are tmpfs with a size and a number of files; they count as memory |
 | memory | a limit without swap; a command's processes are killed before the session's |

@@ -1,6 +1,14 @@
 """Escapes: ways out of the sandbox into the kernel, the engine, or the processes that keep it."""
 
-from attacking import OPEN, UNTRIED, attack, is_usable, python, run, system_calls
+import secrets
+import subprocess
+import sys
+
+import pytest
+from attacking import CALLS, UNTRIED, attack, is_usable, python, run, system_calls
+
+from components.sandboxes.inside.system_calls import refused
+from components.sandboxes.isolation import Isolation
 
 
 @attack()
@@ -182,7 +190,7 @@ refused('kexec_load', 246, 104, 0, 0, None, 0)
     assert system_calls(sandbox, lines) == ""
 
 
-@attack(local=OPEN, bare=OPEN)
+@attack()
 def test_bpf_perf_and_keyrings_are_refused_by_a_filter(sandbox):
     lines = """
 attributes = ctypes.create_string_buffer(128)
@@ -194,6 +202,62 @@ refused('keyctl', 250, 219, 0, -2, 1)
 refused('userfaultfd', 323, 282, 1)
 """
     assert system_calls(sandbox, lines) == ""
+
+
+@attack()
+def test_every_system_call_that_docker_refuses_is_refused(sandbox):
+    numbers = [(name, number, refused("aarch64").get(name, 401)) for name, number in refused("x86_64").items()]
+    lines = "".join(f"refused({name!r}, {x86}, {arm}, *[-1] * 6)\n" for name, x86, arm in numbers)
+    lines += "for each in (400, 435, *range(467, 500)): refused(each, each, each, *[-1] * 6)\n"
+    assert system_calls(sandbox, lines) == ""
+
+
+@attack()
+def test_asynchronous_rings_are_refused(sandbox):
+    assert system_calls(sandbox, "refused('io_uring_setup', 425, 425, 8, ctypes.create_string_buffer(120))") == ""
+
+
+@attack()
+def test_sockets_of_families_that_programs_do_not_need_are_refused(sandbox):
+    code = """
+import socket
+for family in set(range(46)) - {1, 2, 10, 16}:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        try:
+            socket.socket(family, kind, 0)
+            print('made', family, kind)
+        except OSError: pass
+"""
+    assert python(sandbox, code).stdout_text == ""
+
+
+OWNER_WITH_A_KEY = """
+import sys
+from components.sandboxes import SandboxConfig, local, make_sandbox
+backend, name, calls = sys.argv[1:]
+exec(calls)
+JOIN, SEARCH, SESSION_KEYRING = 1, 10, -3
+if call(250, 219, JOIN, None)[0] < 0 or call(248, 217, b'user', name.encode(), b'a secret', 8, SESSION_KEYRING)[0] < 0:
+    print('no keyrings')
+    sys.exit()
+if backend == 'bare':
+    local.isolation, backend = lambda: local.Isolation.LIMITS, 'local'
+search = calls + f"print('found', call(250, 219, {SEARCH}, {SESSION_KEYRING}, b'user', b'{name}', 0)[0] > 0)"
+with make_sandbox(SandboxConfig(backend=backend)) as sandbox:
+    print(sandbox.run('cat /proc/keys 2>/dev/null; echo looked').stdout_text)
+    print(sandbox.run(['python3', '-c', search]).stdout_text)
+"""
+
+
+@attack()
+def test_a_key_of_the_owners_session_is_neither_seen_nor_found(sandbox):
+    place = "bare" if getattr(sandbox, "_isolation", None) is Isolation.LIMITS else sandbox.backend
+    name = f"planted-{secrets.token_hex(8)}"
+    command = [sys.executable, "-c", OWNER_WITH_A_KEY, place, name, CALLS]
+    seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "no keyrings" in seen:
+        pytest.skip("this machine has no keyrings, or refuses them")
+    assert "looked" in seen and "found False" in seen and name not in seen
 
 
 @attack()

@@ -4,18 +4,13 @@
 
 import ctypes
 import os
-import platform
 import resource
-import struct
 
-_SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVILEGES, _FILTER = 4, 22, 38, 2
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-_X32 = 0x40000000
+from . import system_calls
+
+_SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 4, 38
 # What can be done to another process of one's own user without looking into it: the system call, by machine; then which
 # argument must not have which value, 1 being the session's process (for a priority, 2 and 3 mean all of a user's).
-_MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _RULES = (
     ({"x86_64": 302, "aarch64": 261}, 0, 1),  # prlimit64
     ({"x86_64": 142, "aarch64": 118}, 0, 1),  # sched_setparam
@@ -37,37 +32,19 @@ _EVENTS = (  # how often memory or processes ran out, by version of the control 
 
 
 def shut() -> bool:
-    """Let nobody look into this process, nor change it. False where this kernel has no filter of system calls.
+    """Let nobody look into this process, nor change it, and filter system calls (see system_calls.py).
 
-    What this process starts inherits the filter, but may be looked into.
+    False where there is no filter. What this process starts inherits the filter, but may be looked into.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0) != 0 or libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-    machine = platform.machine()
-    if machine not in _MACHINES:
-        return False
-    program = filter_program(machine)
-    instructions = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
-    return bool(libc.prctl(_SET_SECCOMP, _FILTER, header, 0, 0) == 0)
+    return system_calls.install(protection(os.uname().machine))
 
 
-def filter_program(machine: str) -> bytes:
-    """A classic BPF program (seccomp(2)) that refuses `_RULES`, and system calls of any other architecture."""
-    steps = [_step(_LOAD, 0, 0, _ARCHITECTURE), _step(_EQUAL, 1, 0, _MACHINES[machine]), _step(_RETURN, 0, 0, _UNKNOWN)]
-    steps.append(_step(_LOAD, 0, 0, _NUMBER))
-    if machine == "x86_64":
-        steps += [_step(_AT_LEAST, 0, 1, _X32), _step(_RETURN, 0, 0, _UNKNOWN)]
-    for numbers, argument, value in _RULES:
-        steps.append(_step(_EQUAL, 0, 3, numbers[machine]))
-        steps.append(_step(_LOAD, 0, 0, _ARGUMENTS + 8 * argument))
-        steps += [_step(_EQUAL, 0, 1, value), _step(_RETURN, 0, 0, _REFUSE), _step(_LOAD, 0, 0, _NUMBER)]
-    return b"".join([*steps, _step(_RETURN, 0, 0, _ALLOW)])
-
-
-def _step(code: int, yes: int, no: int, value: int) -> bytes:
-    return struct.pack("HBBI", code, yes, no, value)
+def protection(machine: str) -> list[tuple[int, int, int]]:
+    """The calls that would change the session's process, as system_calls.filter_program takes them."""
+    return [(numbers[machine], argument, value) for numbers, argument, value in _RULES if machine in numbers]
 
 
 def condition() -> list[object]:

@@ -19,7 +19,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from ..inside import tree
+from ..inside import system_calls, tree
 from . import jail, kernel
 
 Request = dict[str, Any]
@@ -33,6 +33,8 @@ NAMESPACES = kernel.NEW_PROCESSES | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel
 def serve(request: Request, control: socket.socket, streams: list[int]) -> NoReturn:
     """The door. `streams` are the command's standard input, output and error."""
     try:
+        if kernel.LINUX:
+            kernel.join_new_keyring()
         _enter_folder(request["folder"])
         _enter_namespaces(request)
         if os.fork() == 0:
@@ -212,6 +214,7 @@ def _confine(request: Request) -> None:
     _limit(resource.RLIMIT_NPROC, request["pids"] + (0 if counted_alone else _tasks_on_this_machine()))
     if kernel.LINUX:
         kernel.forbid_new_privileges()
+        system_calls.install()
 
 
 def _spawn(request: Request, streams: list[int]) -> int:

@@ -3,6 +3,7 @@
 """The system calls that Python does not offer. Linux only; elsewhere `LINUX` is false and nothing here may be called."""
 
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -19,6 +20,7 @@ READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC = 1, 2, 4, 8
 _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _DETACH = 2
+_KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 _SET_DUMPABLE, _SET_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 4, 36, 38
 
 
@@ -54,6 +56,16 @@ def set_dumpable(value: bool) -> None:
 def become_subreaper() -> None:
     """Orphans among the descendants become children of this process."""
     _process_control(_SET_SUBREAPER, 1)
+
+
+def join_new_keyring() -> None:
+    """Replace the inherited session keyring by an empty one, unless the kernel has no keyrings or a filter refuses them."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None:
+        return
+    result = libc.syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
+    if result < 0 and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+        _checked(result, "keyctl")
 
 
 def forbid_new_privileges() -> None:
