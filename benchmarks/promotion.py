@@ -4,7 +4,7 @@ Thousands of comparisons are drawn and tested at once (`promotion_made.py`); of 
 extreme ones first, and must end as the fast test says. Both agents share their tasks; the challenger's effect varies by family.
 
 - nulls: no challenger is better. Promoted: at most alpha. Tests that take tasks for independent fail here.
-- seasons: thirty nights in a row, at the levels that `spending` allows. A season without a better challenger promotes one with
+- seasons: thirty nights in a row, at the levels that LORD++ allows. A season without a better challenger promotes one with
   probability at most .05; where every third challenger is better, at most .05 of the promotions are wrong.
 - power: a lead of 8 points on 200 tasks, 4 attempts each. As computed beforehand, within 3 points; and with the number of tasks
   that `tasks_needed` asks for, the power asked for.
@@ -14,6 +14,7 @@ extreme ones first, and must end as the fast test says. Both agents share their 
   breaks a margin, and what they find and play.
 
     python benchmarks/promotion.py [--comparisons 4000] [--only nulls power ...] [--seed 0]
+    python benchmarks/promotion.py --seasons [10000]      # what each rule gains and costs (`promotion_seasons.py`)
 
 Exit code 1 where a row breaks its promise: rates but for three standard errors of the simulation, power without.
 """
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 from promotion_made import Floats, Made, World, decided, make, naive_p_values, p_values
+from promotion_seasons import print_tables
 
 from components.evaluation.promotion import Declared, PromotionRule
 from components.evaluation.promotion.season import Past, declare
@@ -266,7 +268,16 @@ def main() -> int:
     parser.add_argument("--comparisons", type=int, default=4_000)
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seasons", type=int, nargs="?", const=10_000, metavar="N", help="compare rules over N seasons"
+    )
     arguments = parser.parse_args()
+    if arguments.seasons is not None:
+        if arguments.seasons < 1:
+            parser.error("--seasons takes 1 or more; 10000 seasons give the figures of docs/promotion.md")
+        for line in print_tables(arguments.seasons, arguments.seed):
+            print(line, flush=True)
+        return 0
     print("| | | found | promised | draws | | seconds |\n|---|---|---|---|---|---|---|")
     kept = True
     for name in arguments.only:

@@ -93,7 +93,9 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     """Turn the ratchet one tooth, or leave it where it stands; on the nights of a match, back to the anchor where that is better.
 
     The record is kept with the challenger before any alias moves, and each alias moves as a whole. Where another took the place
-    while the night ran, nobody has met it: it stays.
+    while the night ran, nobody has met it: it stays. The anchor moves up only to a champion that is shown better than it, so
+    that losses too small for one night to show add up until a match does; where there is no anchor that can play, the champion
+    becomes it.
     """
     night, challenger, champion = tonight.night, agents["challenger"].version, agents["champion"].version
     assert challenger is not None
@@ -107,7 +109,7 @@ def promote_or_keep(tonight: Tonight, decision: Decision, agents: dict[str, Mode
     elif decision.verdict == "promote":
         _said(challenger, night.once("promote", lambda: promote(challenger, decision.why, over=champion)))
     made = declared(tonight)
-    if made is not None and made.match and not (decision.match and decision.match.rollback) and champion is not None:
+    if made is not None and made.match and champion is not None and (decision.match is None or decision.match.better):
         night.once("move anchor", lambda: move_anchor(champion))
 
 

@@ -8,7 +8,8 @@ from components.evaluation.promotion.season import Past, declare, uses
 from tasks.display import display
 
 from .choice import by_family, draw, least_used
-from .decided import decision_of
+from .decided import DECISION, decision_of
+from .sets import agents_of
 from .state import Night, nights
 from .tonight import Tonight
 
@@ -24,6 +25,8 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
     night, scale = tonight.night, tonight.scale
     if night.results and not {DECLARED, TASKS, RULE} & night.results.keys():
         return None
+    if _is_overtaken(tonight):
+        night.forget(DECLARED, TASKS)
     rule = night.once(RULE, lambda: scale.promotion, PromotionRule)
     tasks = night.once(TASKS, lambda: _choose(tonight, rule), tuple[str, ...])
     known = load(scale.taskset).by_id
@@ -81,17 +84,39 @@ def _declared_at(night: Night) -> tuple[str, str]:
 def past_of(night: Night) -> Past:
     """What one night's state says of it; a record of an older version does not name its tasks. Raises DataError."""
     decision, promise = decision_of(night), night.result(DECLARED, Declared)
+    seen = outcomes_seen(night)
+    level = None if promise is None else promise.level
+    if decision is None:
+        return Past(tested=seen, tasks=_decided_on(night, decision) if seen else (), level=level)
     return Past(
-        tested=decision is not None or promise is not None,
-        promoted=decision is not None and decision.verdict == "promote",
+        tested=decision.could_promote,
+        promoted=decision.verdict == "promote",
         matched=promise is not None and promise.match,
         tasks=_decided_on(night, decision),
-        spread=decision.spread if decision is not None else None,
+        spread=decision.spread,
+        level=decision.tested_at if level is None else level,
+        p_value=decision.versus_champion.p_value,
     )
 
 
+def outcomes_seen(night: Night) -> bool:
+    """Whether the challenger has finished episodes of the evaluation, or the night has decided."""
+    return DECISION in night.results or "challenger" in {each.name for each in agents_of(night.id)}
+
+
+def _is_overtaken(tonight: Tonight) -> bool:
+    """Whether another night has tested since tonight declared, while tonight has seen nothing. It then declares anew: what it
+    had declared was not spent, and the other night was given the same.
+    """
+    made = declared(tonight)
+    if made is None or outcomes_seen(tonight.night):
+        return False
+    others = (night for night in nights() if night.id != tonight.id and _declared_at(night)[0] >= made.at)
+    return any(past_of(night).tested for night in others)
+
+
 def _decided_on(night: Night, decision: Decision | None) -> tuple[str, ...]:
-    """The tasks that have decided, or may have been seen to; not those that were left unplayed by a night that ended early."""
+    """The tasks whose outcomes were seen; not those that were left unplayed by a night that ended early."""
     tasks = night.result(TASKS, tuple[str, ...]) or ()
     return tasks[: decision.looked[-1].look.tasks] if decision is not None and decision.looked else tasks
 

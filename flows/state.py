@@ -136,6 +136,14 @@ class Night:
                 f"{self.folder} to give the night up"
             ) from error
 
+    def forget(self, *steps: str) -> None:
+        """Drop what those steps returned: they are done again."""
+        with self._lock:
+            for step in steps:
+                self._record.results.pop(step, None)
+            self._record.seconds = [(step, seconds) for step, seconds in self._record.seconds if step not in steps]
+            self._save()
+
     def finish(self) -> None:
         """Mark the night as done: the next start begins another."""
         with self._lock:

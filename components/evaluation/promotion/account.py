@@ -1,12 +1,12 @@
 """The account of a decision in plain lines: what was declared, each test with its numbers, and what is missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..report import effect_text, interval_text, p_text, percent
 from ..statistics import Estimate
 from .declared import Declared
 from .guardrails import KIND
-from .record import Decision, Guardrail
+from .record import Decision, Guardrail, Match
 
 _STATES = {"holds": "holds", "broken": "BROKEN", "unclear": "NOT SHOWN", "untested": "too few families to test"}
 
@@ -32,7 +32,7 @@ def _lines(decision: Decision) -> Iterator[str]:
     for guard in decision.guardrails:
         yield guardrail_line(guard, decision.guarded_at)
     if decision.match is not None:
-        yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_moved(decision.match.rollback)}."
+        yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_moved(decision.match)}."
     if decision.needs is not None:
         yield f"Needs: {decision.needs} more tasks, {_for_what(decision)}."
     yield f"Correction: {decision.correction}."
@@ -44,10 +44,17 @@ def _declared(made: Declared) -> Iterator[str]:
         f"attempts, superiority at alpha {made.level:.2g}, guardrails at {made.guardrail_alpha:g}."
     )
     if (left := made.allowance) is not None:
-        how = "LORD++" if left.method == "lord" else "every night alike"
+        how = (
+            f"LORD++, alpha {left.alpha:g} in all" if left.method == "lord" else f"every night at alpha {left.alpha:g}"
+        )
         yield (
-            f"Season {left.season}, test {left.test} of {left.nights} ({how}, alpha {left.alpha:g} in all): "
-            f"promotions so far: {left.promotions}; {left.spent:.2g} spent; tonight may spend {left.level:.2g}."
+            f"Season {left.season}, test {left.test} of {left.nights} ({how}): promotions so far: {left.promotions}; "
+            f"p-values so far: {_listed(made.p_values)}."
+        )
+    if made.expected_false is not None:
+        yield (
+            f"False promotions expected of the season, with tonight's test, if no challenger is better: at most "
+            f"{made.expected_false:.2g}, the sum of the levels."
         )
     found = "unknown" if made.detectable is None else f"{100 * made.detectable:.1f} points"
     yield (
@@ -94,8 +101,14 @@ def _difference(estimate: Estimate, *, points: bool) -> str:
     return f"{0.0 if estimate.value is None else estimate.value:+.3g} {bounds}"
 
 
-def _moved(rollback: bool) -> str:
-    return "the place goes back to the anchor" if rollback else "the champion becomes the anchor"
+def _moved(match: Match) -> str:
+    if match.rollback:
+        return "the place goes back to the anchor"
+    return "the anchor stays" if match.better is False else "the champion becomes the anchor"
+
+
+def _listed(p_values: Sequence[float | None]) -> str:
+    return ", ".join("unknown" if p is None else f"{p:.2g}" for p in p_values) or "none"
 
 
 def _number(value: float | None) -> str:

@@ -153,13 +153,15 @@ def _lost(main: Comparison) -> float:
 
 
 def _match(anchor: AgentResult, champion: AgentResult, rule: PromotionRule, alpha: float, seed: int) -> Match:
-    """The champion against the anchor, one-sided at `alpha`: is it worse than what stood there before?"""
+    """The champion against the anchor, both directions one-sided at `alpha`."""
     found = _compare(anchor, champion, "promote", rule, seed)
-    p_value = _p_value(found, "less", _draws(rule, alpha), seed)
+    p_value, other = (_p_value(found, side, _draws(rule, alpha), seed) for side in ("less", "greater"))
     effect = Effect(found.difference, p_value, found.exact, found.won, found.lost_to, found.tied)
-    worse = p_value <= alpha
-    sentence = f"the champion is {'' if worse else 'not shown to be '}worse than the anchor: {effect_text(effect)}"
-    return Match(_contender(anchor, "promote", rule, seed), effect, alpha, worse, sentence)
+    worse, better = p_value <= alpha, other <= alpha
+    shown = "worse" if worse else "better" if better else "not shown to be worse or better"
+    text = effect_text(msgspec.structs.replace(effect, p_value=other) if better else effect)
+    sentence = f"the champion is {shown} than the anchor: {text}"
+    return Match(_contender(anchor, "promote", rule, seed), effect, alpha, worse, sentence, better, other)
 
 
 def _self_improvement(main: Effect, second: Effect | None, verdict: str, level: float) -> tuple[bool, str]:

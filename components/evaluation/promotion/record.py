@@ -1,4 +1,4 @@
-"""The decision record: who was compared, on what, by which rule, what came out, and why. A version 1 is still read."""
+"""The decision record: who was compared, on what, by which rule, what came out, and why. Versions 1 and 2 are still read."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ from .declared import Declared
 from .looks import TakenLook
 from .rule import PromotionRule
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Verdict = Literal["promote", "keep", "undecided"]
 
 
@@ -90,8 +90,13 @@ class Trained(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The champion against the anchor, an old champion, on the night's deciding tasks. `effect` is champion less anchor, its
-    `p_value` one-sided for a champion that is worse. `rollback`: the anchor takes its place back; else the anchor moves up.
+    """The champion against the anchor, the best champion so far, on the night's deciding tasks. `effect` is champion less
+    anchor, its `p_value` one-sided for a champion that is worse, `better_p_value` for one that is better; each is tested at
+    `alpha`.
+
+    `rollback`: shown worse, so the anchor takes its place back. `better`: shown better, so the champion becomes the anchor.
+    Neither: the anchor stays. Before version 3 both new fields are None, and the anchor moved to every champion that was not
+    rolled back.
     """
 
     anchor: Contender
@@ -99,6 +104,8 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alpha: float
     rollback: bool
     why: str
+    better: bool | None = None
+    better_p_value: float | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +115,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     superiority, `spread` how much the paired difference of success varies: the next night plans with it. `declared` is what was
     written down before anything was played, None of agents that were compared by hand. `trained`: None where that is not known.
     `looked`: what each declared look found, the last of them where the evaluation ended; empty where none was declared.
-    Of a record of version 1 all that is new is None, and its guardrails compared point estimates.
+    Of a record of version 1 all that is newer is None, and its guardrails compared point estimates.
     """
 
     night: str
@@ -152,6 +159,12 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.looked[-1].look.guardrail_alpha if self.looked else self.rule.guardrail_alpha
 
     @property
+    def could_promote(self) -> bool:
+        """Whether the outcomes could have led to a promotion: enough was played, and not too many attempts were lost."""
+        enough = self.n_tasks >= self.rule.min_tasks and self.n_families >= self.rule.min_families
+        return enough and all(guard.passed for guard in self.guardrails if guard.name == "lost_attempts")
+
+    @property
     def text(self) -> str:
         """The record as JSON that a person can read; `read_decision` reads it."""
         return msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=2).decode() + "\n"
@@ -178,11 +191,10 @@ def read_decision(data: bytes) -> Decision:
 
 def _as_declared(decision: Decision) -> Decision:
     """A rule of version 1 had no other margins than the two that its record holds, and spent alpha every night."""
-    if decision.schema_version >= SCHEMA_VERSION:
+    if decision.schema_version >= 2:
         return decision
     rule = decision.rule
     known = {"invalid_call_margin", "steps_margin"}
     unknown = {name: None for name in rule.margins if name not in known}
-    spending = msgspec.structs.replace(rule.spending, method="fixed", alpha=rule.alpha, w0=None)
-    old = msgspec.structs.replace(rule, spending=spending, anchor_every=None, **unknown)
+    old = msgspec.structs.replace(rule, spending=None, anchor_every=None, **unknown)
     return msgspec.structs.replace(decision, rule=old)

@@ -13,9 +13,10 @@ Margin = float | None
 class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Declared before the night. Margins are how much worse the challenger may be and still pass; None leaves a guardrail out.
 
-    Superiority: `alpha` is one-sided, the most that a single night's test may spend; `spending` says what is left of it over many
-    nights. `power` is the chance with which a night is meant to find a lead of `minimum_effect` (in shares of attempts): a lead
-    that large neither shown nor ruled out leaves the night undecided.
+    Superiority: `alpha` is the one-sided level of a night's test. `spending` lowers it over many nights (LORD++); None, the
+    default, tests every night at `alpha`: `benchmarks/promotion.py --seasons` shows what each costs. `power` is the chance with
+    which a night is meant to find a lead of `minimum_effect` (in shares of attempts): a lead that large neither shown nor ruled
+    out leaves the night undecided.
 
     Guardrails: each is a test at `guardrail_alpha`, one-sided. `invalid_call_margin` is in shares of calls, `steps_margin` in calls
     an episode, `unsafe_margin` in unsafe actions an episode, `tokens_margin` and `cost_margin` are shares of the champion's
@@ -34,7 +35,7 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_tasks: int = 20
     min_families: int = 6
     n_resamples: int = 10_000
-    spending: Spending = Spending()
+    spending: Spending | None = None
     power: float = 0.8
     minimum_effect: float = 0.08
     guardrail_alpha: float = 0.05
@@ -66,6 +67,11 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError(
                 f"promotion rule: looks {list(self.looks)} must be rising shares between 0 and 1, such as [0.5]; the end is one too"
             )
+
+    @property
+    def season(self) -> Spending:
+        """The spending of a season: the declared one, else `alpha` on every night."""
+        return self.spending or Spending("fixed", self.alpha)
 
     @property
     def margins(self) -> dict[str, Margin]:

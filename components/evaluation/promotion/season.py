@@ -1,6 +1,7 @@
 """The season: what earlier nights leave for tonight. Pure functions of what is kept of them: the same past, the same night.
 
-What a night has declared is spent, whether or not it came to a decision: nobody may look, stop, and try again at full strength.
+A night whose outcomes were seen has spent its level, whether or not it came to a decision: nobody may look, stop, and try again at
+full strength. A night that failed before, or that lost too much to promote anything, has spent nothing.
 """
 
 import math
@@ -17,8 +18,9 @@ from .rule import PromotionRule
 
 
 class Past(NamedTuple):
-    """One earlier night: did it test, did that promote, did the champion meet the anchor; the tasks that decided, and the variance
-    of their differences where it is known.
+    """One earlier night. `tested`: outcomes were seen that could have promoted. `promoted`: they did. `matched`: the champion
+    met the anchor. `tasks`: those whose outcomes were seen; `spread`: the variance of their differences. `level` and `p_value`:
+    of the test of superiority. None is unknown.
     """
 
     tested: bool
@@ -26,6 +28,8 @@ class Past(NamedTuple):
     matched: bool = False
     tasks: tuple[str, ...] = ()
     spread: Components | None = None
+    level: float | None = None
+    p_value: float | None = None
 
 
 def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], attempts: int, *, at: str) -> Declared:
@@ -33,10 +37,12 @@ def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], 
 
     A night of a match plays everything: the anchor's test has one look.
     """
-    left = allowance(rule.spending, [Look(night.tested, night.promoted) for night in past])
+    left = allowance(rule.season, [Look(night.tested, night.promoted) for night in past])
     level = min(left.level, rule.alpha)
     match = match_due(past, rule.anchor_every)
     known = [night.spread for night in past if night.spread is not None]
+    season = [night for night in past if night.tested][(left.season - 1) * left.nights :]
+    levels = [rule.alpha if night.level is None else night.level for night in season]
     return Declared(
         at=at,
         level=level,
@@ -52,6 +58,8 @@ def declare(rule: PromotionRule, past: Sequence[Past], families: Sequence[str], 
         match=match,
         match_alpha=match_alpha(rule) if match else None,
         looks=() if match else plan_looks(rule.looks, families, level, rule.guardrail_alpha),
+        p_values=tuple(night.p_value for night in season),
+        expected_false=math.fsum([*levels, level]),
     )
 
 
@@ -66,12 +74,12 @@ def match_due(past: Sequence[Past], every: int | None) -> bool:
 
 
 def match_alpha(rule: PromotionRule) -> float:
-    """The level of one match: those of a season share the rule's alpha (Bonferroni), so that a season in which no champion is worse
-    rolls one back with probability at most alpha. `fixed` promises nothing over many nights, and spends alpha at each.
+    """The level of each direction of one match: alpha where every night is tested at alpha. Under a spending rule the matches of a
+    season share alpha (Bonferroni): a season in which no champion is worse rolls one back with probability at most alpha.
     """
-    if rule.anchor_every is None or rule.spending.method == "fixed":
+    if rule.anchor_every is None or rule.season.method == "fixed":
         return rule.alpha
-    return rule.alpha / math.ceil(rule.spending.nights / rule.anchor_every)
+    return rule.alpha / math.ceil(rule.season.nights / rule.anchor_every)
 
 
 def uses(past: Sequence[Past]) -> dict[str, int]:

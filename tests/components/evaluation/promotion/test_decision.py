@@ -7,6 +7,7 @@ from contenders import TASKSET, contender, wins
 
 from components.evaluation.promotion import Declared, PromotionRule, decide, read_decision
 from components.evaluation.promotion.account import account
+from components.evaluation.promotion.season import Past, declare
 from components.protocol import ConfigurationError, DataError
 
 RULE = PromotionRule(n_resamples=400, min_tasks=20, min_families=6)
@@ -28,7 +29,7 @@ def named(result, name):
 class TestVerdict:
     def test_what_is_better_and_breaks_nothing_is_promoted(self):
         found = decided()
-        assert (found.verdict, found.needs, found.level, found.schema_version) == ("promote", None, 0.025, 2)
+        assert (found.verdict, found.needs, found.level, found.schema_version) == ("promote", None, 0.025, 3)
         assert "every guardrail holds" in found.why and "below alpha 0.025" in found.why
 
     def test_the_declared_level_is_the_one_that_decides(self):
@@ -120,10 +121,18 @@ class TestMatch:
         assert found.verdict == "keep" and "the anchor takes its place back" in found.why
         assert not found.self_improvement
 
-    def test_a_champion_that_holds_its_place_changes_nothing(self):
+    def test_a_champion_that_is_shown_better_becomes_the_anchor(self):
         found = decided(anchor=named(contender("x", wins(0.1, 40)), "anchor"))
-        assert not found.match.rollback and found.verdict == "promote"
-        assert found.match.anchor.agent.name == "anchor"
+        assert found.match.better and not found.match.rollback and found.verdict == "promote"
+        assert found.match.better_p_value <= found.match.alpha < found.match.effect.p_value
+        assert found.match.anchor.agent.name == "anchor" and "the champion is better than the anchor" in found.match.why
+        assert "; the champion becomes the anchor." in account(found)
+
+    def test_a_champion_that_is_not_shown_better_leaves_the_anchor_where_it_is(self):
+        found = decided(anchor=named(WORSE, "anchor"))
+        assert (found.match.better, found.match.rollback, found.verdict) == (False, False, "promote")
+        assert "not shown to be worse or better than the anchor" in found.match.why
+        assert "; the anchor stays." in account(found)
 
     def test_a_small_declared_level_of_a_match_can_be_reached(self):
         found = decided(anchor=named(BETTER, "anchor"), declared=declared(0.01, match=True, match_alpha=0.0002)).match
@@ -142,6 +151,17 @@ class TestRecord:
         found = decided(control=named(WORSE, "control"), anchor=WORSE, declared=declared(0.01, match=True))
         assert read_decision(msgspec.json.encode(found)) == found
 
+    def test_a_record_of_version_2_is_read_with_the_anchor_that_moved_then(self):
+        old = msgspec.to_builtins(decided(anchor=WORSE, declared=declared(0.01, match=True)))
+        old["schema_version"] = 2
+        old["rule"]["spending"] = {"method": "lord", "alpha": 0.05, "nights": 30, "w0": None}
+        for holder, new in (("match", ("better", "better_p_value")), ("declared", ("p_values", "expected_false"))):
+            for name in new:
+                del old[holder][name]
+        found = read_decision(msgspec.json.encode(old))
+        assert found.rule.season.method == "lord" and found.match.better is None
+        assert "; the champion becomes the anchor." in account(found)
+
     def test_a_record_of_version_1_is_read_with_the_rule_that_it_had(self):
         old = msgspec.to_builtins(decided())
         for new in ("level", "spread", "needs", "declared", "match"):
@@ -156,9 +176,7 @@ class TestRecord:
         ]
         found = read_decision(msgspec.json.encode(old))
         assert (found.schema_version, found.verdict, found.tested_at) == (1, "promote", 0.025)
-        assert (
-            found.rule.steps_margin == 1.0 and found.rule.kind_margin is None and found.rule.spending.method == "fixed"
-        )
+        assert found.rule.steps_margin == 1.0 and found.rule.kind_margin is None and found.rule.season.method == "fixed"
         assert account(found).startswith("Declared: nothing is known; a decision of an older version")
 
     @pytest.mark.parametrize(
@@ -180,9 +198,27 @@ class TestRecord:
         assert "\n" not in str(error.value) and "not a decision record" in str(error.value)
 
     def test_a_newer_record_says_what_to_do(self):
-        newer = msgspec.to_builtins(decided()) | {"schema_version": 3, "unheard_of": 1}
-        with pytest.raises(DataError, match="of version 3, this Ratchet reads up to 2; update it"):
+        newer = msgspec.to_builtins(decided()) | {"schema_version": 4, "unheard_of": 1}
+        with pytest.raises(DataError, match="of version 4, this Ratchet reads up to 3; update it"):
             read_decision(msgspec.json.encode(newer))
+
+    def test_the_account_says_what_the_season_has_tested_and_what_to_expect_of_it(self):
+        rule, past = PromotionRule(), [Past(True, level=0.025, p_value=0.0004), Past(True, promoted=True, level=0.025)]
+        told = account(decided(declared=declare(rule, past, ["f"] * 40, 4, at="now")))
+        assert (
+            "Season 1, test 3 of 30 (every night at alpha 0.025): promotions so far: 1; p-values so far: 0.0004, unknown."
+            in told
+        )
+        assert "if no challenger is better: at most 0.075, the sum of the levels." in told
+
+    @pytest.mark.parametrize("lost", [0, 8])
+    def test_a_night_that_lost_too_many_attempts_could_not_have_promoted(self, lost):
+        rows = [[None if task < lost else won for won in row] for task, row in enumerate(wins(0.9, 40))]
+        assert decided(challenger=contender("challenger", rows)).could_promote is (lost == 0)
+
+    def test_a_night_that_played_too_little_could_not_have_promoted(self):
+        few = decided(contender("champion", wins(0.1, 12)), contender("challenger", wins(0.9, 12)))
+        assert few.verdict == "undecided" and not few.could_promote
 
     def test_the_account_names_every_test_with_its_numbers(self):
         lines = account(decided(anchor=WORSE, declared=declared(0.01))).splitlines()
@@ -194,7 +230,7 @@ class TestRecord:
             kind.startswith("Guardrail success: kind: holds; 90.0 % against 40.0 %, +50.0 points [")
             and "margin 25 points" in kind
         )
-        assert any(line.startswith("Match: the champion is not shown to be worse") for line in lines)
+        assert any(line.startswith("Match: the champion is not shown to be worse or better") for line in lines)
         assert lines[-1].startswith("Correction: intersection-union test (Berger 1982)")
         assert account(decided()).startswith("Declared: nothing beforehand")
 

@@ -82,7 +82,7 @@ def test_far_better_ends_at_the_first_look_and_the_record_says_so():
 def test_what_a_test_at_the_end_would_show_is_not_enough_at_an_early_look():
     """p is between the level of the look and that of the whole night."""
     agents = contender("champion", wins(0.5, 60)), contender("challenger", wins(0.6, 60))
-    made = declared(60)
+    made = declared(60, msgspec.structs.replace(RULE, alpha=0.0085))
     early = decide(*(first(each, 30) for each in agents), None, TASKSET, RULE, declared=made)
     (taken,) = early.looked
     assert taken.look.level < taken.p_value and early.verdict != "promote" and not taken.stopped

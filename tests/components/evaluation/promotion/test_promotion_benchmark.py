@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.evaluation.statistics import permutation_test
+from components.evaluation.promotion import PromotionRule
+from components.evaluation.statistics import Spending, permutation_test, season_levels
 
 ROOT = Path(__file__).parents[4]
 
@@ -26,6 +27,11 @@ def benchmark(made: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.import_module("promotion")
     monkeypatch.setattr(module, "CHECKED", 4)
     return module
+
+
+@pytest.fixture
+def seasons(made: ModuleType) -> ModuleType:
+    return importlib.import_module("promotion_seasons")
 
 
 def rows(benchmark: ModuleType, section: str, count: int) -> list[Any]:
@@ -81,3 +87,82 @@ def test_a_lead_of_eight_points_is_found_as_often_as_computed(benchmark: ModuleT
 @pytest.mark.slow
 def test_intervals_and_early_looks_keep_what_they_promise(benchmark: ModuleType) -> None:
     assert all(row.kept for section in ("intervals", "early", "looks") for row in rows(benchmark, section, 800))
+
+
+def nights_of(seasons: ModuleType, leads: Any, p: Any) -> Any:
+    return seasons.Nights(np.array(leads), np.array(leads), np.array(p), np.array([3.0] * 50), 0.0)
+
+
+def test_seasons_under_lord_are_tested_at_the_levels_that_the_rule_gives(seasons: ModuleType) -> None:
+    p = np.random.default_rng(3).random((50, 30)) ** 6  # many promotions
+    nights = nights_of(seasons, np.full((50, 30), 0.01), p)
+    (_, wanted, tell), *_ = seasons.wishes(nights)
+    found = seasons.play(nights, wanted, tell, "none", 0)
+    for row, promoted in zip(p, found.promoted, strict=True):
+        past: list[bool] = []
+        for value in row:
+            past.append(bool(value <= min(0.025, season_levels(Spending(), [*past, False])[-1])))
+        assert promoted.tolist() == past
+    assert 50 < found.promoted.sum() < 1000
+
+
+def test_what_is_counted_of_a_season_is_what_a_hand_counts(seasons: ModuleType) -> None:
+    nights = nights_of(seasons, [[0.02, -0.005, 0.0, -0.03], [-0.02, 0.01, 0.01, 0.01]], np.ones((2, 4)))
+    promoted = np.array([[True, True, True, False], [True, False, False, True]])
+    gain = (nights.leads * promoted).sum(axis=1)
+    found = seasons.outcome(nights, seasons.Season(promoted, np.zeros((2, 4), bool), gain))
+    assert (found.gain, found.worse, found.false) == pytest.approx((0.25, 1.0, 1.5))
+    assert (found.worse_by_a_point, found.lost, found.first) == pytest.approx((0.5, 1.25, 1.0))
+
+
+def test_the_largest_level_at_the_bar_promotes_as_many_worse_challengers_as_it_allows(seasons: ModuleType) -> None:
+    nights = seasons.draw_nights("mixed", 400, np.random.default_rng(0))
+    level = seasons.largest_level(nights)
+    worse = [((nights.p <= each) & (nights.leads < 0)).sum() / 400 for each in (level, level + 0.003)]
+    assert worse[0] == pytest.approx(0.1) and worse[1] > 0.1
+
+
+def test_the_p_values_of_seasons_are_those_of_the_sign_flip_test(seasons: ModuleType) -> None:
+    distance, share = seasons.check_p_values(400)
+    assert distance < 0.02 and share < 0.02
+
+
+def test_the_posterior_mean_is_the_closed_form_where_the_prior_is_known(seasons: ModuleType) -> None:
+    """Many nights of one lead: the mean is learnt, and what a night adds to it vanishes."""
+    rng, sizes = np.random.default_rng(1), seasons.family_sizes()
+    estimates = 0.03 + rng.normal(0.0, 0.0355, (20, 400))
+    assert seasons.posterior_means(estimates, sizes)[:, -1] == pytest.approx(0.03, abs=0.012)
+
+
+def test_a_best_ever_anchor_gives_back_small_losses_that_a_sliding_one_follows_down(seasons: ModuleType) -> None:
+    found = seasons.simulate_anchors(300)["every challenger promoted, each worse by half a point"]
+    assert found["none"].gain == pytest.approx(-15) and found["best ever"].gain > found["sliding"].gain + 5
+
+
+@pytest.mark.slow
+def test_the_default_rule_gains_what_the_document_says_at_the_stated_harm(seasons: ModuleType) -> None:
+    """A fifth of the seasons, another seed."""
+    document = (ROOT / "docs/promotion.md").read_text()
+    found = seasons.simulate(2_000, seed=1)
+    for measure, title, slack in (
+        ("gain", "Gain of a season, points", 0.5),
+        ("worse", "Promotions of a truly worse", 0.05),
+    ):
+        lines = document.split(f"| {title}")[1].split("\n\n")[0].splitlines()[2:]
+        written = {cells[0].strip("* "): cells[1:] for line in lines for cells in [line.strip("| ").split(" | ")]}
+        assert written.keys() == found.keys()
+        for rule, cells in written.items():
+            for prior, cell in zip(seasons.PRIORS, cells, strict=True):
+                assert getattr(found[rule][prior], measure) == pytest.approx(
+                    float(cell), abs=slack + 0.04 * float(cell)
+                ), (rule, prior)
+    mine = found[seasons.default_rule()]
+    assert seasons.default_rule() == "fixed .025" and PromotionRule().spending is None
+    assert all(mine[prior].worse <= 0.1 for prior in seasons.COMMON)
+
+
+def test_the_smallest_form_of_the_seasons_prints_every_table(benchmark: ModuleType, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["promotion.py", "--seasons", "20"])
+    assert benchmark.main() == 0
+    told = capsys.readouterr().out
+    assert told.count("| **fixed .025** |") == 6 and "| Anchor: gain of a season" in told

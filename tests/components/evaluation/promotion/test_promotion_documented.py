@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from components.environments.tasksets import load
 from components.evaluation.promotion import PromotionRule
 from components.evaluation.promotion.season import Past, declare
+from components.evaluation.statistics import Spending
 from flows.choice import draw
 from flows.scale import load_scale
 
@@ -32,7 +34,7 @@ def test_every_key_of_the_rule_stands_in_the_table_with_its_default():
         if name not in ("spending", "looks"):
             assert float(said) == getattr(rule, name), name
     assert keys["looks"] == "[]" and rule.looks == ()
-    assert keys["spending"] == "{method: lord, alpha: .05, nights: 30}"
+    assert keys["spending"] == "null" and rule.spending is None
 
 
 def test_the_smoke_scale_declares_what_the_table_says():
@@ -49,6 +51,7 @@ def test_what_a_night_of_a_season_finds():
         past = [Past(True)] * PASTS[name.split(",")[0]]
         if "promotion" in name:
             past = [Past(True, True)]
-        made = declare(load_scale("smoke").promotion, past, families, 4, at="now")
+        rule = msgspec.structs.replace(load_scale("smoke").promotion, spending=Spending())
+        made = declare(rule, past, families, 4, at="now")
         assert made.level == pytest.approx(float(level), rel=0.1), name
         assert 100 * made.detectable == pytest.approx(float(lead.split()[0]), abs=0.06), name

@@ -10,6 +10,7 @@ from components.evaluation.statistics.spending import Spending
 from components.evaluation.statistics.variance import Components
 
 RULE = PromotionRule()
+LORD = PromotionRule(spending=Spending())
 FAMILIES = [f"f{number // 3}" for number in range(150)]
 NIGHTS = st.lists(st.builds(lambda promoted: Past(True, promoted), st.booleans()), max_size=70)
 
@@ -18,28 +19,48 @@ def tonight(past=(), rule=RULE):
     return declare(rule, past, FAMILIES, 4, at="now")
 
 
+@given(NIGHTS)
+def test_by_default_every_night_is_tested_at_alpha_whatever_came_before(past):
+    assert declare(RULE, past, (), 4, at="now").level == RULE.alpha == 0.025
+    assert declare(PromotionRule(alpha=0.05), past, (), 4, at="now").level == 0.05
+
+
+def test_a_night_reports_the_p_values_of_its_season_and_the_false_promotions_to_expect():
+    rule = PromotionRule(spending=Spending(nights=3))
+    past = [Past(True, level=0.2, p_value=0.9)] * 3  # an earlier season
+    past += [Past(True, level=0.01, p_value=0.3), Past(False, level=0.01), Past(True, level=0.002)]
+    made = tonight(past, rule)
+    assert made.p_values == (0.3, None)
+    assert made.expected_false == pytest.approx(0.01 + 0.002 + made.level)
+    assert tonight([Past(True, level=0.025, p_value=0.5)] * 29).expected_false == pytest.approx(30 * 0.025)
+
+
+def test_a_night_whose_level_is_not_known_is_expected_to_have_spent_alpha():
+    assert tonight([Past(True)]).expected_false == pytest.approx(2 * RULE.alpha)
+
+
 def test_the_first_night_spends_what_lord_gives_it_and_never_more_than_alpha():
-    made = tonight()
-    assert 0 < made.level < RULE.alpha and made.level == made.allowance.level
+    made = tonight(rule=LORD)
+    assert 0 < made.level < LORD.alpha and made.level == made.allowance.level
     assert (made.tasks, made.families, made.attempts) == (150, 50, 4)
     assert (made.allowance.season, made.allowance.test) == (1, 1)
 
 
 @given(NIGHTS)
 def test_no_night_is_tested_above_alpha_and_the_same_past_gives_the_same_night(past):
-    made = declare(RULE, past, (), 4, at="now")
-    assert 0 < made.level <= RULE.alpha and made == declare(RULE, list(past), (), 4, at="now")
-    assert made.allowance.test == len(past) % RULE.spending.nights + 1
+    made = declare(LORD, past, (), 4, at="now")
+    assert 0 < made.level <= LORD.alpha and made == declare(LORD, list(past), (), 4, at="now")
+    assert made.allowance.test == len(past) % LORD.season.nights + 1
 
 
 def test_a_season_without_a_promotion_spends_at_most_half_of_its_alpha():
-    levels = [tonight([Past(True)] * done).level for done in range(30)]
-    assert sum(levels) <= RULE.spending.alpha / 2 + 1e-12
-    assert tonight([Past(True)] * 30).level == levels[0]
+    levels = [tonight([Past(True)] * done, LORD).level for done in range(30)]
+    assert sum(levels) <= LORD.season.alpha / 2 + 1e-12
+    assert tonight([Past(True)] * 30, LORD).level == levels[0]
 
 
 def test_a_night_that_tested_nothing_costs_nothing():
-    assert tonight([Past(False)] * 5).level == tonight().level
+    assert tonight([Past(False)] * 5, LORD) == tonight(rule=LORD)
 
 
 def test_fixed_spends_alpha_every_night():
@@ -88,8 +109,9 @@ def test_the_matches_of_a_season_share_alpha(every, nights, alpha):
     assert max(levels) > 0 and max(seasons) <= rule.alpha + 1e-12
 
 
-def test_where_every_night_spends_alpha_every_match_does():
-    rule = PromotionRule(anchor_every=1, spending=Spending("fixed", 0.025))
+@pytest.mark.parametrize("spending", [None, Spending("fixed", 0.025)])
+def test_where_every_night_spends_alpha_every_match_does(spending):
+    rule = PromotionRule(anchor_every=1, spending=spending)
     assert tonight((), rule).match_alpha == rule.alpha
 
 
