@@ -18,6 +18,11 @@ else
 TORCH := --torch-backend=auto
 endif
 
+# An environment holds absolute paths: where the clone was moved or copied, the stamp names another folder, and is made again.
+ifneq ($(strip $(shell cat $(STAMP) 2>/dev/null)),$(strip $(CURDIR)))
+.PHONY: $(STAMP)
+endif
+
 # A night starts many Python processes: let them keep the bytecode that they compile.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,10 +38,12 @@ setup: $(STAMP) ## the virtual environment and every package, as pinned in const
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| { echo "error: $(PYTHON) is not Python 3.11 or newer; say which one to use: make PYTHON=python3.11 setup" >&2; exit 2; }
+	@stood=$$(cat $@ 2>/dev/null); case "$$stood" in ''|"$$PWD") ;; \
+		*) echo "this clone was moved or copied from $$stood: its environment is set up again"; rm -rf .venv ;; esac
 	@test -x $(BIN)/python || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --constraint constraints.txt uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python $(TORCH) --constraint constraints.txt --editable ".[dev]"
-	@touch $@
+	@pwd >$@
 
 night: $(STAMP) ## one night: collect, build, train, evaluate, promote or not (SCALE=smoke)
 	@$(BIN)/ratchet night --scale $(SCALE) $(ARGS)

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -180,9 +181,32 @@ def _end_workers() -> None:
         worker.kill()
 
 
+def foreign_code(folder: Path, code: Path = Path(__file__)) -> str | None:
+    """The error line where a folder lies in a clone with code of its own, and `code`, which runs, is not part of it.
+
+    A clone that was copied with its `.venv` would otherwise run the code of the original. None where all is well.
+    """
+    for clone in (folder, *folder.parents):
+        own = clone / "ratchet" / "cli.py"
+        if (clone / "dvc.yaml").is_file() and own.is_file():
+            if own.samefile(code):
+                return None
+            advice = "run `make setup` here, then the `ratchet` of its .venv"
+            return (
+                f"{clone} is a clone with code of its own, and this `ratchet` runs that of {code.parents[1]}; {advice}"
+            )
+    return None
+
+
 def main() -> None:
     """The entry point of the console script. SIGTERM ends a command as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        line = foreign_code(Path.cwd())
+    except OSError:  # the folder is gone, or may not be read: the command says so where it matters
+        line = None
+    if line is not None:
+        sys.exit(_expected(ConfigurationError(line)))
     sys.exit(run(sys.argv[1:]))
 
 
