@@ -14,6 +14,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from components.tracking.runs import night_run
+from components.versioning import mend_damaged
 from flows.build import build, build_first, publish
 from flows.collect import collect_attempts, collect_demonstrations
 from flows.evaluate import evaluate, promote_or_keep
@@ -44,6 +45,8 @@ def nightly(
     with only_night() as claim:
         state = begin(scale, seed, night, recipe)
         claim(state.id)
+        for line in mend_damaged():
+            display().say(line)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)
         told = {"scale": scale, "seed": state.seed, "recipe": how.name}
         played = played_in(state.id)

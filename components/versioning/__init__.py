@@ -5,6 +5,7 @@ from .build_file import Build, Inputs, read_build, write_build
 from .builds import BuildReport, StageRun, build
 from .checkout import Checkout, checkout_night
 from .commits import commit_night, list_nights
+from .damaged_files import mend_damaged
 from .remote import push
 from .request import Request, inputs_for, last_accepted
 from .sealed import BESIDE, JUDGEMENTS, LABELS, add_night, add_sealed, seal_beside
@@ -29,6 +30,7 @@ __all__ = [
     "inputs_for",
     "last_accepted",
     "list_nights",
+    "mend_damaged",
     "push",
     "read_build",
     "seal_beside",

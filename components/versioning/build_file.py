@@ -15,7 +15,9 @@ from .baselines import baseline_path, check_baseline
 
 BUILD = Path("data/build.yaml")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HEADER = "# The inputs of the data build. Written by the night, or by `ratchet build`; do not edit by hand.\n"
+HEADER = "# The inputs of the data build, as far as the three dots. Written by the night or by `ratchet build`; do not edit.\n"
+END = "...\n"
+"""The last line: a file that begins with the header and does not end so was cut short."""
 
 
 class Inputs(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ def write_values(inputs: Inputs, hashes: Hashes, root: Path) -> Build:
     )
     text = yaml.dump(msgspec.to_builtins(build), Dumper=_plain_dumper(), sort_keys=False)
     (root / BUILD).parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(root / BUILD, (HEADER + text).encode())
+    write_atomically(root / BUILD, (HEADER + text + END).encode())
     return build
 
 
@@ -165,6 +167,17 @@ def read_build(root: Path = Path()) -> Build:
         return msgspec.convert(_values(path), Build)
     except msgspec.ValidationError as error:
         raise _unreadable(path, error) from error
+
+
+def build_damage(content: bytes, values: dict[str, Any]) -> str | None:
+    """What is damaged in a build file with these values; None where it is whole. Keys of a newer Ratchet are no damage."""
+    if content.startswith(HEADER.encode()) and not content.endswith(END.encode()):
+        return "it is cut short"
+    try:
+        msgspec.convert({name: value for name, value in values.items() if name in BUILD_KEYS}, Build)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def _values(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The build: `dvc repro` over fixed inputs, under a lock; either all of it, or the outputs as they were before."""
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from components.protocol import DataError, InfrastructureError, RatchetError
 from . import dvc
 from .baselines import accept
 from .build_file import Build, Inputs, read_build, write_build
+from .damaged_files import mend_damaged
 from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .leftovers import alone
 from .lock import arrange, stages_of
@@ -21,6 +23,7 @@ from .rescue import failed, forget, keep, prune
 from .standing import check_standing
 
 State = Literal["ran", "cached", "unchanged"]
+_log = logging.getLogger(__name__)
 
 
 class StageRun(msgspec.Struct, frozen=True):
@@ -60,6 +63,8 @@ def build(
     begin = time.perf_counter()
     with only_build(root):
         alone(root)
+        for line in mend_damaged(root):
+            _log.warning(line)
         _readable(root, inputs)
         keep(root)
         try:

@@ -111,8 +111,9 @@ def _identity(root: Path) -> dict[str, str]:
     return {}
 
 
-def list_nights(root: Path = Path()) -> dict[str, str]:
-    """Every tagged night with its commit, by name."""
-    lines = git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/tags/{TAG}", root=root).splitlines()
+def list_nights(root: Path = Path(), *, by: str = "refname") -> dict[str, str]:
+    """Every tagged night with its commit, sorted by a field of `git for-each-ref`."""
+    form = ("--format=%(refname) %(objectname)", f"--sort={by}")
+    lines = git("for-each-ref", *form, f"refs/tags/{TAG}", root=root).splitlines()
     pairs = (line.split() for line in lines)
     return {name.removeprefix(f"refs/tags/{TAG}"): commit for name, commit in pairs}

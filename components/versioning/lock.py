@@ -9,19 +9,25 @@ from pathlib import Path
 
 from components.protocol import ConfigurationError
 from components.protocol.plain_yaml import parsed
+from components.trajectories.files import write_atomically
 
 from .hashes import LOCK
 
 
 def arrange(root: Path, nights: Sequence[str]) -> None:
-    """Bring the lock into the order of `dvc.yaml` for those nights; what belongs to no stage of theirs is forgotten."""
+    """Bring the lock into the order of `dvc.yaml` for those nights; what belongs to no stage of theirs is forgotten.
+
+    Where no stage is left the lock is removed: DVC refuses one without stages.
+    """
     path = root / LOCK
     if not path.is_file():
         return
     text = path.read_text(encoding="utf-8")
     new = arranged(text, stages_of(root, nights))
-    if new != text:
-        path.write_text(new, encoding="utf-8")
+    if not any(line.startswith("  ") for line in new.splitlines()):
+        path.unlink()
+    elif new != text:
+        write_atomically(path, new.encode())
 
 
 def stages_of(root: Path, nights: Sequence[str]) -> list[str]:

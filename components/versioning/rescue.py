@@ -9,9 +9,11 @@ import shutil
 from pathlib import Path
 
 from components.protocol import RatchetError
+from components.trajectories.files import write_atomically
 
 from . import dvc
 from .build_file import BUILD, read_build
+from .damaged_files import mend_damaged
 from .hashes import LOCK, md5_of, outputs_of, read_lock
 from .lock import arrange
 from .place import local
@@ -42,8 +44,13 @@ def keep(root: Path) -> None:
 
 
 def forget(root: Path) -> None:
-    """The build went well: what was before is no longer needed."""
-    shutil.rmtree(local(root, "build") / "before", ignore_errors=True)
+    """Remove what was remembered of the state before the build. It is gone at once, also where the removal is interrupted."""
+    before = local(root, "build") / "before"
+    old = before.with_name("before.tmp")
+    shutil.rmtree(old, ignore_errors=True)
+    if before.is_dir():
+        before.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def restore(root: Path) -> None:
@@ -53,8 +60,9 @@ def restore(root: Path) -> None:
     """
     before = local(root, "build") / "before"
     if (before / LOCK.name).is_file() and (before / BUILD.name).is_file():
-        shutil.copy(before / LOCK.name, root / LOCK)
-        shutil.copy(before / BUILD.name, root / BUILD)
+        for path in (LOCK, BUILD):
+            write_atomically(root / path, (before / path.name).read_bytes())
+        mend_damaged(root)
         ensure_build_file(root)
         drop_tables(root, read_build(root).nights)
         outputs = outputs_of(read_lock(root / LOCK))
