@@ -1,30 +1,64 @@
 """Egress: the way out of a sandbox, for the named hosts and nothing else. Only ever there when it is asked for.
 
 The container has no network even then. What its commands send to the proxy that HTTP_PROXY and HTTPS_PROXY name comes out
-of a Unix socket of this process, where an agent has no say, and goes on only to a host of the list. What this does not
-do: look into what is sent (a host that is allowed may be told anything), nor tell virtual hosts of one address apart when
-they share a TLS tunnel. Needs an engine on this machine.
+of a Unix socket of this process, where an agent has no say, and goes on only to a host of the list. Requests are read strictly
+and written anew, and connections are bounded, for each sandbox and in all: see Request and Proxy. What this does not do: look
+into what is sent (a host that is allowed may be told anything), nor tell virtual hosts of one address apart when they share a
+tunnel (CONNECT). Needs an engine on this machine.
 """
 
-import contextlib
+import errno
 import os
+import re
 import select
 import socket
+import struct
 import threading
+import time
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from components.protocol import ConfigurationError
 
+from .inside.forward import MOST as FORWARDED
 from .launcher import launcher
 
 SOCKET = "proxy"
 LONGEST_HEAD = 1 << 16
-SECONDS = 30.0
+MOST_FIELDS = 100
+MOST_OF_A_SANDBOX = (
+    2 * FORWARDED
+)  # connections at once: those that its forwarder opens, and as many that are just ending
+MOST = 256
+HEAD_SECONDS = 10.0  # until a request's head is complete
+IDLE_SECONDS = 30.0  # in which nothing is passed on
+LONGEST_SECONDS = 900.0
 CHUNK = 1 << 16
 PORTS = (80, 443)
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EINTR, errno.EAGAIN)
+_UNKNOWN = "unknown"
+
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_LINE = re.compile(rf"({_TOKEN}) (\S+) HTTP/1\.([01])")
+_FIELD = re.compile(rf"({_TOKEN}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
+_AUTHORITY = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_ABSOLUTE = re.compile(r'http://([^/?#]*)((?:[/?][!"$-~]*)?)', re.IGNORECASE)
+_OWN = {
+    "host",
+    "content-length",
+    "connection",
+    "proxy-connection",
+    "proxy-authorization",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+}
 
 
 class Refused(Exception):
@@ -62,12 +96,87 @@ class Allowed:
             raise Refused("403 Forbidden", f"{host}:{port} is not on this sandbox's egress list")
 
 
+class Request(NamedTuple):
+    """One request as it may be sent on. `body` is how many bytes follow `head`; None for a tunnel, which has no end of its own."""
+
+    host: str
+    port: int
+    head: bytes
+    body: int | None
+
+    @classmethod
+    def parse(cls, head: bytes) -> "Request":
+        """Read a head (its lines end with CRLF, the empty line is left out). Raises Refused for all that is not exactly HTTP/1.
+
+        Whatever two readers might read differently is refused: bare line feeds, folded lines, spaces before a colon, a Host that
+        is not the host of the request line or stands there twice, user names, a body without one plain Content-Length.
+        """
+        first, *lines = head.decode("latin-1").split("\r\n")
+        line = _LINE.fullmatch(first)
+        found = [_FIELD.fullmatch(each) for each in lines]
+        if line is None or len(found) > MOST_FIELDS or None in found:
+            raise _bad("this is not a request to a proxy")
+        fields = [(each[1].lower(), each[1], each[2]) for each in found if each is not None]
+        method, target, version = line.groups()
+        hosts = [value for name, _, value in fields if name == "host"]
+        if method == "CONNECT":
+            host, port = _authority(target, 443)
+            if len(hosts) > 1 or any(_authority(each, 443) != (host, port) for each in hosts):
+                raise _bad("the Host of a tunnel must be its target")
+            return cls(host, port, b"", None)
+        absolute = _ABSOLUTE.fullmatch(target)
+        if absolute is None:
+            raise _bad("send http requests whole, and https through CONNECT")
+        host, port = _authority(absolute[1], 80)
+        if len(hosts) != 1 and (hosts or version == "1"):
+            raise _bad("a request has exactly one Host")
+        if any(_authority(each, 80) != (host, port) for each in hosts):
+            raise _bad("the Host must be the host of the request line")
+        size = _size(fields)
+        dropped = _OWN | {
+            each.strip().lower() for name, _, value in fields if name == "connection" for each in value.split(",")
+        }
+        kept = [f"{spelt}: {value}" for name, spelt, value in fields if name not in dropped]
+        path = absolute[2] if absolute[2].startswith("/") else f"/{absolute[2]}"
+        own = [f"{method} {path} HTTP/1.{version}", f"Host: {absolute[1]}", "Connection: close"]
+        own += [] if size is None else [f"Content-Length: {size}"]
+        return cls(host, port, "\r\n".join([*own, *kept, "", ""]).encode("latin-1"), size or 0)
+
+
+def _bad(why: str) -> Refused:
+    return Refused("400 Bad Request", why)
+
+
+def _authority(text: str, usual_port: int) -> tuple[str, int]:
+    found = _AUTHORITY.fullmatch(text)
+    if found is None or not 0 < int(found[2] or usual_port) < 1 << 16:
+        raise _bad("name the host as host or host:port, without a user name")
+    return found[1].strip("[]").lower(), int(found[2] or usual_port)
+
+
+def _size(fields: Sequence[tuple[str, str, str]]) -> int | None:
+    """The size of a request's body; None where no Content-Length is given."""
+    sizes = [value for name, _, value in fields if name == "content-length"]
+    if len(sizes) > 1 or any(not re.fullmatch("[0-9]{1,15}", each) for each in sizes):
+        raise _bad("a request has one Content-Length, a plain number")
+    if any(name == "transfer-encoding" for name, _, _ in fields):
+        raise _bad("send a body with its Content-Length, not with a Transfer-Encoding")
+    return int(sizes[0]) if sizes else None
+
+
 class Proxy:
-    """An HTTP proxy on a Unix socket in `folder`: tunnels (CONNECT) and plain requests, to allowed hosts."""
+    """An HTTP proxy on a Unix socket in `folder`: tunnels (CONNECT) and plain requests, to allowed hosts.
+
+    At most MOST_OF_A_SANDBOX connections of a sandbox and MOST in all at once; more are refused (503). A connection ends when its
+    head is late, when nothing passes for IDLE_SECONDS, and after LONGEST_SECONDS. Neither a flood nor a want of descriptors or
+    threads ends the proxy.
+    """
 
     def __init__(self, allowed: Allowed, folder: Path) -> None:
         self.folder = folder
         self._allowed = allowed
+        self._lock = threading.Lock()
+        self._count: Counter[str] = Counter()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:  # a socket's path is 107 bytes at most; a temporary folder's may be longer
@@ -82,76 +191,130 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._attend, args=(client,), name="egress", daemon=True).start()
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    return  # the listener was closed
+                time.sleep(0.05)
+                continue
+            self._admit(client)
 
-    def _attend(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            client.settimeout(SECONDS)
-            try:
-                server, first, answer = self._open(client)
-            except Refused as refused:
-                client.sendall(refused.answer)
+    def _admit(self, client: socket.socket) -> None:
+        """Attend to a connection in a thread of its own, or refuse it at once."""
+        sandbox = _sandbox(client)
+        with self._lock:
+            admitted = self._count[sandbox] < MOST_OF_A_SANDBOX and self._count.total() < MOST
+            self._count[sandbox] += admitted
+        try:
+            if admitted:
+                threading.Thread(target=self._attend, args=(client, sandbox), name="egress", daemon=True).start()
                 return
-            with server:
-                server.sendall(first)
-                client.sendall(answer)
-                _relay(client, server)
+            client.setblocking(False)
+            client.send(Refused("503 Service Unavailable", "this sandbox has too many connections; close some").answer)
+        except (OSError, RuntimeError):  # a client that has gone; no more threads
+            if admitted:
+                self._release(sandbox)
+        client.close()
 
-    def _open(self, client: socket.socket) -> tuple[socket.socket, bytes, bytes]:
-        """The connection that a request asks for, what to send there first, and what to answer first."""
+    def _release(self, sandbox: str) -> None:
+        with self._lock:
+            self._count[sandbox] -= 1
+            if not self._count[sandbox]:
+                del self._count[sandbox]
+
+    def _attend(self, client: socket.socket, sandbox: str) -> None:
+        try:
+            with client, suppress(OSError):
+                client.settimeout(IDLE_SECONDS)
+                try:
+                    self._pass_on(client)
+                except Refused as refused:
+                    client.sendall(refused.answer)
+        finally:
+            self._release(sandbox)
+
+    def _pass_on(self, client: socket.socket) -> None:
+        """Read one request, send it to its host, and the host's answer back. Raises Refused."""
         head, rest = _head(client)
-        line, *fields = head.split(b"\r\n")
+        request = Request.parse(head)
+        self._allowed.check(request.host, request.port)
+        if request.body is not None and len(rest) > request.body:
+            raise _bad("send one request on a connection, and no more than its Content-Length")
         try:
-            method, target, version = line.decode("ascii").split(" ")
-            parts = urlsplit(f"//{target}" if method == "CONNECT" else target)
-            host, port = parts.hostname or "", parts.port or (443 if method == "CONNECT" else 80)
-        except ValueError as error:
-            raise Refused("400 Bad Request", "this is not a request to a proxy") from error
-        if method != "CONNECT" and parts.scheme != "http":
-            raise Refused("400 Bad Request", "send http requests whole, and https through CONNECT")
-        self._allowed.check(host, port)
-        try:
-            server = socket.create_connection((host, port), timeout=SECONDS)
+            server = socket.create_connection((request.host, request.port), timeout=IDLE_SECONDS)
         except OSError as error:
-            raise Refused("502 Bad Gateway", f"{host}:{port} cannot be reached: {error}") from error
-        if method == "CONNECT":
-            return server, rest, b"HTTP/1.1 200 Connection established\r\n\r\n"
-        path = parts._replace(scheme="", netloc="").geturl() or "/"
-        kept = [each for each in fields if each.split(b":")[0].strip().lower() not in _OWN]
-        lines = [f"{method} {path} {version}".encode(), b"Host: " + parts.netloc.encode(), b"Connection: close", *kept]
-        return server, b"\r\n".join(lines) + b"\r\n\r\n" + rest, b""
+            raise Refused("502 Bad Gateway", f"{request.host}:{request.port} cannot be reached: {error}") from error
+        with server:
+            server.sendall(request.head + rest)
+            if request.body is None:
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            _relay(client, server, None if request.body is None else request.body - len(rest))
 
 
-_OWN = (b"host", b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive")
+def _sandbox(client: socket.socket) -> str:
+    """Which sandbox a connection comes from: the control group of its process, which is its container's."""
+    try:
+        pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8") if pid else _UNKNOWN
+    except (
+        OSError,
+        AttributeError,
+        ValueError,
+    ):  # a process that has ended, a system without them: all share one place
+        return _UNKNOWN
 
 
 def _head(client: socket.socket) -> tuple[bytes, bytes]:
-    """A request's head, without the empty line, and what came after it."""
+    """A request's head, without the empty line, and what came after it. Raises Refused."""
+    deadline = time.monotonic() + HEAD_SECONDS
     data = b""
     while b"\r\n\r\n" not in data:
-        piece = client.recv(CHUNK)
-        if not piece or len(data) > LONGEST_HEAD:
-            raise Refused("400 Bad Request", "this is not a request")
+        if re.search(rb"(?<!\r)\n|\r[^\n]|\0", data):
+            raise _bad("lines of a head end with CR and LF")
+        if len(data) > LONGEST_HEAD:
+            raise Refused("431 Request Header Fields Too Large", f"a head has at most {LONGEST_HEAD} bytes")
+        client.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            piece = client.recv(CHUNK)
+        except TimeoutError as error:
+            raise Refused("408 Request Timeout", "the head was not sent in time") from error
+        if not piece:
+            raise _bad("this is not a request")
         data += piece
+    client.settimeout(IDLE_SECONDS)
     head, _, rest = data.partition(b"\r\n\r\n")
+    if len(head) > LONGEST_HEAD:
+        raise Refused("431 Request Header Fields Too Large", f"a head has at most {LONGEST_HEAD} bytes")
+    if re.search(rb"(?<!\r)\n|\r(?!\n)|\0", head):
+        raise _bad("lines of a head end with CR and LF")
     return head, rest
 
 
-def _relay(one: socket.socket, other: socket.socket) -> None:
-    """Pass on what comes until either ends, or nothing comes for long."""
+def _relay(client: socket.socket, server: socket.socket, left: int | None) -> None:
+    """Pass on what comes until the server or the client has gone, nothing comes for long, or it has lasted too long.
+
+    `left` is how many bytes of the client's may still be passed on, None for any number.
+    """
+    deadline = time.monotonic() + LONGEST_SECONDS
     poll = select.poll()
-    ends = {one.fileno(): (one, other), other.fileno(): (other, one)}
-    for number in ends:
-        poll.register(number, select.POLLIN)
-    while ready := poll.poll(SECONDS * 1000):
-        for number, _ in ready:
-            source, target = ends[number]
-            data = source.recv(CHUNK)
-            if not data:
+    poll.register(server, select.POLLIN)
+    poll.register(client, select.POLLIN if left != 0 else 0)
+    while (seconds := min(IDLE_SECONDS, deadline - time.monotonic())) > 0 and (ready := poll.poll(seconds * 1000)):
+        for number, events in ready:
+            if number == server.fileno():
+                data = server.recv(CHUNK)
+                if not data:
+                    return
+                client.sendall(data)
+            elif events & select.POLLIN:
+                data = client.recv(CHUNK if left is None else min(CHUNK, left))
+                server.sendall(data)
+                left = left and left - len(data)
+                if not data or left == 0:
+                    poll.modify(client, 0)  # from now on only its end is reported
+                if not data:
+                    server.shutdown(socket.SHUT_WR)
+            else:
                 return
-            target.sendall(data)
 
 
 @cache

@@ -228,6 +228,40 @@ def test_a_host_of_the_egress_list_is_reached_and_there_is_still_no_network():
         assert sandbox._lease.container.reset() == []
 
 
+FLOOD = """
+import socket, time
+held, refused = [], 0
+for _ in range(200):
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect('/run/egress/proxy')
+    channel.settimeout(0.05)
+    held.append(channel)
+    try:
+        refused += channel.recv(12) == b'HTTP/1.1 503'
+    except TimeoutError: pass
+print(refused)
+time.sleep(3)
+"""
+
+
+def test_a_flood_by_one_sandbox_leaves_another_its_way_out():
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Greeting))
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        stack.callback(server.shutdown)
+        config = CONFIG.model_copy(update={"egress": (f"127.0.0.1:{server.server_port}",)})
+        flooding, another = (stack.enter_context(make_sandbox(config)) for _ in range(2))
+        before, results = threading.active_count(), []
+        thread = threading.Thread(target=lambda: results.append(flooding.run(["python3", "-c", FLOOD], timeout=60)))
+        thread.start()
+        for _ in range(5):
+            assert another.run(["python3", "-c", ASK, f"http://127.0.0.1:{server.server_port}/"]).stdout == b"hello\n"
+            assert threading.active_count() - before < 60
+        thread.join()
+        assert int(results[0].stdout_text) > 100
+        assert another.run(["python3", "-c", ASK, f"http://127.0.0.1:{server.server_port}/"]).stdout == b"hello\n"
+
+
 class Greeting(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)

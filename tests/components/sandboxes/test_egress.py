@@ -1,14 +1,18 @@
 import contextlib
+import errno
 import http.server
+import itertools
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
+from patience import until
 
 from components.protocol import ConfigurationError
-from components.sandboxes import SandboxConfig, make_sandbox
+from components.sandboxes import SandboxConfig, egress, make_sandbox
 from components.sandboxes.egress import Allowed, Proxy, Refused
 from components.sandboxes.inside.forward import Forward
 
@@ -52,7 +56,7 @@ def _get(way_out, url):
 
 def _say(way_out, text):
     with socket.create_connection(("127.0.0.1", way_out), timeout=10) as channel:
-        channel.sendall(text.encode())
+        channel.sendall(text.encode("latin-1"))
         answer = b""
         while data := channel.recv(4096):
             answer += data
@@ -76,24 +80,169 @@ def test_a_tunnel_leads_to_an_allowed_host_alone(way_out, servers):
     assert _say(way_out, f"CONNECT 127.0.0.1:{denied} HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 403")
 
 
-def test_the_host_that_is_named_is_the_host_that_is_asked(way_out, servers):
-    allowed, denied = servers
-    asked = f"GET http://127.0.0.1:{allowed}/ HTTP/1.1\r\nHost: 127.0.0.1:{denied}\r\nConnection: keep-alive\r\n\r\n"
-    assert _say(way_out, asked).endswith(f"{allowed} 127.0.0.1:{allowed} /")
+def _requests(allowed, denied):
+    """Requests that two readers may understand differently, by what is wrong with them."""
+    host, other = f"127.0.0.1:{allowed}", f"127.0.0.1:{denied}"
+    start = f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n"
+    return {
+        "no absolute target": f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "nonsense": "nonsense\r\n\r\n",
+        "another scheme": "GET ftp://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "no port": "CONNECT x:y HTTP/1.1\r\n\r\n",
+        "port out of range": "CONNECT x:99999 HTTP/1.1\r\n\r\n",
+        "not ASCII": "\xff\r\n\r\n",
+        "another Host": f"GET http://{host}/ HTTP/1.1\r\nHost: {other}\r\n\r\n",
+        "no Host": f"GET http://{host}/ HTTP/1.1\r\n\r\n",
+        "a second Host": f"{start}Host: {host}\r\n\r\n",
+        "another second Host": f"{start}Host: {other}\r\n\r\n",
+        "a second Host behind a bare line feed": f"{start}X: y\nHost: {other}\r\n\r\n",
+        "a second Host behind a bare carriage return": f"{start}X: y\rHost: {other}\r\n\r\n",
+        "a head of bare line feeds": start.replace("\r", "") + "\n",
+        "a folded line": f"{start}X: y\r\n Host: {other}\r\n\r\n",
+        "a space before the colon": f"{start}Host : {other}\r\n\r\n",
+        "a line without a colon": f"{start}Host\r\n\r\n",
+        "a name with a tab": f"{start}X\tY: z\r\n\r\n",
+        "a null": f"{start}X: \0\r\n\r\n",
+        "a user name": f"GET http://{other}@{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "a user name in Host, too": f"GET http://{other}@{host}/ HTTP/1.1\r\nHost: {other}@{host}\r\n\r\n",
+        "a user name in a tunnel": f"CONNECT {other}@{host} HTTP/1.1\r\n\r\n",
+        "a backslash": f"GET http://{host}\\@{other}/ HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "a fragment": f"GET http://{host}/#@{other} HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "a tab in the request line": f"GET\thttp://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "two spaces": f"GET  http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "an unknown version": f"GET http://{host}/ HTTP/2.0\r\nHost: {host}\r\n\r\n",
+        "a tunnel with another Host": f"CONNECT {host} HTTP/1.1\r\nHost: {other}\r\n\r\n",
+        "two sizes": f"{start}Content-Length: 0\r\nContent-Length: 30\r\n\r\n",
+        "one size twice": f"{start}Content-Length: 0\r\nContent-Length: 0\r\n\r\n",
+        "sizes in a list": f"{start}Content-Length: 0, 0\r\n\r\n",
+        "a size with a sign": f"{start}Content-Length: +1\r\n\r\nx",
+        "a transfer encoding": f"{start}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "both": f"{start}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "a second request": f"{start}\r\nGET http://{host}/ HTTP/1.1\r\nHost: {other}\r\n\r\n",
+        "too many fields": start + "X: y\r\n" * 200 + "\r\n",
+    }
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "GET / HTTP/1.1\r\n\r\n",
-        "nonsense\r\n\r\n",
-        "GET ftp://x/ HTTP/1.1\r\n\r\n",
-        "CONNECT x:y HTTP/1.1\r\n\r\n",
-        "\xff\r\n\r\n",
-    ],
-)
-def test_what_is_no_request_to_a_proxy_is_refused(way_out, asked):
-    assert _say(way_out, asked).startswith("HTTP/1.1 40")
+@pytest.mark.parametrize("wrong", list(_requests(1, 2)))
+def test_a_request_that_can_be_read_in_two_ways_is_refused_and_reaches_nobody(way_out, servers, wrong, monkeypatch):
+    reached = []
+    monkeypatch.setattr(Echo, "handle", lambda self: reached.append(1))
+    assert _say(way_out, _requests(*servers)[wrong]).startswith("HTTP/1.1 400")
+    assert reached == []
+
+
+def test_the_server_is_sent_one_host_and_no_field_that_belongs_to_the_proxy(way_out, servers, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Echo, "do_POST", lambda self: (seen.append(self), self.do_GET()), raising=False)
+    host = f"127.0.0.1:{servers[0]}"
+    own = "Proxy-Authorization: x\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nUpgrade: h2c\r\n"
+    asked = f"POST http://{host}?a HTTP/1.1\r\nhOST: {host}\r\n{own}X-Kept: 2 3\r\nContent-Length: 3\r\n\r\nabc"
+    assert _say(way_out, asked).endswith(f"{host.rpartition(':')[2]} {host} /?a")
+    assert sorted((name.lower(), value) for name, value in seen[0].headers.items()) == [
+        ("connection", "close"), ("content-length", "3"), ("host", host), ("x-kept", "2 3"),
+    ]  # fmt: skip
+
+
+def test_bytes_after_the_body_are_not_passed_on(way_out, servers, monkeypatch):
+    rest = []
+
+    def answer(self):
+        body = self.rfile.read(3)
+        self.connection.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            rest.append(self.rfile.read(1))
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n" + body)
+
+    monkeypatch.setattr(Echo, "do_POST", answer, raising=False)
+    host = f"127.0.0.1:{servers[0]}"
+    with socket.create_connection(("127.0.0.1", way_out), timeout=10) as channel:
+        channel.sendall(f"POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\n\r\n".encode())
+        time.sleep(0.1)
+        channel.sendall(b"abcGET / HTTP/1.1\r\nHost: another\r\n\r\n")
+        assert channel.makefile("rb").read().endswith(b"abc")
+    assert rest in ([], [b""])
+
+
+def test_a_head_that_is_too_large_or_too_slow_is_refused(way_out, monkeypatch):
+    assert _say(way_out, "GET http://x/ HTTP/1.1\r\nX: " + "y" * (1 << 17)).startswith("HTTP/1.1 431")
+    monkeypatch.setattr(egress, "HEAD_SECONDS", 0.2)
+    assert _say(way_out, "GET http://x/ HTTP/1.1\r\n").startswith("HTTP/1.1 408")
+
+
+@pytest.fixture
+def proxy(servers, tmp_path):
+    return Proxy(Allowed([f"127.0.0.1:{servers[0]}"]), tmp_path)
+
+
+def _connect(proxy):
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(str(proxy.folder / "proxy"))
+    channel.settimeout(10)
+    return channel
+
+
+def _asks(proxy, port):
+    with _connect(proxy) as channel, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.sendall(f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        return channel.makefile("rb").read()
+    return b""
+
+
+def test_a_flood_of_one_sandbox_is_bounded_and_leaves_the_others_their_way_out(proxy, servers, monkeypatch):
+    monkeypatch.setattr(egress, "_sandbox", lambda client: "flooding")
+    with contextlib.ExitStack() as stack:
+        before = threading.active_count()
+        flood = [stack.enter_context(_connect(proxy)) for _ in range(300)]
+        refused = [each.recv(100) for each in flood[egress.MOST_OF_A_SANDBOX :]]
+        assert all(each.startswith(b"HTTP/1.1 503") for each in refused)
+        assert threading.active_count() - before <= egress.MOST_OF_A_SANDBOX
+        monkeypatch.setattr(egress, "_sandbox", lambda client: "another")
+        assert b"200 OK" in _asks(proxy, servers[0])
+    monkeypatch.setattr(egress, "_sandbox", lambda client: "flooding")
+    until(lambda: b"200 OK" in _asks(proxy, servers[0]))
+
+
+def test_all_sandboxes_together_have_a_bound(proxy, monkeypatch):
+    numbers = itertools.count()
+    monkeypatch.setattr(egress, "_sandbox", lambda client: str(next(numbers)))
+    monkeypatch.setattr(egress, "MOST", 20)
+    with contextlib.ExitStack() as stack:
+        flood = [stack.enter_context(_connect(proxy)) for _ in range(30)]
+        assert [each.recv(100)[:12] for each in flood[20:]] == [b"HTTP/1.1 503"] * 10
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ECONNABORTED, errno.ENOMEM])
+def test_a_want_of_descriptors_does_not_end_the_way_out(proxy, servers, error):
+    class Exhausted:
+        def __init__(self, listener):
+            self.listener, self.failures = listener, 3
+
+        def accept(self):
+            if self.failures:
+                self.failures -= 1
+                raise OSError(error, "exhausted")
+            return self.listener.accept()
+
+    assert b"200 OK" in _asks(proxy, servers[0])
+    proxy._listener = Exhausted(proxy._listener)
+    assert b"200 OK" in _asks(proxy, servers[0])  # the accept that was under way
+    assert b"200 OK" in _asks(proxy, servers[0])
+    assert proxy._listener.failures == 0
+
+
+def test_a_want_of_threads_does_not_end_the_way_out(proxy, servers, monkeypatch):
+    start = threading.Thread.start
+
+    def fail(self):
+        if self.name == "egress":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    assert _asks(proxy, servers[0]) == b""
+    monkeypatch.undo()
+    assert b"200 OK" in _asks(proxy, servers[0])
+    until(lambda: not proxy._count)
 
 
 @pytest.mark.slow
