@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from .keys import LONGEST, Meaning, Rule, meaning
 from .literals import Value, quote_at, read_value, whole
 from .patterns import Span, begins, compile_pattern, union
-from .values import is_secret
+from .values import is_lettered, is_secret
 
 STEMS = (
     rb"pass(?:w(?:or[dt]|d)|phrase|code)?|p(?:s|ss)?wd?\b|pword|pwd|kennwort|contrasena|"
@@ -20,6 +20,7 @@ STEMS = (
     rb"|deploy|storage|subscription|session|user|webhook|integration|routing|ingest|function|service|"
     rb"instrumentation|rsa|write|project)"
     rb"[_.\- ]?key|[_\-.]key|[a-z]key"
+    rb"|_pat|(?:mfa|otp|2fa)_seed"
     rb"|dob|birth[_-]?da(?:te|y)|date[_-]of[_-]birth"
 )
 _FOREIGN = (
@@ -62,9 +63,16 @@ _KEY = re.compile(rb"[A-Za-z0-9_.\- ]+")
 _LITERAL = re.compile(
     rb"[ \t]*(?:[+\-][ \t]*)?(?:(?:export|set|setenv|ENV|ARG|declare -x|-e|--env|env|sudo)[ "
     rb"\t]+)?(?:[A-Z][A-Z0-9_]*=\S*[ \t]+){0,8}$"
+    rb"|[^()]{0,120}\b(?i:user(?:name)?|login|uid|benutzer|usuario|utilisateur)[:=]? ?[^\s:=()]{1,64}[ ,;/|]{1,4}$"
 )
+_INI = re.compile(
+    rb"(?m)^\[[\w .\-:\"]{1,64}\][ \t\r]*$"
+    rb"|^[ \t]*(?i:user(?:name)?|login|host|port|database|server|email)[ \t]*=[ \t]*[\w.@\-]+[ \t\r]*$"
+)
+_ONE_WORD = re.compile(rb"[ \t]*[A-Za-z]{8,64}[ \t]*(?:\r?\n|$)")
 _PHRASE = re.compile(rb"[ \t]*\\*[\"']?([a-z]{3,8}(?: [a-z]{3,8}){11,23})\b")
 _LINE_END = re.compile(rb"[,;]?[ \t]*(?:#.*|//.*)?(?:\r?\n|\\n|$|\x00|[\"'])")
+_PAIR_ENDS = (b"", b" ", b"\t", b"\r", b"\n", b";", b"&", b'"', b"'", b"\\", b"<", b"\x00")
 _TEST_RUNNER = re.compile(rb"(?:--- )?PASS(?:ED)?$")
 
 
@@ -96,7 +104,22 @@ def _assigned(data: bytes, start: int, end: int) -> Iterator[Span]:
     if told is None or _TEST_RUNNER.fullmatch(name) or (twice and not _compares(data, end)):
         return
     after = end + 1 if twice else end
-    yield from judged(data, told, after, literal=_is_literal(data, begin, key.end(), after), name=name)
+    literal = _is_literal(data, begin, key.end(), after)
+    yield from judged(data, told, after, literal=literal, name=name, attached=_is_attached(data, begin, end, after))
+
+
+def _is_attached(data: bytes, begin: int, end: int, after: int) -> bool:
+    """Whether it is one of several pairs of a query, a connection string or a command line: `;Pwd=secret;`, outside of a call."""
+    if data[end - 1 : end] != b"=":
+        return False
+    if data[after : after + 1] in (b" ", b"\t"):
+        start = _line_start(data, begin)
+        value = _ONE_WORD.match(data, after)
+        return start is not None and value is not None and _LITERAL.fullmatch(data, start, begin) is not None
+    line = data[max(data.rfind(b"\n", max(0, begin - 400), begin) + 1, begin - 400) : begin]
+    return data[begin - 1 : begin] in (b"", b" ", b";", b"&", b"?", b"\n", b"\t", b'"', b"'", b"-") and line.count(
+        b"("
+    ) <= line.count(b")")
 
 
 def _compares(data: bytes, end: int) -> bool:
@@ -111,6 +134,8 @@ def _is_literal(data: bytes, begin: int, key_end: int, after: int) -> bool:
         return False
     sign = data[key_end:after]
     name = data[begin:key_end]
+    if sign.strip(b" \t") == b"=" and sign != b"=" and _INI.search(data, max(0, begin - 300), after + 300):
+        return True
     if sign == b"=":
         end = data.find(b"\n", after, after + 300)
         listed = name.upper() != name and data[end - 1 : end] == b","  # an argument on a line of its own
@@ -134,7 +159,9 @@ def name_before(data: bytes, at: int) -> bytes:
     return name.group() if name else b""
 
 
-def judged(data: bytes, told: Meaning | None, at: int, *, literal: bool = False, name: bytes = b"") -> Iterator[Span]:
+def judged(
+    data: bytes, told: Meaning | None, at: int, *, literal: bool = False, name: bytes = b"", attached: bool = False
+) -> Iterator[Span]:
     """The value that begins there, where it is what its key `name` told."""
     if told is None:
         return
@@ -142,7 +169,10 @@ def judged(data: bytes, told: Meaning | None, at: int, *, literal: bool = False,
     value = value or read_value(data, at, literal=literal)
     if value is None or _repeats(data[value.start : value.end], name):
         return
-    literal = literal and not value.quoted and _LINE_END.match(data, value.end) is not None
+    literal = not value.quoted and (
+        (literal and _LINE_END.match(data, value.end) is not None)
+        or (attached and data[value.end : value.end + 1] in _PAIR_ENDS and is_lettered(data[value.start : value.end]))
+    )
     if is_secret(data[value.start : value.end], told, quoted=value.quoted, literal=literal):
         yield Span(value.start, whole(data, value), told.kind)
 

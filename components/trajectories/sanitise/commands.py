@@ -8,10 +8,10 @@ from .keys import LONGEST, Meaning, Rule, meaning
 from .literals import read_value
 from .patterns import Span, compile_pattern, union
 from .placeholders import is_placeholder
-from .values import is_code, is_secret
+from .values import is_code, is_lettered, is_secret
 
 _OPTION = (
-    rb"[\s\"'\[,]--?[a-zA-Z0-9\-]{0,40}(?i:pass|pwd|secret|token|key|cred|bearer|pin)[a-zA-Z\-]{0,24}[\"']?,?[ "
+    rb"(?:^|[\s\"'\[,])--?[a-zA-Z0-9\-]{0,40}(?i:pass|pwd|secret|token|key|cred|bearer|pin)[a-zA-Z\-]{0,24}[\"']?,?[ "
     rb"\t]{1,4}"
     rb"[^\s\-<>|&;]"
 )
@@ -43,7 +43,8 @@ _option = compile_pattern(_OPTION)
 _command = compile_pattern(_COMMAND)
 _piped = compile_pattern(_PIPED)
 _here = compile_pattern(_HERE)
-_OPTION_PARTS = re.compile(rb"[\s\"'\[,]--?([a-zA-Z0-9\-]+)[\"']?,?[ \t]{1,4}")
+_OPTION_PARTS = re.compile(rb"[\s\"'\[,]?--?([a-zA-Z0-9\-]+)[\"']?,?[ \t]{1,4}")
+_OPTION_END = re.compile(rb"[ \t]*(?:$|[\r\n\"'`;|&\\]|-)|[ \t]+[^a-z \t]")
 _LINE = re.compile(rb"(?:[^\n\\\x00]|\\(?!n)(?s:.)){0,600}")
 _NAME = re.compile(rb"[\w\-]+")
 _WORD = rb"(?:\\?\"(?P<dq>[^\"\\\n]{3,256})\\?\"|'(?P<sq>[^'\n]{3,256})'|(?P<bare>[^\s\"'`\\|&;<>()\x00]{3,256}))"
@@ -111,7 +112,10 @@ def _of_option(data: bytes, start: int, at: int) -> Iterator[Span]:
     said = data[value.start : value.end].rstrip(b",;])}")
     if _ASSIGNED.match(said) or (not value.quoted and told.rule is not Rule.PASSWORD and is_code(said)):
         return
-    if (value.quoted or _MIXED.search(said)) and is_secret(said, told, quoted=True):
+    lettered = (
+        told.rule is Rule.PASSWORD and len(said) >= 8 and is_lettered(said) and _OPTION_END.match(data, value.end)
+    )
+    if (value.quoted or lettered or _MIXED.search(said)) and is_secret(said, told, quoted=True):
         yield Span(value.start, value.start + len(said), told.kind)
 
 

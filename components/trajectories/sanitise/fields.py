@@ -80,7 +80,7 @@ def _walk(plain: dict[str, Any]) -> Iterator[Field]:
                 elif text := _text(value, told, free):
                     yield Field(holder, index, path, b"", text, told)
         elif free:
-            yield from _free(holder, path, below)
+            yield from _free(holder, path, told, below)
         else:
             kept = _KEPT.get(path, _NONE)
             for key, value in holder.items():
@@ -92,11 +92,11 @@ def _walk(plain: dict[str, Any]) -> Iterator[Field]:
         todo += below
 
 
-def _free(holder: dict[str, Any], path: tuple[Any, ...], below: list[Entry]) -> Iterator[Field]:
-    """A mapping of anybody's: its keys are texts too, and tell of their values."""
+def _free(holder: dict[str, Any], path: tuple[Any, ...], outer: Meaning | None, below: list[Entry]) -> Iterator[Field]:
+    """A mapping of anybody's: its keys are texts too, and tell of their values. `outer`: what the key of the mapping told."""
     named = next((holder[each] for each in _NAMES if type(holder.get(each)) is str), None)
     for key, value in holder.items():
-        told = meaning(named if named is not None and key in VALUES else key)
+        told = meaning(named if named is not None and key in VALUES else key) or (outer if key in VALUES else None)
         if type(value) is dict or type(value) is list:
             below.append((value, (*path, key), told, True))
         elif text := _text(value, told, True):

@@ -94,11 +94,16 @@ def _after_scheme(data: bytes, scheme: int, start: int) -> Iterator[Span]:
 def _in_cookies(data: bytes, start: int, end: int) -> Iterator[Span]:
     for pair in _PAIR.finditer(data, start, end):
         name, value = pair.groups()
-        if _ATTRIBUTE.fullmatch(name) or is_placeholder(value):
-            continue
-        telling = _SESSION.search(name) is not None and len(value) >= 6 and _MIXED.match(value) is not None
-        if telling or (len(value) >= 16 and _MIXED.match(value) and (is_random(value) or is_hex(value))):
+        if is_session_cookie(name, value):
             yield Span(pair.start(2), pair.end(2), kinds.COOKIE)
+
+
+def is_session_cookie(name: bytes, value: bytes) -> bool:
+    """Whether a cookie's value lets somebody in: its name says so, or it looks drawn by chance."""
+    if _ATTRIBUTE.fullmatch(name) or is_placeholder(value) or _MIXED.match(value) is None:
+        return False
+    telling = _SESSION.search(name) is not None and len(value) >= 6
+    return telling or (len(value) >= 16 and (is_random(value) or is_hex(value)))
 
 
 def is_hex(value: bytes) -> bool:

@@ -106,6 +106,7 @@ _PASSED = frozenset(
     {"to", "first", "second", "last", "test", "tests", "all", "did", "should", "must", "will", "by", "single", "dry"}
 )
 """What passes, rather than lets somebody pass: `fail_to_pass`."""
+_ONE_TIME = frozenset({"mfa", "otp", "totp", "hotp", "2fa"})
 LONGEST = 80
 """A key of more bytes than this is no key."""
 
@@ -134,6 +135,10 @@ def _of_words(parts: list[str]) -> Meaning | None:
         return _of_token(before, last)
     if last in ("key", "keys"):
         return _of_key(parts, before)
+    if last == "pat" and before:  # a personal access token
+        return Meaning(kinds.TOKEN, Rule.RANDOM)
+    if last == "seed" and before in _ONE_TIME:
+        return Meaning(kinds.SECRET, Rule.TOKEN)
     if last in HARMLESS or (len(parts) > 1 and last == "key"):
         return None
     return next((found for end, found in _ENDS if len(last) > len(end) and last.endswith(end)), None)

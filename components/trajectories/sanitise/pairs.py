@@ -17,8 +17,20 @@ _PAIR = (
 )
 _LISTED = rb"(?i:" + STEMS + rb")[A-Za-z0-9_\-]{0,24}\\{0,3}[\"'][ \t]{0,2},[ \t]{0,2}\\{0,3}[\"']"
 _PLIST = rb"(?i:" + STEMS + rb")[A-Za-z0-9_\-]{0,24}</key>\s{0,12}<string>[^<]"
+_NAMED_TAG = (
+    rb"(?i:name|key|id)=[\"'][\w:.\-]{0,40}(?i:"
+    + STEMS
+    + rb")[\w:.\-]{0,24}[\"'][^<>\n]{0,60}>\s{0,40}(?:<(?:value|string|val)>)?[^<\s]"
+)
+_NESTED = (
+    rb"(?i:"
+    + STEMS
+    + rb")[A-Za-z0-9_\-]{0,24}\\{0,3}[\"']?[ ]?:\s{0,3}\{?\s{0,40}\\{0,3}[\"']?(?i:value|default|data)\\{0,3}[\"']?[ ]?[:=]"
+)
 HINT = union(
     (
+        rb"(?i:" + STEMS + rb")[\w\-]*\\*[\"']?[ ]?:\s*\{?\s*\\*[\"']?(?i:value|default|data)\\*[\"']?[ ]?[:=]",
+        rb"=[\"'][\w:.\-]*(?i:" + STEMS + rb")[\w:.\-]*[\"'][^<>\n]*>",
         rb"<[\w:.\-]*(?i:" + STEMS + rb")",
         rb"(?i:"
         + STEMS
@@ -30,6 +42,9 @@ _element = compile_pattern(_ELEMENT)
 _pair = compile_pattern(_PAIR)
 _listed = compile_pattern(_LISTED)
 _plist = compile_pattern(_PLIST)
+_nested = compile_pattern(_NESTED)
+_named_tag = compile_pattern(_NAMED_TAG)
+_TAG_NAME = re.compile(rb"\w+=[\"']([\w:.\-]+)")
 _NAMED = re.compile(
     rb"(?i:name|key|id|k|type|variable|field|header)[\"'\\]{0,5}[ \t]{0,4}[:=][ \t]{0,4}[\"'\\]{0,5}([\w:.\-]+)"
 )
@@ -46,6 +61,11 @@ def find(data: bytes) -> Iterator[Span]:
     for match in _pair.finditer(data):
         if named := _NAMED.match(data, match.start()):
             yield from judged(data, meaning(named.group(1)[:LONGEST].decode("latin-1")), match.end(), literal=True)
+    for match in _nested.finditer(data):
+        yield from judged(data, meaning(name_before(data, match.start()).decode("latin-1")), match.end(), literal=True)
+    for match in _named_tag.finditer(data):
+        if named := _TAG_NAME.match(data, match.start()):
+            yield from _to_tag(data, named.group(1), match.end() - 1)
     for match in _listed.finditer(data):
         yield from _in_call(data, match.start(), match.end())
     for match in _plist.finditer(data):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from . import kinds
 from .kinds import Kind
-from .patterns import Span, compile_pattern, is_word
+from .patterns import Span, compile_pattern, is_word, union
 from .placeholders import is_placeholder
 from .values import entropy
 
@@ -20,15 +20,57 @@ _TOLD = (
     rb"(?:verification|security|login|authentication|confirmation|access|one-time|2fa|mfa|sms) (?:pass)?code)"
     rb"(?:(?:" + _WHOM + rb"(?: +[\w@.\-]{1,20}){0,2}?)?" + _IS + rb"|" + _WHOM + rb")? +[\"'`]?[^\s\"'`<>]"
 )
+_NOUN = union(
+    (
+        rb"(?i:pass[ \-]?(?:word|code|phrase|wd|wort|ord)"
+        rb"|kennwort|zugangscode|schl(?:\xc3\xbc|ue)ssel|contrase(?:\xc3\xb1|n)a|\bclave|"
+        rb"mot de passe|\bmdp\b|cl\xc3\xa9s?|senha|wachtwoord|has(?:\xc5\x82|l)o\b|l(?:\xc3\xb6|o)senord"
+        rb"|adgangskode|salasana|parola|heslo|\bpw\b)",
+        *(each.encode() for each in ("пароль", "Пароль", "пароля", "密码", "パスワード", "비밀번호", "şifre", "Şifre")),
+    )
+)
+_OWN_VERBS = {
+    "": ": = -> — – -",
+    "en": "is was are to as becomes equals be being with",
+    "de": "ist war lautet lautete heißt heisst auf mit als",
+    "es": "es era está sera será a con como en",
+    "fr": "est était sera en par avec comme",
+    "pt": "é era está para com è di",
+    "nl": "is werd naar met",
+    "nordic": "är er blev til till on to",
+}
+_VERBS = frozenset(each.encode() for words in _OWN_VERBS.values() for each in words.split())
+"""Words and signs after which the value stands, in eight languages."""
+_BETWEEN = frozenset(
+    (
+        "now still just set to changed reset the my jetzt neu nun ab sofort ahora ya desde maintenant "
+        "agora nu been has it bitte por favor"
+    )
+    .encode()
+    .split()
+)
+_BEFORE = re.compile(
+    rb"([^\s\"'`<>]{6,128})[\"'`]? +(?:as|als|como|comme|come)"
+    rb"(?: +(?:the|my|your|a|das|la|le|mot de|contrase\xc3\xb1a|admin|root)){0,2} *$"
+)
+_WORD_AFTER = re.compile(rb"[ \t]*\\{0,7}[\"'`*(]{0,3} ?([^\s\"'`<>\\]{1,160})\\{0,7}[\"'`*]{0,3}[.!?;]?")
+_PARTICLE = re.compile(
+    rb"(?:['\xe2]s\b|[a-z]{0,3})?(?:\xe3\x81\xaf|\xeb\x8a\x94|\xec\x9d\x80|\xe6\x98\xaf|\xe4\xb8\xba)?"
+)
+_AFTER_NOUN = (b" ", b"\t", b":", b"=", b",", b"`", b"*", b")", b"/")
+_ENOUGH = 9
+"""Words after the noun that are looked at."""
 HINT = (
     rb"(?i:pass(?:word|code|phrase|wd)|\bpwd|\bpw|[ _\-]key|secret|token|credentials?|\bpin(?: code)?| (?:pass)?code|"
     rb"creds|log(?:ged)? ?in|"
-    rb"sign in)(?:[: ]|-|\xe2\x80\x94|,)"
-)
+    rb"sign in|zugangsdaten|identifiants|credenciales|credenziali)(?:[: ]|-|\xe2\x80\x94|,)|"
+) + _NOUN
+_noun = compile_pattern(_NOUN)
 _told = compile_pattern(_TOLD)
 _login = compile_pattern(
-    rb"(?i:cred(?:ential)?s|log(?:ged)? ?in (?:with|as|using)|sign in (?:with|as|using))"
-    rb"[: ]{1,3}(?:are |is )?[\w.@\-]{1,64} ?/ ?[^\s/]"
+    rb"(?i:cred(?:ential)?s|zugangsdaten|identifiants|credenciales|credenziali"
+    rb"|log(?:ged)? ?in (?:with|as|using)|sign in (?:with|as|using))"
+    rb"[: ]{1,3}(?:are |is |sind |sont |son )?[\w.@\-]{1,64} ?[/:] ?[^\s/]"
 )
 _VALUE = re.compile(rb"[^\s\"'`<>\\\x00]{5,512}")
 _PLAIN = re.compile(rb"[A-Za-z]+(?:['\-_/][A-Za-z]+)*")
@@ -36,11 +78,17 @@ _MIXED = re.compile(rb"(?=.*[0-9])(?=.*[A-Za-z])|(?=.*[A-Za-z].*)(?=.*[!@#$%^&*~
 _TERM = re.compile(
     rb"(?i)(?:base|sha|md|utf|aes|rsa|hs|rs|es|hmac|argon|bcrypt|scrypt|pbkdf|x|http|oauth|jwt|tls|ssl|v|rfc|iso|"
     rb"pkcs|ed|ecdsa|p|u|s|k)-?\d{1,5}(?:-[a-z]+)*"
-    rb"|\d+(?:[-\w]*(?:bit|byte|char|character|digit|hour|day|minute|second|week|month|step|factor|word|st|nd|rd|"
-    rb"th)s?\b.*|[.,%)\]].*|[xX]\d*)?"
+    rb"|\d+(?:[-\w]*(?:bit|byte|char|character|digit|hour|day|minute|second|week|month|step|factor|word)s?\b.*|"
+    rb"(?:st|nd|rd|th)\b.*|[.,%)\]].*|[xX]\d*)?"
     rb"|[a-z_]+\d?\(.*|.*\(\)|.*[({\[=].*|.*(?:\.py|\.js|\.ts|\.go|\.md|\.txt|\.json|\.ya?ml|\.env|"
     rb"\.sh)(?::\d+)?|\w+(?:\.\w+)*::.*|[$%&@][A-Za-z_]+|/.*|https?:.*|#\d+"
     rb"|[A-Za-z]+_[A-Za-z_]*|v?\d+(?:\.\d+)+.*|(?-i:(?:[a-z]+-)+\d{1,2})|line|.*,.*[({].*"
+)
+_ASCII = re.compile(rb"[\x21-\x7e]+")
+_DIGIT = re.compile(rb"[0-9]")
+_LETTER = re.compile(rb"[A-Za-z]")
+_CODE_PIECE = re.compile(
+    rb"[({\[<>|\\]|=.|^[a-z]+(?:_[a-z0-9]+)+$|^[\w.]+:\d+$|^\d[\d:.T\-/Z+]*$|://|^[a-z0-9]+(?:-[a-z0-9]+)+$|@\w+\.|^0x"
 )
 _CODE = re.compile(
     rb"(?i)(?:pass(?:word|code)|pin|verification|security|login|authentication|confirmation|access|one-time|2fa|mfa|sms)"
@@ -56,6 +104,16 @@ def find(data: bytes) -> Iterator[Span]:
         said = found.group().rstrip(b".,;:!?)]}") if found else b""
         if _MIXED.match(said) and not is_placeholder(said) and not _TERM.fullmatch(said):
             yield Span(match.end() - 1, match.end() - 1 + len(said), kinds.PASSWORD)
+    for match in _noun.finditer(data):
+        if data[match.start() - 1 : match.start()] in (
+            b"_",
+            b".",
+            b"-" if data[match.start() - 2 : match.start()] == b"--" else b"_",
+        ):
+            continue
+        yield from _after_noun(data, match.end())
+        if span := _before_noun(data, match.start()):
+            yield span
     for match in _told.finditer(data):
         start = match.end() - 1
         found = _VALUE.match(data, start)
@@ -69,6 +127,55 @@ def find(data: bytes) -> Iterator[Span]:
         before = data[match.start() : start]
         if _is_told(said, before):
             yield Span(start, start + len(said), _kind(before))
+
+
+def _after_noun(data: bytes, at: int) -> Iterator[Span]:
+    """What a sentence in any of the languages says that the password is: a verb or a sign, then no word of a language."""
+    if particle := _PARTICLE.match(data, at):
+        leads = particle.end() - at > 2 and data[particle.end() - 1] > 127
+        at = particle.end()
+        if not leads and data[at : at + 1] not in _AFTER_NOUN:
+            return
+    else:
+        leads = False
+    told = leads
+    for count in range(_ENOUGH):
+        found = _WORD_AFTER.match(data, at)
+        if found is None:
+            return
+        at = found.end()
+        said = found.group(1)
+        if (told or count == 0) and _is_strong(said, told):
+            cut = _ASCII.match(said)
+            kept = (cut.group() if cut else said).rstrip(b".,;:)*")
+            yield Span(found.start(1), found.start(1) + len(kept), kinds.PASSWORD)
+            return
+        word = said.lower().rstrip(b",")
+        ended = found.group().endswith((b".", b"!", b"?", b";"))
+        told = said.endswith((b":", b"=")) or word in _VERBS or (told and (word in _BETWEEN))
+        if ended:
+            return
+
+
+def _before_noun(data: bytes, at: int) -> Span | None:
+    """`use X as the password`."""
+    low = max(0, at - 160)
+    found = _BEFORE.search(data, low, at)
+    if found is None or not _is_strong(found.group(1), True):
+        return None
+    return Span(found.start(1), found.end(1), kinds.PASSWORD)
+
+
+def _is_strong(said: bytes, told: bool) -> bool:
+    """Whether it is plainly no word, name, number, path or piece of code."""
+    if (cut := _ASCII.match(said)) is None:
+        return False
+    said = cut.group().rstrip(b".,;:!?)\"'`*")
+    if len(said) < 6 or is_placeholder(said) or _PLAIN.fullmatch(said) or _TERM.fullmatch(said):
+        return False
+    if not _DIGIT.search(said) or not _LETTER.search(said) or _CODE_PIECE.search(said):
+        return False
+    return entropy(said) >= (2.3 if told else 2.7) and (told or len(said) >= 8)
 
 
 def _is_told(said: bytes, before: bytes) -> bool:

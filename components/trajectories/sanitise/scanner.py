@@ -15,6 +15,7 @@ from . import (
     prose,
     statements,
     streets,
+    tables,
     urls,
 )
 from .kinds import Severity
@@ -30,6 +31,7 @@ _DETECTORS = (
     pairs,
     commands,
     statements,
+    tables,
     identities,
     numbers,
     addresses,

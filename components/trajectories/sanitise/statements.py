@@ -7,7 +7,8 @@ from . import kinds
 from .keys import Meaning, Rule, meaning
 from .literals import read_value
 from .patterns import Span, compile_pattern, union
-from .values import is_secret
+from .placeholders import is_placeholder
+from .values import is_lettered, is_secret
 
 _SQL = (
     rb"(?i:identified +(?:with +[\w`'\"]{1,40} +)?by +(?:password +)?|"
@@ -30,8 +31,26 @@ _SETENV = (
     rb"[ \t]{1,8}[^\s=]"
 )
 _CONNECT = rb"(?i:getconnection|mysqli?(?:_connect)?|new pdo|pg_connect)\([^,()\n]{1,160}, ?[\"']"
+_PROMPT = rb"(?i:pass(?:word|phrase|code))(?i: for [^\n:]{1,100}|)\b'?: ?[^\s]"
+_SENT = rb"(?i:assword|assphrase|asscode)[^\x00]{0,160}\bsend(?:line|_line|text)?[ (]{1,4}(?:-[\-\w]{0,10} {1,3}){0,3}\\?[\"'{]"
+_DIALOGUE = (
+    rb"(?:^|[\n\x00]|\\n)(?:[<>*C]{0,2}:? ?)(?:PASS|AUTH(?: PLAIN)?) [^\s]"
+    rb"|334 UGFzc3dvcmQ6\s{1,4}(?:[<>*C]{0,2}:? ?)[A-Za-z0-9+/]"
+)
+_GENERATED = rb"random_(?:password|string|id)[^\x00]{0,600}?\"result\"[ ]?:[ ]?\""
+_CODES = (
+    rb"(?i:(?:recovery|backup|scratch|emergency|rescue|wiederherstellungs|restore|2fa|mfa)"
+    rb"[ _\-]?(?:codes?|keys?)|c(?:\xc3\xb3|o)digos? de "
+    rb"(?:recuperaci(?:\xc3\xb3|o)n|respaldo)|codes? de (?:secours|r(?:\xc3\xa9|e)cup(?:\xc3\xa9|e)ration))[^\n:=]{0,60}[:=\n]"
+)
 HINT = union(
     (
+        rb"(?i:assword|assphrase|asscode)(?: for [^\n:]*)?'?:",
+        rb"\bsend(?:line|_line|text)?[ (]+(?:-[\-\w]* +)*\\?[\"'{]",
+        rb"(?:PASS|AUTH(?: PLAIN)?) [^\s]|334 UGFzc3dvcmQ6",
+        rb"random_(?:password|string|id)",
+        rb"(?i:(?:recovery|backup|scratch|emergency|rescue|wiederherstellungs|restore|2fa|mfa)"
+        rb"[ _\-]?(?:code|key)|digos? de re|codes? de [sr])",
         rb"(?i:identified|password|convertto-securestring)[ \t(=]",
         rb"(?i:requirepass|masterauth|rootpw|bindpw|secret|passwd|psk|community|key-string|shared-key|ascii \d)[ \t]",
         rb"(?:ENV|ARG|setenv|setx|set -[gU]?x) [A-Za-z0-9_]*(?i:pass|pwd|secret|token|key|cred)",
@@ -46,6 +65,18 @@ _directive = compile_pattern(_DIRECTIVE)
 _setenv = compile_pattern(_SETENV)
 _call = compile_pattern(union((_CALL, _CONNECT)))
 _hashed = compile_pattern(_HASHED)
+_prompt = compile_pattern(_PROMPT)
+_sent = compile_pattern(_SENT)
+_dialogue = compile_pattern(_DIALOGUE)
+_generated = compile_pattern(_GENERATED)
+_codes = compile_pattern(_CODES)
+_ANSWERED = re.compile(rb"([^\s\"'`<>]{4,128})[ \t\r]*(?:\n|$|\\n|\x00)")
+_SENT_TEXT = re.compile(rb"([^\"'\\\n}]{4,128})(?:\\+[rn]|[\r\n])*\\?[\"'}]")
+_WORD = re.compile(rb"[^\s\"'`\\]{4,400}")
+_LIST_GAP = re.compile(rb"(?:[\s\"'`,;|\[\](){}*\-:]|\\n|(?:\d{1,2}[.):]))*")
+_LISTED_CODE = re.compile(
+    rb"(?:[A-Za-z0-9]{4,8}(?:-[A-Za-z0-9]{4,8}){1,5}|\d{3,5} \d{3,5}|\d{6,10}|[A-Z0-9]{8,32}|[a-z0-9]{8,32})(?![A-Za-z0-9_=])"
+)
 _SECOND = re.compile(rb"\\?[\"']([^\"'\n\\]{1,128})\\?[\"'][ ]*,[ ]*\\?[\"']([^\"'\n\\]{3,128})\\?[\"']")
 _HASH = re.compile(rb"\$[\w.\-]{1,10}\$(?:[\w=,.\-]{1,40}\$){0,3}[A-Za-z0-9./+$]{12,200}")
 _LAST = re.compile(rb"([^\s\"',]{4,256})[\"']?[ \t]*(?:R[OW][ \t]*)?(?:\r?\n|$|\\n|[\"'])")
@@ -65,6 +96,22 @@ def find(data: bytes) -> Iterator[Span]:
         yield from _of_setenv(data, match.start(), match.end() - 1)
     for match in _call.finditer(data):
         yield from _of_call(data, match.end() - 1)
+    for match in _prompt.finditer(data):
+        yield from _of_prompt(data, match.end() - 1)
+    for match in _sent.finditer(data):
+        if (
+            (sent := _SENT_TEXT.match(data, match.end()))
+            and not is_placeholder(sent.group(1))
+            and b" " not in sent.group(1)
+        ):
+            yield Span(sent.start(1), sent.end(1), kinds.PASSWORD)
+    for match in _dialogue.finditer(data):
+        yield from _of_dialogue(data, match.start(), match.end() - 1)
+    for match in _generated.finditer(data):
+        if value := _WORD.match(data, match.end()):
+            yield Span(value.start(), value.end(), kinds.PASSWORD)
+    for match in _codes.finditer(data):
+        yield from _listed_codes(data, match.end())
     for match in _hashed.finditer(data):
         if found := _HASH.match(data, match.start() + 1):
             yield Span(found.start(), found.end(), kinds.PASSWORD_HASH)
@@ -74,6 +121,42 @@ def _value(data: bytes, at: int) -> Iterator[Span]:
     value = read_value(data, at, literal=True)
     if value and is_secret(data[value.start : value.end], _PASSWORD, quoted=True):
         yield Span(value.start, value.end, kinds.PASSWORD)
+
+
+def _of_prompt(data: bytes, at: int) -> Iterator[Span]:
+    """`[sudo] password for deploy: secret`, as a terminal shows what was typed."""
+    found = _ANSWERED.match(data, at)
+    said = found.group(1) if found else b""
+    if found and (_MIXED.search(said) or is_lettered(said)) and is_secret(said, _PASSWORD, quoted=True):
+        yield Span(found.start(1), found.end(1), kinds.PASSWORD)
+
+
+def _of_dialogue(data: bytes, start: int, at: int) -> Iterator[Span]:
+    """What a client answers in FTP, POP3, SMTP or Redis: `PASS secret` after `USER`, `AUTH secret`, base64 after `334`."""
+    value = _WORD.match(data, at)
+    if value is None:
+        return
+    said, head = value.group(), data[start:at]
+    if b"334 " in head or b"PLAIN" in head:
+        kept = len(said) >= 4 and re.fullmatch(rb"[A-Za-z0-9+/]+={0,2}", said) is not None
+    elif b"PASS" in head:
+        before = data[max(0, start - 300) : start]
+        kept = (b"USER " in before or b"331 " in before) and not is_placeholder(said)
+    else:
+        kept = len(said) >= 6 and re.search(rb"[0-9]", said) is not None and is_secret(said, _PASSWORD, quoted=True)
+    if kept:
+        yield Span(value.start(), value.end(), kinds.PASSWORD)
+
+
+def _listed_codes(data: bytes, at: int) -> Iterator[Span]:
+    """Each of a list of one-time codes: what has no digit is a word, and ends the list."""
+    limit = min(len(data), at + 2000)
+    while gap := _LIST_GAP.match(data, at, limit):
+        code = _LISTED_CODE.match(data, gap.end(), limit)
+        if code is None or re.search(rb"[0-9]", code.group()) is None or b"\x00" in gap.group():
+            return
+        yield Span(code.start(), code.end(), kinds.SECRET)
+        at = code.end()
 
 
 def _of_netrc(data: bytes, start: int, at: int) -> Iterator[Span]:

@@ -197,25 +197,28 @@ def _meant(match: re.Match[bytes]) -> bytes | None:
 
 # Continued lines, concatenated strings and wrapped lines
 
-_T = rb"[A-Za-z0-9_\-+/=.~%!@#$^&*]"
 _GLUE = rb"(?:\+\+?|\.\.?|&|~|\|\||<>|\\)?"
-_CONTINUED = re.compile(
-    rb"(?<=" + _T + rb")(?:\\|`|\^)\r?\n(?=" + _T + rb")"
-    rb"|(?<=" + _T + rb")(?:\\n)?\\{0,3}[\"'][ \t]{0,20}" + _GLUE + rb"(?:[ \t]{0,20}\\?\r?\n[ \t>|+#]{0,40}|[ \t]{0,20})" + _GLUE
-    + rb"[ \t]{0,20}[fbru]{0,2}\\{0,3}[\"'](?=" + _T + rb")"
-    rb"|(?<=[^\n=])=\r?\n(?=[A-Za-z0-9_\-+/.])"
+_LINE_GLUE = re.compile(
+    rb"[\\`^](?<=[A-Za-z0-9_\-+/=.~%!@#$^&*].)\r?\n(?=[A-Za-z0-9_\-+/=.~%!@#$^&*])|=(?<=[^\n=]=)\r?\n(?=[A-Za-z0-9_\-+/.])"
+)
+_STRING_GLUE = re.compile(
+    rb"[\"'][ \t]{0,20}" + _GLUE + rb"(?:[ \t]{0,20}\\?\r?\n[ \t>|+#]{0,40}|[ \t]{0,20})" + _GLUE
+    + rb"[ \t]{0,20}[fbru]{0,2}\\{0,3}[\"'](?=[A-Za-z0-9_\-+/=.~%!@#$^&*])"
 )  # fmt: skip
+_STRING_END = re.compile(rb"(?<=[A-Za-z0-9_\-+/=.~%!@#$^&*])(?:\\n)?\\{0,3}$")
 _JOINED_LIST = re.compile(
     rb"(?:(?:join|concat|Join|implode|strcat|paste0)\([\"', ]{0,6}[\[{(]?|\.join\([\[(])([^\])}\n]{8,2000})[\])}]"
 )
-_LIST_GLUE = re.compile(rb"(?<=" + _T + rb")[\"'][ \t]*,[ \t]*[\"'](?=" + _T + rb")")
+_LIST_GLUE = re.compile(rb"[\"'][ \t]*,[ \t]*[\"']")
 _S = rb"[\w\-+/=.~!@#$%^&*]"
 _CONTINUED_SIGN = (
     _S + rb"(?:\\|`|\^)\r?\n" + _S + rb"|" + _S + rb"(?:\\n)?\\*[\"'][ \t]*" + _GLUE
     + rb"[ \t]*(?:\\?\r?\n[ \t>|+#]*)?(?:\+|\.|&)?[ \t]*[fbru]?\\*[\"']" + _S
     + rb"|(?:join|oncat|implode|strcat)\([\[\"'{ ]|=\r?\n[\w+/]"
 )  # fmt: skip
-_WORD_BREAK = re.compile(rb"[A-Za-z0-9_\-+/=.~]\r?\n[ \t>#|+]{0,40}(?=[A-Za-z0-9_\-+/=.~])")
+_WORD_BREAK = re.compile(
+    rb"\n(?:(?<=[A-Za-z0-9_\-+/=.~]\n)|(?<=[A-Za-z0-9_\-+/=.~]\r\n))[ \t>#|+]{0,40}(?=[A-Za-z0-9_\-+/=.~])"
+)
 _RUN = re.compile(rb"[A-Za-z0-9_\-+/=.~]{1,256}")
 _NO_TAIL = re.compile(
     rb"[\w.\-]{1,80}[=:](?:[^=]|$)|(?:[a-z]{2,}|[A-Z][a-z]+|[A-Z]{2,})(?:[-_./](?:[a-z]+|[A-Z][a-z]+|[A-Z]+))*[.,:;]?$"
@@ -225,16 +228,23 @@ NARROWEST = 40
 """Characters of a line that a terminal, a mail client or a formatter may have wrapped."""
 
 
-def _joined(view: View) -> list[Edit]:
+def _joined(view: View, continued: bool) -> list[Edit]:
+    """Without line wraps; `continued`: also without continued lines and the seams of concatenated strings."""
     data = view.text
-    edits = [(match.start(), match.end(), b"") for match in _CONTINUED.finditer(data)]
+    edits = []
+    for match in _WORD_BREAK.finditer(data):
+        start = match.start() - (data[match.start() - 1] == 13)
+        if _is_wrap(data, start, match.end()):
+            edits.append((start, match.end(), b""))
+    if not continued:
+        return edits
+    edits += [(match.start(), match.end(), b"") for match in _LINE_GLUE.finditer(data)]
+    for match in _STRING_GLUE.finditer(data):
+        before = _STRING_END.search(data, max(0, match.start() - 8), match.start())
+        if before:
+            edits.append((before.start(), match.end(), b""))
     for call in _JOINED_LIST.finditer(data):
         edits += [(each.start(), each.end(), b"") for each in _LIST_GLUE.finditer(data, call.start(1), call.end(1))]
-    edits += [
-        (match.start() + 1, match.end(), b"")
-        for match in _WORD_BREAK.finditer(data)
-        if _is_wrap(data, match.start() + 1, match.end())
-    ]
     return _disjoint(edits)
 
 
@@ -358,7 +368,7 @@ def views(data: bytes, look: Look) -> Iterator[tuple[View, frozenset[int]]]:
             yield plain, detectors
         view = plain
         if CONTINUED in signs or (detectors and _is_wrapped(plain.text)):
-            joined = rewritten(plain, _joined(plain))
+            joined = rewritten(plain, _joined(plain, CONTINUED in signs))
             if joined is not None:
                 view = joined
                 detectors, signs = look(view.text)

@@ -27,6 +27,7 @@ _VERSION = re.compile(rb"[v=^~<>]*\d+(?:\.\d+)+(?:[-+.]?[a-z]+[\w.\-+]*)?|\d{1,4
 _NUMBER = re.compile(rb"[-+]?[\d_,]+(?:\.\d+)?(?:e[-+]?\d+)?[a-zA-Z%]{0,3}")
 _SLUG = re.compile(rb"[a-z]+(?:[-_.:/ ](?:[a-z]+|v?\d{1,4}))+", re.I)
 _CAMEL = re.compile(rb"[a-z]+(?:[A-Z][a-z]+)+\d{0,2}|(?:[A-Z][a-z]+){1,6}\d{0,2}|[A-Z]+(?:_[A-Z]+)*_?\d{0,2}")
+_HUMPS = re.compile(rb"(?:[A-Z][a-z]+){2,6}")
 _SENTENCE = re.compile(
     rb"(?i)\b(?:password|passphrase|enter|must|your|invalid|the|please|required|wrong|forgot|reset|is|are|was|"
     rb"cannot|not|should|token|"
@@ -39,6 +40,16 @@ _TECHNICAL = re.compile(
     rb"item|step|test_?)-?_?\d{1,4}"
     rb"(?:[-_][A-Za-z]{1,12}){0,3}"
 )
+_NO_PASSWORD = re.compile(
+    rb"(?i)pass|word|secret|token|key|user|name|field|value|string|text|char|type|hash|null|none|true|false|default|config|env|input|prompt|"
+    rb"get|set|create|generat|random|crypt|requir|option|login|auth|cred|account|admin|invalid|incorrect|wrong|empty|missing|valid|"
+    rb"wort|woord|losen|hasl|contrase|clave|senha|lozinka|heslo|parola|provide|support|change|reset|forgot|show|hide|toggle|visible|stored|hidden|mask|"
+    rb"redact|option|param|argument|data|error|model|schema|class|object|self|this|raw|plain|new|old|confirm|above|below|dialog|form|"
+    rb"enable|disable|allow|deny|method|policy|manager|service|client|server|database|example|sample|test|dummy|your|please|enter"
+)
+_SPACE = re.compile(rb"[\x00-\x20\"']")
+_SIGN = re.compile(rb"[^A-Za-z0-9\s]")
+_CALLED = re.compile(rb"[\w.:>\-]+\(.*\);?|\$?[({].*[)}]", re.S)
 _PART = re.compile(rb"[,;:?](?!:)")
 _BRACKET = re.compile(rb"[(){}\[\]]")
 _NO_TOKEN = re.compile(rb"[\x00-\x20(){}\[\]<>|`\"']")
@@ -73,14 +84,32 @@ def is_secret(value: bytes, meaning: Meaning, *, quoted: bool, literal: bool = F
     if meaning.rule is Rule.LOGIN:
         return is_login(value) or (len(value) >= 20 and _is_token(value, quoted) and is_random(value))
     if meaning.rule is Rule.RANDOM:
-        return _is_token(value, quoted) and is_random(value)
+        drawn = meaning.kind.name == "token" and (
+            _UUID.fullmatch(value) or (len(value) >= 24 and _HEX.fullmatch(value))
+        )
+        return _is_token(value, quoted) and (is_random(value) or (drawn is not None and bool(drawn)))
     if meaning.rule is Rule.MACHINE:
         return len(value) >= 16 and _is_token(value, quoted)
     if meaning.rule is Rule.SECRET:
-        return len(value) >= 6 and _is_token(value, quoted)
+        return len(value) >= 6 and (_is_token(value, quoted) or ((quoted or literal) and _is_symbolic(value)))
     if meaning.rule is Rule.TOKEN:
-        return len(value) >= 8 and _is_token(value, quoted)
+        return len(value) >= 8 and (_is_token(value, quoted) or ((quoted or literal) and _is_symbolic(value)))
     return False
+
+
+def is_lettered(value: bytes) -> bool:
+    """Whether letters alone may be a password where only a value can stand: no word of code, of a form or of a dialogue."""
+    return (
+        6 <= len(value) <= 64 and value.isalpha() and not is_placeholder(value) and _NO_PASSWORD.search(value) is None
+    )
+
+
+def _is_symbolic(value: bytes) -> bool:
+    """A generated secret with brackets and other symbols in it, as web frameworks make their keys; no call and no template."""
+    if not 16 <= len(value) <= 512 or _SPACE.search(value) or _TEMPLATE.search(value) or _CALLED.fullmatch(value):
+        return False
+    classes = sum(bool(each.search(value)) for each in (_DIGIT, _LETTER, _SIGN))
+    return classes == 3 and len(_DIGIT.findall(value)) >= 2 and entropy(value) >= 3.7 and not _URL.match(value)
 
 
 def is_login(value: bytes) -> bool:
@@ -139,10 +168,13 @@ def _is_password(value: bytes, quoted: bool, literal: bool) -> bool:
         return quoted and _is_passphrase(value)
     if quoted:
         if _ALPHA.fullmatch(value):
-            return not _CAMEL.fullmatch(value) and len(value) >= 5 and b"_" not in value
+            plain = not _CAMEL.fullmatch(value) or (_HUMPS.fullmatch(value) is not None and is_lettered(value))
+            return plain and len(value) >= 5 and b"_" not in value
         return not (_HASH.match(value) or (_TECHNICAL.fullmatch(value) and len(value) < 6))
     if literal:
-        named = (_ALPHA.fullmatch(value) and _CAMEL.fullmatch(value)) or (_CALL.match(value) and value.endswith(b")"))
+        named = (_ALPHA.fullmatch(value) and _CAMEL.fullmatch(value) and not is_lettered(value)) or (
+            _CALL.match(value) and value.endswith(b")")
+        )
         named = named or (_DOTTED.fullmatch(value) and not _DIGIT.search(value))
         return not named and not _is_dull(value) and value[-1:] not in (b"(", b"[", b"{")
     return not _BRACKET.search(value) and not is_code(value) and not _ALPHA.fullmatch(value) and not _is_dull(value)
