@@ -116,6 +116,8 @@ def reset(id: Annotated[str, typer.Argument(help="The sandbox: see `ratchet sand
 def list_sandboxes(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a sandbox.")] = False) -> None:
     """The sandboxes that stand here. One whose keeper was killed is `gone`: stop it, or `ratchet reap`.
 
+    One whose container ended, with its engine for one, is `lost` with all its files; `ratchet sandbox reset` makes it new.
+
     Example: `ratchet sandbox list --json`
     """
     import time
@@ -127,7 +129,7 @@ def list_sandboxes(as_json: Annotated[bool, typer.Option("--json", help="One JSO
             "id": each.id,
             "backend": each.backend,
             "image": each.image,
-            "state": "standing" if each.alive else "gone",
+            "state": each.state,
             "age": round(time.time() - each.created),
             "left": max(0, round(each.expires - time.time())),
         }

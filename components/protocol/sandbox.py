@@ -65,6 +65,11 @@ class Sandbox(ABC):
     workspace: str = "/workspace"
     image_digest: str | None = None
 
+    @property
+    def lost(self) -> str:
+        """Why the sandbox and all that it held are gone for good; empty as long as they are there."""
+        return ""
+
     @abstractmethod
     def start(self) -> None:
         """Make the sandbox ready. Raises SandboxUnavailable."""

@@ -16,7 +16,7 @@ from components.protocol import (
 
 from .channel import SessionLost
 from .config import SandboxConfig
-from .container import FILE_SECONDS
+from .container import FILE_SECONDS, Container
 from .inside.wire import ERR
 from .kept import Kept
 from .paths import explained, inside
@@ -109,13 +109,31 @@ class DockerSandbox(Sandbox):
         except SessionLost as lost:
             if lease.ended:  # by `stop`, from another thread
                 return {"exit_code": 137}
-            if not lost.late and container.ran_out_of_memory(begin):
+            if not lost.late and self._ran_out_of_memory(container, begin):
+                lease.lost = ""
                 outputs[1].extend(b"the sandbox ran out of memory, and its files are lost\n")
                 return {"exit_code": 137}
-            raise self._gone(lease, lost) from lost
+            raise self._gone(lost) from lost
 
-    def _gone(self, lease: Lease, lost: SessionLost) -> SandboxUnavailable:
-        lease.lost = str(lost)
+    @staticmethod
+    def _ran_out_of_memory(container: Container, since: float) -> bool:
+        try:
+            return container.ran_out_of_memory(since)
+        except SandboxUnavailable:  # an engine that restarts, most likely, and that has ended the container with it
+            return False
+
+    @property
+    def lost(self) -> str:
+        """See Sandbox.lost. To be asked while no command runs."""
+        lease = self._lease
+        if lease is None:
+            return ""
+        if not lease.lost and lease.container is not None and not lease.busy and not lease.container.alive():
+            lease.lost = "its container ended"
+        return lease.lost
+
+    @staticmethod
+    def _gone(lost: SessionLost) -> SandboxUnavailable:
         return SandboxUnavailable(f"the sandbox's container has gone: {lost}; start another")
 
     def _ask(self, request: dict[str, Any], body: Sequence[bytes] | Kept = ()) -> dict[str, Any]:
@@ -124,7 +142,7 @@ class DockerSandbox(Sandbox):
             with pool().use(lease) as container:
                 return container.ask(request, body, FILE_SECONDS)
         except SessionLost as lost:
-            raise self._gone(lease, lost) from lost
+            raise self._gone(lost) from lost
 
     def _fetch(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         lease = self._leased()
@@ -133,7 +151,7 @@ class DockerSandbox(Sandbox):
             with pool().use(lease) as container:
                 result = container.fetch(request, data.extend)
         except SessionLost as lost:
-            raise self._gone(lease, lost) from lost
+            raise self._gone(lost) from lost
         return result, bytes(data)
 
     def read(self, path: str) -> bytes:

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,13 +27,20 @@ from .engine import owner
 from .factory import make_sandbox
 from .standing import RECORD, Standing, address
 
+WATCH_SECONDS = 2.0
+
 
 class Keeper:
-    """Holds one sandbox. Each connection is one request, in a thread of its own; they take turns with the sandbox."""
+    """Holds one sandbox. Each connection is one request, in a thread of its own; they take turns with the sandbox.
+
+    `publish` is called with the reason when the sandbox has been lost, and with "" when it has been made new.
+    """
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
         self.sandbox = self._make()
+        self.publish: Callable[[str], None] = lambda lost: None
+        self._published = self._unmade = ""
         self._turn = threading.Lock()
 
     def _make(self) -> Sandbox:
@@ -43,13 +51,29 @@ class Keeper:
     def serve(self, server: socket.socket, deadline: float) -> None:
         """Answer until the deadline (`time.monotonic`)."""
         while (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
+            server.settimeout(min(left, WATCH_SECONDS))
             try:
                 channel, _ = server.accept()
             except TimeoutError:
-                return
+                self._watch()
+                continue
             channel.settimeout(None)
             threading.Thread(target=self._converse, args=(channel,), daemon=True).start()
+
+    def _watch(self) -> None:
+        """Notice, between two commands, that the sandbox has been lost."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._note_loss()
+            finally:
+                self._turn.release()
+
+    def _note_loss(self) -> None:
+        lost = self.sandbox.lost or self._unmade
+        if lost != self._published:
+            with contextlib.suppress(OSError):
+                self.publish(lost)
+                self._published = lost
 
     def _converse(self, channel: socket.socket) -> None:
         with channel, contextlib.suppress(OSError, ValueError), channel.makefile("rb") as stream:
@@ -60,16 +84,21 @@ class Keeper:
     def _answer(self, request: dict[str, Any], data: bytes) -> bytes:
         try:
             with self._turn:
-                if request["do"] == "reset":
-                    self._reset()
-                    return b"{}\n"
-                return self._run(request, data)
+                try:
+                    if request["do"] == "reset":
+                        self._reset()
+                        return b"{}\n"
+                    return self._run(request, data)
+                finally:
+                    self._note_loss()
         except RatchetError as error:
             return json.dumps({"error": str(error)}).encode() + b"\n"
 
     def _reset(self) -> None:
         self.sandbox.stop()
+        self._unmade = "it could not be made new"
         self.sandbox = self._make()
+        self._unmade = ""
 
     def _run(self, request: dict[str, Any], data: bytes) -> bytes:
         failure, kind = None, ""
@@ -102,7 +131,9 @@ def main() -> None:
             with address(folder) as path:
                 server.bind(path)
             server.listen(16)
-            _write_record(folder, request, keeper.sandbox)
+            record = _record(request, keeper.sandbox)
+            keeper.publish = lambda lost: _write_record(folder, msgspec.structs.replace(record, lost=lost))
+            _write_record(folder, record)
         except (RatchetError, OSError) as error:
             _say({"error": " ".join(str(error).split()), "kind": type(error).__name__})
             return
@@ -115,9 +146,9 @@ def main() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_record(folder: Path, request: dict[str, Any], sandbox: Sandbox) -> None:
+def _record(request: dict[str, Any], sandbox: Sandbox) -> Standing:
     now = time.time()
-    record = Standing(
+    return Standing(
         id=request["id"],
         backend=sandbox.backend,
         image=sandbox.image_digest,
@@ -127,6 +158,9 @@ def _write_record(folder: Path, request: dict[str, Any], sandbox: Sandbox) -> No
         expires=now + request["lifetime"],
         config=request["config"],
     )
+
+
+def _write_record(folder: Path, record: Standing) -> None:
     temporary = folder / f".{RECORD}"
     temporary.write_bytes(msgspec.json.encode(record))
     temporary.replace(folder / RECORD)

@@ -71,14 +71,16 @@ class Pool:
     def use(self, lease: Lease) -> Iterator[Container]:
         """The lease's container, as it was left, and nobody else's meanwhile. Raises SandboxUnavailable.
 
-        A SessionLost that is raised within is passed on, and the container is gone.
+        A SessionLost that is raised within is passed on: the container is gone, and with it all that the lease held. The lease
+        is `lost` then, so that nobody goes on in an empty container, unless whoever caught it clears that.
         """
         container = self._claim(lease)
         usable = False
         try:
             yield container
             usable = True
-        except SessionLost:
+        except SessionLost as lost:
+            lease.lost = str(lost)
             raise
         except BaseException:  # in the middle of an answer: the next one would be taken for it
             lease.lost = "a command was interrupted"

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import msgspec
 
@@ -42,7 +42,10 @@ SOCKET = "socket"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The record of one. `owner` is the keeper as the labels of containers spell it; `expires` is Unix time."""
+    """The record of one. `owner` is the keeper as the labels of containers spell it; `expires` is Unix time.
+
+    `lost`: why its keeper has lost the sandbox and all files in it (the engine was restarted, for one); empty as long as it stands.
+    """
 
     id: str
     backend: str
@@ -52,11 +55,19 @@ class Standing(msgspec.Struct, frozen=True):
     created: float
     expires: float
     config: dict[str, Any]
+    lost: str = ""
 
     @property
     def alive(self) -> bool:
         """Whether its keeper lives."""
         return not is_dead(self.owner)
+
+    @property
+    def state(self) -> Literal["standing", "lost", "gone"]:
+        """`lost` can be made new (`reset`); of one that is `gone` only the record is left."""
+        if not self.alive:
+            return "gone"
+        return "lost" if self.lost else "standing"
 
 
 def place() -> Path:
@@ -204,7 +215,9 @@ def _ask(found: Standing, request: dict[str, Any], data: bytes, seconds: float |
         raise SandboxUnavailable(_has_gone(found.id))
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
-        raise SandboxUnavailable(f"sandbox {found.id}: {answer['error']}")
+        lost = any(each.lost for each in standing() if each.id == found.id)
+        advice = f"; `ratchet sandbox reset {found.id}` makes it new, without its files" if lost else ""
+        raise SandboxUnavailable(f"sandbox {found.id}: {answer['error']}{advice}")
     return answer, rest
 
 

@@ -23,8 +23,8 @@ import pytest
 import yaml
 from model_stand_in import completion, stand_in
 
-from components.protocol import Role, TaskSpec
-from components.sandboxes import engine
+from components.protocol import Role, SandboxUnavailable, TaskSpec
+from components.sandboxes import SandboxConfig, engine, standing
 from components.sandboxes.config import IMAGE
 from components.trajectories.shards import read_folder
 
@@ -124,6 +124,29 @@ def own_engine():
             ["umount", "--lazy", folder / "data"], capture_output=True, check=False
         )  # onto itself, by dockerd
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_standing_sandbox_whose_engine_is_restarted_during_a_command_is_lost_and_says_so(
+    own_engine, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DOCKER_HOST", own_engine.host)
+    made = standing.create(SandboxConfig(backend="docker"), 600.0)
+    try:
+        assert standing.execute(made.id, "echo kept > file").exit_code == 0
+        restarting = threading.Timer(1.0, lambda: (own_engine.stop(), own_engine.start()))
+        restarting.start()
+        with pytest.raises(SandboxUnavailable, match=f"ratchet sandbox reset {made.id}"):
+            standing.execute(made.id, "sleep 600", timeout=600)
+        restarting.join()
+        with pytest.raises(SandboxUnavailable, match="has gone"):
+            standing.execute(made.id, "ls")
+        assert standing.find(made.id).state == "lost"
+        standing.reset(made.id)
+        assert standing.find(made.id).state == "standing"
+        assert standing.execute(made.id, "ls").stdout == b""
+    finally:
+        standing.stop(made.id)
 
 
 def write_taskset(folder):

@@ -264,6 +264,7 @@ def test_a_command_cannot_stop_its_own_clock():
 def test_a_container_killed_from_outside_is_the_worlds_fault_and_the_pool_goes_on():
     with make_sandbox(CONFIG) as sandbox:
         engine.client(30.0).api.kill(_container(sandbox).id)
+        until(lambda: sandbox.lost)
         with pytest.raises(SandboxUnavailable):
             sandbox.run("true")
         with pytest.raises(SandboxUnavailable):
@@ -284,6 +285,24 @@ def test_a_container_killed_while_a_command_runs_is_the_worlds_fault():
         with pytest.raises(SandboxUnavailable):
             sandbox.run("sleep 600", timeout=600)
         assert time.monotonic() - begin < LIMIT
+
+
+def test_a_sandbox_lost_while_the_engine_does_not_answer_is_lost_and_not_an_empty_one(monkeypatch):
+    def restarting(*_):
+        raise SandboxUnavailable("the Docker engine does not answer")
+
+    with make_sandbox(CONFIG) as sandbox:
+        sandbox.write("file", b"content")
+        monkeypatch.setattr(engine, "ran_out_of_memory", restarting)
+        killing = threading.Thread(target=lambda: engine.client(30.0).api.kill(_container(sandbox).id))
+        killing.start()
+        with pytest.raises(SandboxUnavailable, match="has gone"):
+            sandbox.run("sleep 600", timeout=600)
+        killing.join()
+        for _ in range(2):
+            with pytest.raises(SandboxUnavailable, match="has gone"):
+                sandbox.run("ls")
+        assert sandbox.lost
 
 
 # Many processes, each smaller than the session, that do not offer themselves to the kernel as commands do.

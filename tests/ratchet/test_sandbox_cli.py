@@ -15,7 +15,7 @@ from patience import LIMIT, until
 
 from components.sandboxes import standing
 from components.sandboxes.config import IMAGE
-from components.sandboxes.engine import has_image
+from components.sandboxes.engine import OWNER_LABEL, client, has_image
 from components.trajectories.record import Outcome
 from ratchet import cli
 
@@ -178,6 +178,26 @@ def test_a_killed_keeper_is_seen_and_reaped(backend):
     assert f"would remove sandbox {made['id']}" in dry and "1 standing sandboxes past their time found" in dry
     assert f"removed sandbox {made['id']}" in ratchet("reap").stdout.decode()
     assert ratchet("sandbox", "list").stdout == b""
+
+
+@pytest.mark.docker
+@pytest.mark.xdist_group("docker")
+def test_a_sandbox_whose_container_ended_is_lost_and_says_so_until_it_is_made_new():
+    if not has_image(IMAGE, 5.0):
+        pytest.skip(f"no Docker engine answers that has {IMAGE}; .ci/run starts one")
+    made = json.loads(ratchet("sandbox", "create", "--backend", "docker", "--json").stdout)
+    assert ratchet("sandbox", "exec", made["id"], "echo kept > file").returncode == 0
+    found = client(30.0).api.containers(filters={"label": f"{OWNER_LABEL}={made['owner']}"})
+    for each in found:
+        client(30.0).api.kill(each["Id"])
+    until(lambda: standing.find(made["id"]).state == "lost")
+    assert json.loads(ratchet("sandbox", "list", "--json").stdout)["state"] == "lost"
+    done = ratchet("sandbox", "exec", made["id"], "--", "ls")
+    assert done.returncode == 4 and done.stdout == b"" and done.stderr.count(b"\n") == 1
+    assert f"ratchet sandbox reset {made['id']}".encode() in done.stderr
+    assert ratchet("sandbox", "reset", made["id"]).returncode == 0
+    assert ratchet("sandbox", "exec", made["id"], "--", "ls").stdout == b""
+    assert json.loads(ratchet("sandbox", "list", "--json").stdout)["state"] == "standing"
 
 
 def test_a_sandbox_that_cannot_be_made_says_why_and_leaves_no_record():
