@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..report.words import effect_text
+from ..report.words import effect_text, kinds_by_lead
 from ..statistics import Estimate
 from .figure import BAD, GOOD, INK, QUIET, WIDTH, Figure, canvas, shown, title
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 
 def difference_forest(decision: "Decision") -> Figure:
-    """The challenger's lead in points with its intervals, a row for each kind, then all tasks, then all against the control.
+    """The challenger's lead in points with its intervals: each kind, from the worst change to the best, then all tasks, then all
+    against the control.
 
     Green where the interval lies above 0, red where it lies below.
     """
-    rows = [(row.kind, row.difference) for row in decision.by_kind]
+    rows = [(row.kind, row.difference) for row in kinds_by_lead(decision)]
     rows.append(("all promote tasks", decision.versus_champion.difference))
     if decision.versus_control is not None:
         rows.append(("all, less the control", decision.versus_control.difference))

@@ -34,17 +34,17 @@ def failure_confusion(a: "AgentResult", b: "AgentResult", role: str | None = "pr
 
 
 def _matrix(axes: "Axes", found: "Confusion") -> None:
-    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgba
 
     most = max(map(max, found.counts))
-    shades = LinearSegmentedColormap.from_list("counts", ["#ffffff", GOOD])
+    # Half transparent at most, so that the numbers are readable in INK on a light page and on a dark one.
+    shades = LinearSegmentedColormap.from_list("counts", [to_rgba(GOOD, 0.0), to_rgba(GOOD, 0.5)])
     places = range(len(found.causes))
     axes.pcolormesh(places, places, found.counts, cmap=shades, norm=PowerNorm(0.5, 0, most), shading="nearest")
     axes.invert_yaxis()
     for row, counts in enumerate(found.counts):
         for column, count in enumerate(counts):
-            colour = "white" if count > most / 3 else INK
-            axes.text(column, row, f"{count:,}" if count else "·", ha="center", va="center", color=colour)
+            axes.text(column, row, f"{count:,}" if count else "·", ha="center", va="center", color=INK)
     names = [shown(cause, NAME) for cause in found.causes]
     axes.set_xticks(places, names, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_yticks(places, names)

@@ -15,6 +15,18 @@ INK, GOOD, BAD, QUIET = "#1f2933", "#1b7f5c", "#b3382c", "#9aa5b1"
 AGENTS = {"champion": "#52606d", "control": "#b7791f", "challenger": GOOD}
 """The colour of whom every figure shows; others take one of OTHERS in their order."""
 OTHERS = ("#2b6cb0", "#805ad5", "#c05621", "#0d7c8f")
+PAPER = "#ffffff"
+DARK = {
+    PAPER: "#12161c",
+    "#000000": "#e6e9ee",
+    INK: "#e6e9ee",
+    GOOD: "#2f9e74",
+    BAD: "#e0705f",
+    AGENTS["champion"]: "#7b8a99",
+    AGENTS["control"]: "#c98a2b",
+    **dict(zip(OTHERS, ("#4f8fd0", "#9a78e6", "#d9733f", "#2b9db0"), strict=True)),
+}
+"""What stands for a colour on a dark page; QUIET is readable on both."""
 LABEL = 32
 """Characters of a name that is shown."""
 WIDTH, HEIGHT = 5.5, 4.0
@@ -26,7 +38,9 @@ _lock = threading.Lock()
 
 
 class Figure:
-    """A finished drawing on white. `alt` says in one sentence what is to be seen, with its numbers."""
+    """A finished drawing, on white; its SVG takes dark colours where the reader prefers them. `alt` says in one sentence what is to
+    be seen, with its numbers.
+    """
 
     def __init__(self, drawing: "Drawing", alt: str) -> None:
         self.alt = alt
@@ -43,7 +57,9 @@ class Figure:
     def svg(self) -> bytes:
         """A document of its own in UTF-8, text as text, without script or external reference."""
         document = self._saved("svg", _NOTHING)
-        return document[document.index(b"<svg") :]
+        begin = document.index(b"<svg")
+        head = document.index(b">", begin) + 1
+        return document[begin:head] + _DARK_STYLE + document[head:]
 
     def _saved(self, kind: str, metadata: dict[str, Any]) -> bytes:
         import matplotlib as mpl
@@ -53,6 +69,19 @@ class Figure:
             warnings.simplefilter("ignore")
             self._drawing.savefig(buffer, format=kind, dpi=120, metadata=metadata)
         return buffer.getvalue()
+
+
+def _dark_style() -> bytes:
+    """Matplotlib writes each colour into an element's style, and none where a text is black: both are overruled."""
+    rules = "".join(
+        f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    )
+    return f"<style>@media (prefers-color-scheme:dark){{text{{fill:{DARK[INK]}}}{rules}}}</style>".encode()
+
+
+_DARK_STYLE = _dark_style()
 
 
 def canvas(width: float = WIDTH, height: float = HEIGHT) -> "tuple[Drawing, Axes]":

@@ -79,12 +79,13 @@ class Title(msgspec.Struct, frozen=True):
 
 
 class Banner(msgspec.Struct, frozen=True):
-    """The first thing that is read: a word, a sentence, and a few large numbers with what they are."""
+    """The first thing that is read: a word, a sentence, a few large numbers with what they are, and notes of a sentence each."""
 
     word: str
     sentence: str
     tone: Tone
     numbers: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 Block = Heading | Title | Prose | Table | Picture | Commands | Quoted | Fold | Sides | Banner

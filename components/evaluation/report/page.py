@@ -7,6 +7,7 @@ scripts, requests, frames, forms, and every style but the sheet. Drawings are im
 import base64
 import hashlib
 import html
+import re
 from collections.abc import Iterable
 
 from .blocks import Banner, Block, Commands, Document, Fold, Heading, Picture, Prose, Quoted, Sides, Table, Title
@@ -15,6 +16,8 @@ from .style import SHEET
 
 FIGURE = 14
 """Characters of a cell that is never broken."""
+_UNBROKEN = re.compile(r"\[[-+]?[\d.]{1,9},\s[-+]?[\d.]{1,9}\]|\bp\s=\s[\d.e-]{1,12}(?<!\.)|\([\w-]{1,12}\)")
+"""An interval, a p-value or a word in parentheses, which no line or cell breaks."""
 _SHEET_HASH = base64.b64encode(hashlib.sha256(SHEET.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_SHEET_HASH}'; img-src data:; base-uri 'none'; form-action 'none'"
 """The page's Content-Security-Policy."""
@@ -47,7 +50,7 @@ def _block(block: Block) -> str:
         case Title(text, tone):
             return f'<h3 class="{tone}">{_text(text)}</h3>'
         case Prose(text, tone):
-            return f'<p class="{tone}">{_text(text)}</p>'
+            return f'<p class="{tone}">{_flow(text)}</p>'
         case Banner():
             return _banner(block)
         case Table():
@@ -68,25 +71,27 @@ def _block(block: Block) -> str:
 
 
 def _banner(banner: Banner) -> str:
-    numbers = "".join(f"<div><dt>{_text(what)}</dt><dd>{_text(value)}</dd></div>" for value, what in banner.numbers)
+    numbers = "".join(f"<div><dt>{_text(what)}</dt><dd>{_flow(value)}</dd></div>" for value, what in banner.numbers)
     told = f'<dl class="numbers">{numbers}</dl>' if numbers else ""
+    notes = "".join(f"<p>{_flow(note)}</p>" for note in banner.notes)
     return (
         f'<section class="banner {banner.tone}"><div class="word">{_text(banner.word)}</div>'
-        f"<p>{_text(banner.sentence)}</p>{told}</section>"
+        f"<p>{_flow(banner.sentence)}</p>{told}{notes}</section>"
     )
 
 
 def _table(table: Table) -> str:
     tones = table.tones or ("plain",) * len(table.rows)
-    head = "".join(f'<th scope="col">{_text(each)}</th>' for each in table.columns)
+    head = "".join(f'<th scope="col">{_flow(each)}</th>' for each in table.columns)
     rows = "".join(_row(row, tone) for row, tone in zip(table.rows, tones, strict=True))
-    caption = f"<caption>{_text(table.caption)}</caption>" if table.caption else ""
+    caption = f"<caption>{_flow(table.caption)}</caption>" if table.caption else ""
     return f'<div class="scroll"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _row(row: tuple[str, ...], tone: str) -> str:
-    cells = "".join(f'<td class="{"figure" if len(cell) <= FIGURE else "text"}">{_text(cell)}</td>' for cell in row[1:])
-    return f'<tr class="{tone}"><th scope="row">{_text(row[0])}</th>{cells}</tr>'
+    cells = "".join(f'<td class="{"figure" if len(cell) <= FIGURE else "text"}">{_flow(cell)}</td>' for cell in row[1:])
+    name = _text(row[0]).replace("_", "_<wbr>").replace(" (", "&nbsp;(")
+    return f'<tr class="{tone}"><th scope="row">{name}</th>{cells}</tr>'
 
 
 def _picture(picture: Picture) -> str:
@@ -99,6 +104,11 @@ def _picture(picture: Picture) -> str:
 def _quoted(quoted: Quoted) -> str:
     text = f'<pre dir="ltr">{html.escape(shown(quoted.text))}</pre>' if quoted.text.strip() else ""
     return f'<div class="quoted"><div class="label">{_text(quoted.label)}</div>{text}</div>'
+
+
+def _flow(value: str) -> str:
+    """A text whose intervals, p-values and parentheses stay on one line."""
+    return _UNBROKEN.sub(r'<span class="figure">\g<0></span>', _text(value))
 
 
 def _text(value: str) -> str:

@@ -35,7 +35,7 @@ thead th{font-size:.8125rem;color:var(--soft);font-weight:600}
 tbody th{font-weight:600}
 tr.good th{color:var(--good)}tr.bad th{color:var(--bad)}tr.quiet{color:var(--soft)}
 figure{margin:1rem 0}
-figure img{display:block;width:100%;max-width:44rem;height:auto;background:#fff;border-radius:.5rem;padding:.25rem}
+figure img{display:block;width:100%;max-width:44rem;height:auto}
 figcaption{margin-top:.25rem}
 pre,code{font:.8125rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:isolate;direction:ltr;text-align:left}
@@ -49,7 +49,7 @@ summary{cursor:pointer;color:var(--soft);font-size:.875rem;padding:.25rem 0}
 .commands code{display:block;background:var(--card);border-radius:.4rem;padding:.4rem .6rem}
 footer{margin:2rem auto;border-top:1px solid var(--line);padding-top:.75rem}
 @media (max-width:599px){table{font-size:.8125rem}thead th{font-size:.75rem}th,td{padding:.3rem .2rem}
-th:first-child{padding-left:0;min-width:7rem}.text{min-width:6.25rem}}
+th:first-child{padding-left:0;min-width:5rem}.text{min-width:5.25rem}}
 @media (min-width:800px){.sides{grid-template-columns:minmax(0,1fr) minmax(0,1fr)}}
 @media print{
 :root{color-scheme:light;--ink:#000;--soft:#444;--line:#bbb;--card:#f4f4f4;--page:#fff;--good:#136f4d;--bad:#a8281b;

@@ -32,11 +32,14 @@ def _block(block: Block) -> Iterator[str]:
             yield f"### {_text(text)}"
         case Prose(text, _):
             yield _text(text)
-        case Banner(word, sentence, _, numbers):
+        case Banner(word, sentence, _, numbers, notes):
             yield f"**{_text(word)}.** {_text(sentence)}"
             if numbers:
                 yield ""
                 yield from (f"- {_text(what)}: **{_text(value)}**" for value, what in numbers)
+            for note in notes:
+                yield ""
+                yield _text(note)
         case Table():
             yield from _table(block)
         case Picture(_, title, alt, _):

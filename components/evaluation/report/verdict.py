@@ -8,9 +8,12 @@ from .blocks import Banner, Block, Fold, Prose, Table, Tone
 from .words import (
     AUDIT_MEANING,
     VERDICTS,
+    audit_sentence,
+    control_sentence,
     effect_text,
     explain,
     interval_text,
+    kinds_by_lead,
     meaning,
     number,
     p_text,
@@ -25,7 +28,7 @@ TONES: dict[str, Tone] = {"promote": "good", "keep": "plain", "undecided": "plai
 
 
 def banner(decision: Decision) -> Banner:
-    """The answer, why, and the numbers that a person remembers."""
+    """The answer, why, the numbers that a person remembers, and what the control and the audit tasks say of the lead."""
     lead = decision.versus_champion
     return Banner(
         VERDICTS[decision.verdict],
@@ -37,6 +40,7 @@ def banner(decision: Decision) -> Banner:
             (_points(lead.difference), "lead in points"),
             (p_text(lead.p_value).removeprefix("p = "), "p (one-sided)"),
         ),
+        tuple(note for note in (control_sentence(decision), audit_sentence(decision)) if note is not None),
     )
 
 
@@ -81,7 +85,6 @@ def success(decision: Decision) -> Iterator[Block]:
 
 def kinds(decision: Decision) -> Table:
     """Each kind of task: for reading, without a test of its own."""
-    rows = sorted(decision.by_kind, key=lambda row: row.difference.value or 0.0)
     return Table(
         ("kind of task", "champion", "challenger", "lead, points"),
         tuple(
@@ -91,10 +94,10 @@ def kinds(decision: Decision) -> Table:
                 percent(row.b.value),
                 _points(row.difference),
             )
-            for row in rows
+            for row in kinds_by_lead(decision)
         ),
         f"From the worst change to the best, with {100 * decision.rule.level:g} % intervals; coloured where they leave 0 out",
-        tuple(_tone(row.difference) for row in rows),
+        tuple(_tone(row.difference) for row in kinds_by_lead(decision)),
     )
 
 

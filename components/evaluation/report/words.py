@@ -7,6 +7,7 @@ from ..statistics import Estimate
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..comparison import KindRow
     from ..promotion import Contender, Decision, Effect
 
 _MEANING = {
@@ -77,20 +78,49 @@ def explain(decision: "Decision") -> str:
         f"{decision.lost} attempts lost.",
         f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * rule.level:g} %{guarded}, resampled by family.",
     ]
+    if (control := control_sentence(decision)) is not None:
+        lines.insert(2, control)
     if (made := decision.trained) is not None:
         lines.append(
             f"Trained: the challenger by the recipe {made.recipe} ({made.challenger_tokens:,} tokens), the control by "
             f"{made.control} ({made.control_tokens:,} tokens)."
         )
-    if decision.audit is None:
-        lines.append("Audit: not played.")
-    else:
-        lines.append(
-            f"Audit ({AUDIT_MEANING}, {decision.audit.n_tasks} tasks × {decision.audit.k}, for information): champion "
-            f"{percent(decision.audit.champion.success.value)}, challenger {percent(decision.audit.challenger.success.value)}, "
-            f"difference {effect_text(decision.audit.versus_champion)}."
-        )
+    lines.append(audit_sentence(decision))
     return "\n".join([*lines, account(decision)])
+
+
+def control_sentence(decision: "Decision") -> str | None:
+    """What training longer on old data gained without tonight's data, beside the challenger's lead; None without a control."""
+    found = decision.control_versus_champion
+    if found is None:
+        return None
+    lead = points(decision.versus_champion.difference.value)
+    return (
+        f"The control alone, trained equally long on the champion's old data, gained {points(found.difference.value)} points "
+        f"{interval_text(found.difference, signed=True)}; the challenger's lead is {lead}."
+    )
+
+
+def audit_sentence(decision: "Decision") -> str:
+    """What the audit tasks say of the challenger, for information."""
+    if (audit := decision.audit) is None:
+        return "Audit tasks were not played."
+    around = audit.versus_champion.difference.interval
+    shown = "no difference is shown"
+    if around is not None and (around.low > 0 or around.high < 0):
+        shown = f"the challenger is {'better' if around.low > 0 else 'worse'} there too"
+        if (around.low > 0) != ((decision.versus_champion.difference.value or 0.0) > 0):
+            shown = shown.removesuffix(" too")
+    return (
+        f"Audit ({AUDIT_MEANING}, {audit.n_tasks} tasks × {audit.k}, for information): champion "
+        f"{percent(audit.champion.success.value)}, challenger {percent(audit.challenger.success.value)}, difference "
+        f"{effect_text(audit.versus_champion)}; {shown}."
+    )
+
+
+def kinds_by_lead(decision: "Decision") -> "list[KindRow]":
+    """The kinds of tasks from the worst change to the best: the order of the table and of the forest plot."""
+    return sorted(decision.by_kind, key=lambda row: row.difference.value or 0.0)
 
 
 def render(decision: "Decision") -> "Table":

@@ -1,13 +1,17 @@
 """What a report says of a night, whatever became of it."""
 
+import xml.etree.ElementTree as ET
+
 import msgspec
 import pytest
+from contenders import TASKSET, contender, wins
 from mornings import morning
 
+from components.evaluation import figures
 from components.evaluation.history import Drift, NightCost
-from components.evaluation.promotion import Guardrail, Match
+from components.evaluation.promotion import Guardrail, Match, PromotionRule, decide
 from components.evaluation.report import VERDICTS, explain, summary_sentence
-from components.evaluation.report.blocks import Banner, Commands, Fold, Prose, Quoted, Sides, Title
+from components.evaluation.report.blocks import Banner, Commands, Fold, Prose, Quoted, Sides, Table, Title
 from components.evaluation.report.document import document
 from components.evaluation.report.house import day, duration
 from components.evaluation.report.twin import twin
@@ -32,6 +36,61 @@ def test_a_decided_night_begins_with_its_verdict_and_the_numbers_to_remember():
         assert f"{100 * getattr(made.decision, name).success.value:.1f} %" in shown
     assert headings(made)[:4] == ["Success", "Where", "Guardrails", "Episodes"]
     assert headings(made)[-4:] == ["Data quality", "Time and cost", "Since the night before", "How to go on"]
+
+
+def drawn(decision):
+    return ET.fromstring(figures.difference_forest(decision).svg())
+
+
+def test_the_table_of_kinds_and_the_forest_plot_have_one_order():
+    leads = (0.1, -0.2, 0.3)
+    rows = tuple(
+        replace(row, difference=replace(row.difference, value=lead))
+        for row, lead in zip(morning().decision.by_kind, leads, strict=True)
+    )
+    decision = replace(morning().decision, by_kind=rows)
+    table = next(each for each in blocks(morning(decision=decision), Table) if each.columns[0] == "kind of task")
+    names = [name.partition(" ")[0] for name, *_ in table.rows]
+    texts = [(each.text or "").partition(" ")[0] for each in drawn(decision).iter() if each.tag.endswith("text")]
+    heights = [each for each in texts if each in names]
+    assert len(names) == 3 and heights[::-1] == names, "matplotlib writes the labels from below"
+
+
+def compared(control_rate, audit_rates):
+    """A decision with a control and audit tasks, by their success rates."""
+    rates = {"champion": (0.3, audit_rates[0]), "challenger": (0.8, audit_rates[1]), "control": (control_rate, 0.5)}
+    agents = []
+    for name, (rate, audit) in rates.items():
+        parts = [contender(name, wins(rate, 40)), contender(name, wins(audit, 40), role="audit")]
+        tasks = tuple(task for part in parts for task in part.tasks)
+        agents.append(replace(parts[0], name=name, policy_version=f"{name}-v", tasks=tasks))
+    return decide(*agents, TASKSET, PromotionRule(n_resamples=400))
+
+
+def test_the_verdict_says_what_the_control_gained_alone_and_what_the_audit_tasks_say():
+    decision = compared(0.6, (0.5, 0.5))
+    alone = decision.control_versus_champion.difference
+    lead = decision.versus_champion.difference.value
+    control, audit = document(morning(decision=decision)).blocks[0].notes
+    assert f"gained {100 * alone.value:+.1f} points [{100 * alone.interval.low:+.1f}, " in control
+    assert control.endswith(f"the challenger's lead is {100 * lead:+.1f}.") and control.startswith("The control alone")
+    assert "40 tasks × 4" in audit and "no difference is shown" in audit
+    for note in (control, audit):
+        assert note in explain(decision) and note.split(";")[0] in twin(document(morning(decision=decision))).replace(
+            "\\", ""
+        )
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [((0.2, 0.9), "better there too"), ((0.9, 0.2), "worse there."), ((0.5, 0.5), "no difference is shown")],
+)
+def test_the_audit_note_says_whether_the_lead_is_seen_there(rates, said):
+    assert said in document(morning(decision=compared(0.3, rates))).blocks[0].notes[1]
+
+
+def test_a_night_without_control_or_audit_says_so_or_nothing():
+    assert document(morning()).blocks[0].notes == ("Audit tasks were not played.",)
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -1,12 +1,17 @@
 """The page in real Chromium: on a phone, in the dark, on paper, offline, and full of hostile texts."""
 
+import io
+
 import msgspec
 import pytest
 from hostile import EVIL, hostile
 from mornings import FAILURE, morning
+from PIL import Image
 
 from components.environments.browser.chromium import require_playwright
 from components.environments.browser.isolation import find_chromium
+from components.evaluation import figures
+from components.evaluation.report.blocks import Picture
 from components.evaluation.report.document import document
 from components.evaluation.report.page import page
 from components.protocol import ConfigurationError
@@ -40,8 +45,14 @@ def bad():
     return morning(hostile, decision=decision, verdicts=verdicts, missing=(EVIL,))
 
 
+def drawn():
+    """A morning with a drawing of its own."""
+    svg = figures.success_bars(morning().decision).svg()
+    return morning(pictures=(Picture("success_bars", "Success", "Success rates.", svg),))
+
+
 MORNINGS = {
-    "decided": morning,
+    "decided": drawn,
     "unfinished": lambda: morning(state="unfinished", decision=None, duels=(), pictures=()),
     "hostile": bad,
 }
@@ -51,10 +62,11 @@ MORNINGS = {
 def opened(browser, request, tmp_path_factory):
     """A report opened from disk on a phone, with what it asked for and complained of."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_bytes(page(document(MORNINGS[request.param]())))
+    made = MORNINGS[request.param]()
+    path.write_bytes(page(document(made)))
     context = browser.new_context(viewport=PHONE, device_scale_factor=2, is_mobile=True)
     tab = context.new_page()
-    tab.asked, tab.complaints = [], []
+    tab.asked, tab.complaints, tab.drawings = [], [], [each.svg for each in made.pictures]
     tab.on("request", lambda each: tab.asked.append(each.url))
     tab.on("console", lambda each: tab.complaints.append(each.text))
     tab.on("dialog", lambda each: tab.complaints.append(each.message))
@@ -95,6 +107,29 @@ def test_every_drawing_is_shown(opened):
     assert all(size == [True, True] for size in sizes)
 
 
+def test_no_interval_is_broken_over_two_lines(opened):
+    """Of all text on the page: a bracket never stands alone."""
+    opened.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    heights = opened.evaluate(LINES_OF_INTERVALS)
+    assert all(lines == 1 for _, lines in heights), [text for text, lines in heights if lines != 1]
+    if opened.locator("#where").count():
+        assert len(heights) > 5
+
+
+def test_a_drawing_follows_the_readers_choice_of_dark_or_light(opened):
+    if b"success, %" not in b"".join(opened.drawings):
+        pytest.skip("no drawing of our own in this report")
+    bright = {}
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        image = Image.open(io.BytesIO(opened.locator("figure img").first.screenshot())).convert("L")
+        shades = sorted(image.getdata())
+        bright[scheme] = shades[len(shades) // 2], shades[0], shades[-1]
+    opened.emulate_media(color_scheme="light")
+    assert bright["light"][0] > 240 and bright["light"][1] < 80, "dark ink on a light page"
+    assert bright["dark"][0] < 40 and bright["dark"][2] > 180, "light ink on a dark page"
+
+
 def test_dark_and_light_are_both_readable(opened):
     """WCAG's contrast of 4.5 for the text, the quiet text and the verdict."""
     for scheme in ("light", "dark"):
@@ -115,6 +150,17 @@ def test_on_paper_everything_is_open_and_black(opened):
     opened.emulate_media(media="screen", color_scheme="light")
 
 
+LINES_OF_INTERVALS = r"""() => {
+  const found = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node; node = walker.nextNode();)
+    for (const match of node.data.matchAll(/\[[-+]?[\d.]+,\s[-+]?[\d.]+\]/g)) {
+      if (node.parentElement.closest("pre")) continue;
+      const range = document.createRange();
+      range.setStart(node, match.index); range.setEnd(node, match.index + match[0].length);
+      found.push([match[0], new Set([...range.getClientRects()].map(each => Math.round(each.top))).size]);
+    }
+  return found;
+}"""
 CONTRAST = """selector => {
   const light = colour => {
     const parts = colour.match(/[0-9.]+/g).slice(0, 3).map(part => part / 255);

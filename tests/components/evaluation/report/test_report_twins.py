@@ -31,7 +31,7 @@ from components.evaluation.report.twin import twin
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "header", "main", "nav", "section", "div", "h1", "h2", "h3", "p", "a",
     "table", "caption", "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption", "dl", "dt", "dd", "code", "pre",
-    "details", "summary",
+    "details", "summary", "span", "wbr",
 }  # fmt: skip
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "scope", "alt", "src", "dir"}
 
