@@ -1,5 +1,6 @@
 """Fitting: a trainer is run from the newest whole checkpoint to its end, and leaves a checkpoint and the fields of a report.
 
+What was saved on the way stays until the report stands (`job`): a job that is killed before that trains no step again.
 Every failure that a run can meet ends with one line, and with what was saved before it still whole.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers import TrainerCallback
+
 from components.protocol import InfrastructureError, RatchetError
 
 from . import base
@@ -20,7 +23,7 @@ from .heartbeat import Heartbeat
 from .memory import OutOfMemory, is_out_of_memory
 from .models import is_adapted, load, merged, merged_anew
 from .report import final_loss, report_fields
-from .saved import forget_saved, last_saved, step_of, written_whole
+from .saved import last_saved, step_of, written_whole
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 CUT_SHORT = (
@@ -43,7 +46,7 @@ def fit(
     tokens_per_step: float,
     save: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
-    """Train, write `checkpoint/`, forget what was saved on the way; the fields of TrainReport.
+    """Train, write `checkpoint/`; the fields of TrainReport.
 
     `save` writes the checkpoint where it is not a causal language model with its tokenizer. Raises RatchetError with one line.
     """
@@ -62,6 +65,32 @@ def fit(
     return {**fields, "adapter": adapter, "micro_batch": size, "base": base.known(config.output)}
 
 
+class AlreadyTrained(Exception):
+    """The checkpoint that a job resumes from is its last."""
+
+
+class Resumption(TrainerCallback):  # type: ignore[misc]
+    """Restores what a trainer does not save of itself, and ends the training of a job that had made its last step.
+
+    transformers makes at least one step of a resumed epoch, before it looks whether it should stop. Added last, so that the
+    callbacks that end a job early have said whether it had ended.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raises AlreadyTrained where no step is left."""
+        counted = [entry["num_tokens"] for entry in state.log_history if "num_tokens" in entry]
+        if counted and hasattr(self._trainer, "_total_train_tokens"):  # TRL's SFT and DPO count from 0 again
+            self._trainer._total_train_tokens = int(counted[-1])
+        best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if state.best_model_checkpoint is None and best.is_dir():  # its path was that of a folder that has been moved
+            state.best_model_checkpoint = str(best)
+        if state.global_step and (state.global_step >= state.max_steps or control.should_training_stop):
+            raise AlreadyTrained
+
+
 def _trained(trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[float, float]:
     """Seconds and the mean loss of the steps from that checkpoint on."""
     begin = time.perf_counter()
@@ -70,10 +99,23 @@ def _trained(trainer: Any, heartbeat: Heartbeat, saved: str | None) -> tuple[flo
         # After the trainer's own, before all that look at what is asked for.
         trainer.callback_handler.callbacks.insert(1, preempted)
         trainer.add_callback(heartbeat)
+        trainer.add_callback(Resumption(trainer))
         heartbeat.phase("training")
-        mean_loss: float = trainer.train(resume_from_checkpoint=saved).training_loss
+        try:
+            mean_loss: float = trainer.train(resume_from_checkpoint=saved).training_loss
+        except AlreadyTrained:
+            mean_loss = 0.0
+            _ended(trainer)
     preempted.check(trainer.state.global_step)
     return time.perf_counter() - begin, mean_loss
+
+
+def _ended(trainer: Any) -> None:
+    """Leave a trainer whose training was over before it began as `train` leaves it: with the model that is the result."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    trainer.is_in_train = False
+    trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
 
 
 def _written(config: JobConfig, trainer: Any, tokenizer: Any, save: Callable[[Any], None] | None) -> str | None:
@@ -93,7 +135,6 @@ def _written(config: JobConfig, trainer: Any, tokenizer: Any, save: Callable[[An
     with written_whole(config.output / "checkpoint") as place:
         whole.save_pretrained(place)
         tokenizer.save_pretrained(place)
-    forget_saved(config.output)
     return None if adapter is None else str(adapter)
 
 
@@ -106,7 +147,6 @@ def _gathered(config: JobConfig, trainer: Any, tokenizer: Any) -> str | None:
     if trainer.is_world_process_zero():
         _written_again(config, gathered, tokenizer, adapted)
         shutil.rmtree(gathered)
-        forget_saved(config.output)
     trainer.accelerator.wait_for_everyone()
     return str(config.output / "adapter") if adapted else None
 

@@ -25,6 +25,7 @@ from . import gpu, launch, memory
 from .base import pinned
 from .config import AnyJob, load_job
 from .report import TrainReport
+from .saved import forget_saved
 from .trainer import processes
 
 METHODS = {"sft": "sft_job", "dpo": "dpo.job", "grpo": "grpo.job", "prm": "prm.job"}
@@ -41,6 +42,7 @@ def run(config: AnyJob) -> TrainReport:
     from .fit import one_line  # brings transformers
 
     if (finished := read_report(config)) is not None:
+        forget_saved(config.output)  # of a job that was killed between its report and this
         return finished
     config = memory.remembered(pinned(config))
     while True:
@@ -68,6 +70,7 @@ def read_report(config: AnyJob) -> TrainReport | None:
 def _finished(config: AnyJob, report: TrainReport) -> TrainReport:
     if int(os.environ.get("RANK") or 0) == 0:
         write_atomically(config.output / REPORT, msgspec.json.format(msgspec.json.encode(report)))
+        forget_saved(config.output)
     return report
 
 
@@ -121,6 +124,7 @@ def _alone(config: AnyJob) -> None:
 def _launched(config: AnyJob, path: Path) -> int:
     """Run in several processes; again with half the micro-batch where one of them had too little memory."""
     if (config.output / REPORT).is_file():
+        forget_saved(config.output)
         return 0
     file = launch.configuration(config.run.launch)
     names = gpu.devices()

@@ -8,11 +8,15 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from components.trajectories.files import write_atomically
+
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]
     """Appends `{"step", "total_steps", "loss" | "eval_loss", "learning_rate", "tokens_per_second", …}`; numbers only.
 
-    What nobody knows (a component of a reward that no episode has, say) is NaN to the trainer, and not in the line.
+    What nobody knows (a component of a reward that no episode has, say) is NaN to the trainer, and not in the line. Written are
+    the logs of training alone, which are the same for a resumed job: neither the trainer's closing summary of one process nor
+    an evaluation of the result.
     """
 
     def __init__(self, path: Path, tokens_per_step: float) -> None:
@@ -20,6 +24,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
         self.tokens_per_step = tokens_per_step
         self._last: tuple[int, float] | None = None
         self._tokens = 0.0
+        self._training = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin to count; a resumed job drops the lines after the step that it goes on from."""
@@ -28,11 +33,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
         if state.is_world_process_zero and self.path.is_file():
             lines = [line for line in self.path.read_text().splitlines(keepends=True) if line.endswith("\n")]
             kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
-            self.path.write_text("".join(kept))
+            write_atomically(self.path, "".join(kept).encode())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """One line; nothing in it that was not measured."""
-        if not state.is_world_process_zero:
+        if not state.is_world_process_zero or not self._training or "train_runtime" in (logs or {}):
             return
         numbers = {
             name: each for name, each in (logs or {}).items() if isinstance(each, int | float) and math.isfinite(each)
@@ -47,3 +52,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]
             self._last = (state.global_step, now)
         with self.path.open("a") as file:
             file.write(json.dumps({"step": state.global_step, "total_steps": state.max_steps, **numbers}) + "\n")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write no more lines."""
+        self._training = False

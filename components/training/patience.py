@@ -25,11 +25,15 @@ class Patience(TrainerCallback):  # type: ignore[misc]
     def __init__(self, patience: int, figure: str) -> None:
         self.patience, self.figure = patience, figure
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop a resumed job that had ended."""
+        if is_exhausted(state, self.figure, self.patience):
+            control.should_training_stop = True
+
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any) -> None:
         """Count."""
         check_figure(self.figure, metrics)
-        found = evaluated(state, self.figure)
-        if len(found) - best_of(found, self.figure) >= self.patience:
+        if is_exhausted(state, self.figure, self.patience):
             control.should_training_stop = True
 
 
@@ -42,8 +46,13 @@ class Windows(TrainerCallback):  # type: ignore[misc]
         self.figure, self.every, self.patience = figure, every, patience
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for the best at the end; as an argument the trainer takes that only beside evaluations of its own."""
+        """Ask for the best at the end; as an argument the trainer takes that only beside evaluations of its own.
+
+        A resumed job that had ended is stopped.
+        """
         args.load_best_model_at_end = True
+        if is_exhausted(state, self.figure, self.patience):
+            control.should_training_stop = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A window ends: see that it is logged, and saved."""
@@ -67,7 +76,7 @@ class Windows(TrainerCallback):  # type: ignore[misc]
         best = best_of(found, self.figure)
         if best == len(found):
             state.best_metric, state.best_global_step = mean, state.global_step
-        elif len(found) - best >= self.patience:
+        elif is_exhausted(state, self.figure, self.patience):
             control.should_training_stop = True
 
     def _ends(self, args: Any, state: Any) -> bool:
@@ -82,6 +91,12 @@ class Windows(TrainerCallback):  # type: ignore[misc]
 def evaluated(state: Any, figure: str) -> list[float]:
     """A figure of all evaluations so far, in their order."""
     return [entry[f"eval_{figure}"] for entry in state.log_history if f"eval_{figure}" in entry]
+
+
+def is_exhausted(state: Any, figure: str, patience: int) -> bool:
+    """Whether the last `patience` evaluations were not better than the best before them."""
+    found = evaluated(state, figure)
+    return bool(found) and len(found) - best_of(found, figure) >= patience
 
 
 def check_figure(figure: str, metrics: dict[str, float]) -> None:

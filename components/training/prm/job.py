@@ -7,7 +7,6 @@ from components.protocol import DataError
 from components.training.config import PrmConfig
 from components.training.fit import fit
 from components.training.report import TrainReport
-from components.training.saved import forget_saved
 from components.training.trainer import callbacks, fit_attention, prepare_torch, trainer_arguments
 
 from .checkpoint import Card, save
@@ -52,7 +51,6 @@ def train(config: PrmConfig) -> PrmReport:
         if validation:
             figures.update({name.removeprefix("eval_"): value for name, value in trainer.evaluate().items()})
         cards.append(save(config.output / "checkpoint", _card(config, figures), trainer.model, tokenizer))
-        forget_saved(config.output)
 
     tokens = _mean_tokens(rows) * config.optimization.batch_size
     fields = fit(config, trainer, tokenizer, rows=len(rows), tokens_per_step=tokens, save=write)
