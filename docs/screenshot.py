@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from components.processes import free_port
+from components.protocol.credentials import USER, credential
 from components.tracking.models import AGENT
 from components.tracking.place import client
 from flows.ui import MlflowServer
@@ -151,7 +152,12 @@ def chromium() -> Iterator["Tab"]:
             f"--host-resolver-rules={LOOPBACK}",
         ]
         browser = driver.chromium.launch(executable_path=program, args=switches)
-        context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", timezone_id="UTC")
+        context = browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT},
+            locale="en-US",
+            timezone_id="UTC",
+            http_credentials={"username": USER, "password": credential("mlflow")},
+        )
         context.add_init_script(QUIET)
         context.set_default_timeout(SECONDS * 1000)
         yield context.new_page()

@@ -21,6 +21,7 @@ from flows.evaluate import evaluate, promote_or_keep
 from flows.judge import gather_evidence, show_episodes
 from flows.lock import only_night
 from flows.played import played_in
+from flows.reap import own_run
 from flows.recipe import load_recipe
 from flows.report import reported
 from flows.scale import load_scale
@@ -42,6 +43,7 @@ def nightly(
 ) -> dict[str, Any]:
     """Run a night of a scale, or go on with an unfinished one; the decision record."""
     parameters = load_scale(scale)
+    own_run()
     with only_night() as claim:
         state = begin(scale, seed, night, recipe)
         claim(state.id)

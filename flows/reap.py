@@ -1,5 +1,6 @@
 """What killed nights leave behind, removed: sandboxes without an owner, scratch files, runs that Prefect still believes in."""
 
+import logging
 import re
 import shutil
 import time
@@ -10,8 +11,8 @@ from pathlib import Path
 from components.protocol import InfrastructureError, RatchetError
 from components.protocol.processes import lives
 from components.sandboxes.leftovers import Leftover, containers, folders, keepers
-from tasks.home import folder, home
-from tasks.servers import healthy, recorded
+from tasks.home import folder, home, home_tag
+from tasks.servers import authorization, healthy, named, recorded, without_password
 
 from .lock import holder
 
@@ -74,26 +75,49 @@ def _remove_tree(path: Path) -> None:
 
 
 def _prefect_runs() -> str:
-    server = recorded("prefect")
-    if server is None or not healthy(f"{server}/health"):
-        return "Prefect does not run: its stale runs are closed when the next night begins"
-    return f"{close_stale_runs(server)} stale Prefect runs closed"
+    server = named("prefect") or recorded("prefect")
+    try:
+        if server is None or not healthy("prefect", server):
+            return "Prefect does not run: its stale runs are closed when the next night begins"
+        return f"{close_stale_runs(server)} stale Prefect runs closed"
+    except RatchetError as error:
+        return f"Prefect's stale runs stay: {error}"
+
+
+def own_run() -> None:
+    """Tag the flow run that calls this as one of this home's. A deployment on a shared server may have made it for another."""
+    from prefect import get_client, runtime
+
+    if (run := runtime.flow_run.id) is None:
+        return
+    before = set(runtime.flow_run.tags)
+    tags = {tag for tag in before if not tag.startswith("home:")} | {home_tag()}
+    if tags == before:
+        return
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(run, tags=sorted(tags))
+    except Exception:  # then the run is not found, should this process be killed; no reason to end the night
+        logging.getLogger(__name__).warning("the flow run was not tagged with its home", exc_info=True)
 
 
 def close_stale_runs(api: str) -> int:
-    """Mark nightly runs that Prefect takes for running as crashed: call it only while no night runs. Their number."""
+    """Mark the nightly runs of this home that Prefect takes for running as crashed; their number.
+
+    Call it only while no night runs. Runs of other homes on the same server stay as they are.
+    """
     import httpx
 
     running = {
         "flows": {"name": {"any_": ["nightly"]}},
-        "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}},
+        "flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}, "tags": {"all_": [home_tag()]}},
     }
     crashed = {
         "type": "CRASHED",
         "name": "Crashed",
         "message": "its process was killed; the next start went on from its state",
     }
-    with httpx.Client(base_url=api, timeout=10, trust_env=False) as client:
+    with httpx.Client(base_url=api, headers=authorization("prefect"), timeout=10, trust_env=False) as client:
         try:
             found = client.post("/flow_runs/filter", json=running).raise_for_status().json()
             for run in found:
@@ -101,5 +125,6 @@ def close_stale_runs(api: str) -> int:
                     f"/flow_runs/{run['id']}/set_state", json={"state": crashed, "force": True}
                 ).raise_for_status()
         except httpx.HTTPError as error:
-            raise InfrastructureError(f"the Prefect server at {api} refused: {error}; see `ratchet doctor`") from error
+            said = f"the Prefect server at {without_password(api)} refused: {type(error).__name__}"
+            raise InfrastructureError(f"{said}; see `ratchet doctor`") from error
     return len(found)

@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 
 from tasks.display import Display
-from tasks.home import folder
+from tasks.home import folder, home_tag, narrow_files
 from tasks.process import stop_all
 from tasks.server import PrefectServer
+from tasks.servers import healthy, named
 
 from .lock import holder
 from .reap import close_stale_runs
@@ -29,6 +30,7 @@ def run_night(scale: str, seed: int | None, night: str | None, recipe: str | Non
     begun = time.monotonic()
     state = begin(scale, seed, night, recipe)
     log = quiet_logs(state.id)
+    narrow_files()
     server = PrefectServer().start()
     _end_at_once_on_signals()
     with Display() as display:
@@ -36,12 +38,15 @@ def run_night(scale: str, seed: int | None, night: str | None, recipe: str | Non
             from components.tracking.place import warm
 
             warm()
+            from prefect import tags
+
             from .nightly import nightly
 
             server.ready(on_wait=display.say)
             if holder() is None:
                 close_stale_runs(server.url)
-            decision: dict[str, Any] = nightly(scale, state.seed, state.id, recipe)
+            with tags(home_tag()):
+                decision: dict[str, Any] = nightly(scale, state.seed, state.id, recipe)
         finally:
             farewell()
             server.stop()
@@ -50,7 +55,7 @@ def run_night(scale: str, seed: int | None, night: str | None, recipe: str | Non
 
 
 def _check(scale: str, recipe: str | None) -> None:
-    """What is wrong with judges or recipes is said before anything is started."""
+    """What is wrong with judges, recipes or the credentials for MLflow is said before anything is started."""
     from .recipe import CONTROL, load_recipe
     from .scale import load_scale
 
@@ -59,11 +64,14 @@ def _check(scale: str, recipe: str | None) -> None:
         parameters.judge.check()
     for name in dict.fromkeys([recipe or parameters.recipe, CONTROL]):
         load_recipe(name, parameters.size)
+    if tracking := named("mlflow"):
+        healthy("mlflow", tracking)  # one that does not answer is told later what it missed
 
 
 def quiet_logs(name: str) -> Path:
     """Send what libraries log to `logs/<name>.log`, and keep it off the terminal. Call it before Prefect is imported."""
     path = folder("logs") / f"{name}.log"
+    path.touch(mode=0o600)
     handler = logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from components.protocol import ConfigurationError
+from tasks.home import home_tag
 from tasks.server import PrefectServer
 
 NAME = "nightly"
@@ -42,6 +43,7 @@ def serve_flow(flow: Any, schedule: Any, parameters: dict[str, Any]) -> None:
         name=NAME,
         schedules=[schedule],
         parameters=parameters,
+        tags=[home_tag()],
         pause_on_shutdown=False,
         print_starting_message=False,
         limit=1,

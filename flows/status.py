@@ -3,7 +3,7 @@
 import msgspec
 
 from components.protocol import DataError
-from tasks.servers import recorded
+from tasks.servers import named, recorded, title, without_password
 
 from .lock import holder
 from .state import Night, nights
@@ -69,6 +69,6 @@ def _row(night: Night, running: str | None) -> NightRow:
 
 
 def servers() -> dict[str, str | None]:
-    """The addresses of the servers that run for this home now."""
-    prefect = recorded("prefect")
-    return {"Prefect": prefect.removesuffix("/api") if prefect else None, "MLflow": recorded("mlflow")}
+    """The addresses of the servers that the environment names, or that run for this home now."""
+    found = {title(name): named(name) or recorded(name) for name in ("prefect", "mlflow")}
+    return {name: without_password(url).removesuffix("/api") if url else None for name, url in found.items()}

@@ -7,41 +7,49 @@ from types import TracebackType
 from typing import Self
 
 from components.protocol import InfrastructureError
+from components.protocol.credentials import credential
 from components.tracking.place import server_command, server_environment, tracking_uri
-from tasks.home import folder, home
+from tasks.home import folder, home, narrow_files
 from tasks.process import Process
 from tasks.server import PrefectServer
-from tasks.servers import forget, healthy, recorded, remember, require_free
+from tasks.servers import forget, healthy, recorded, remember, require_free, with_user
 
 LIMIT = 240.0
 """Seconds that MLflow's server has to answer; a first start makes its database."""
 
 
 class MlflowServer:
-    """MLflow's server over the home's database. `start` returns at once, `ready` waits, `stop` ends it."""
+    """MLflow's server over the home's database. `start` returns at once, `ready` waits, `stop` ends it.
+
+    It asks for the home's credential by basic authentication and refuses foreign hosts and origins (`RequestGuard`).
+    """
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.given = False
+        """Whether `MLFLOW_TRACKING_URI` named it."""
         self._port = port
         self._process: Process | None = None
 
     def start(self) -> "MlflowServer":
         """Start it, or use the one that is there: configured, or serving this home. Raises ConfigurationError for a taken port."""
         if tracking_uri().startswith("http"):
-            self.url = tracking_uri().rstrip("/")
+            self.given, self.url = True, tracking_uri().rstrip("/")
         elif running := recorded("mlflow"):
             self.url = running
         else:
             require_free(self._port, "MLflow", "--mlflow-port")
             log = folder("logs") / "mlflow-server.log"
-            self._process = Process(server_command(self._port), log=log, env=server_environment()).start()
+            narrow_files()
+            env = server_environment(credential("mlflow"))
+            self._process = Process(server_command(self._port), log=log, env=env, umask=0o077).start()
             remember("mlflow", self.url, self._process.pid)
         return self
 
     def ready(self) -> str:
-        """Wait until it answers; its address. Raises InfrastructureError."""
+        """Wait until it answers; its address. Raises InfrastructureError, ConfigurationError for refused credentials."""
         limit = time.monotonic() + LIMIT
-        while not healthy(f"{self.url}/health"):
+        while not healthy("mlflow", self.url):
             if self._process is not None and self._process.poll() is not None:
                 said = self._process.last_lines()
                 raise InfrastructureError(f"MLflow's server ended at its start: {said}; see {self._process.log}")
@@ -88,12 +96,19 @@ class Interfaces:
         """Wait for both; the addresses of Prefect's and of MLflow's pages."""
         return self.prefect.ready().removesuffix("/api"), self.mlflow.ready()
 
+    def logins(self) -> tuple[str | None, str | None]:
+        """What a person types into the pages of Prefect and MLflow to get in; None for a server that the environment names."""
+        return (
+            None if self.prefect.given else with_user("prefect"),
+            None if self.mlflow.given else credential("mlflow"),
+        )
+
     def watch(self, say: Callable[[str], None]) -> None:
         """Stay until interrupted. Where the Prefect server was a night's and ended with it, start one of our own."""
         borrowed = not self.prefect.ours and not self.prefect.given
         while True:
             time.sleep(1)
-            if borrowed and recorded("prefect") is None and not healthy(f"{self.prefect.url}/health"):
+            if borrowed and recorded("prefect") is None and not healthy("prefect", self.prefect.url):
                 os.environ.pop("PREFECT_API_URL", None)
                 self.prefect = PrefectServer(self._prefect_port).start()
                 borrowed = not self.prefect.ours

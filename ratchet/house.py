@@ -52,12 +52,28 @@ def ui(
         with Interfaces(prefect_port, mlflow_port) as interfaces:
             note("starting Prefect and MLflow (a first start takes about 20 s)")
             prefect, mlflow = interfaces.ready()
-            say(f"Prefect  {prefect}")
-            say(f"MLflow   {mlflow}")
+            for name, url, login in zip(("Prefect", "MLflow"), (prefect, mlflow), interfaces.logins(), strict=True):
+                say(f"{name:<8} {url}")
+                if login is not None:
+                    _say_login(name, login)
             note("Ctrl-C ends both")
             interfaces.watch(say)
     except KeyboardInterrupt:
         note("stopped")
+
+
+def _say_login(name: str, login: str) -> None:
+    """How to get in: the credential itself on a terminal alone, so that it stands in no log."""
+    import sys
+
+    from components.protocol.credentials import USER, credential_path
+
+    if not sys.stdout.isatty():
+        note(f"         user: {USER}  password: see {credential_path(name.lower())}  (Prefect asks for user:password)")
+    elif name == "Prefect":
+        say(f"         password: {login}")
+    else:
+        say(f"         user: {USER}  password: {login}")
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="One JSON line a night.")] = False) -> None:

@@ -1,19 +1,29 @@
 """Home, where local state lives, and the clone that it stands beside."""
 
+import hashlib
 from pathlib import Path
 
 from components.protocol import ConfigurationError
-from components.protocol.home import home
+from components.protocol.credentials import credential
+from components.protocol.home import home, narrow_files, private_home
 
-__all__ = ["PARAMS", "folder", "home", "parameters", "require_clone"]
+__all__ = ["PARAMS", "folder", "home", "home_tag", "narrow_files", "parameters", "require_clone"]
 PARAMS = Path("params.yaml")
 
 
 def folder(*parts: str) -> Path:
     """A folder beneath `home()`, made where it is missing."""
-    path = home().joinpath(*parts)
+    path = private_home().joinpath(*parts)
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def home_tag() -> str:
+    """The tag of this home's runs on a Prefect server that several homes may share.
+
+    Made of a random string that stands in the home and of the home's path, so that a copied home is another one.
+    """
+    return "home:" + hashlib.sha256(f"{credential('home')} {home()}".encode()).hexdigest()[:16]
 
 
 def parameters() -> Path | None:

@@ -14,7 +14,7 @@ import msgspec
 from components.protocol import ConfigurationError, InfrastructureError
 
 from .home import home
-from .servers import healthy, recorded
+from .servers import healthy, named, recorded, title, without_password
 
 ESSENTIAL = (
     "msgspec",
@@ -64,8 +64,8 @@ def examine() -> Iterator[Check]:
     ]
     for check in checks:
         yield check()
-    yield _server("prefect", "Prefect", "/health")
-    yield _server("mlflow", "MLflow", "/health")
+    yield _server("prefect")
+    yield _server("mlflow")
     yield _model_server()
 
 
@@ -196,14 +196,17 @@ def _model_server() -> Check:
     return Check("model server", State.OK, f"{state.engine} {state.version}".strip() + f" at {url}{models}")
 
 
-def _server(name: str, title: str, path: str) -> Check:
-    given = os.environ.get("PREFECT_API_URL") if name == "prefect" else os.environ.get("MLFLOW_TRACKING_URI")
-    url = given if given and given.startswith("http") else recorded(name)
+def _server(name: str) -> Check:
+    what = f"{title(name)} server"
+    given = named(name)
+    url = given or recorded(name)
     if url is None:
-        return Check(
-            f"{title} server", State.ABSENT, "not running", "a night starts what it needs; `ratchet ui` shows both"
-        )
-    if healthy(url.rstrip("/") + path):
-        return Check(f"{title} server", State.OK, url)
+        return Check(what, State.ABSENT, "not running", "a night starts what it needs; `ratchet ui` shows both")
+    shown = without_password(url)
+    try:
+        if healthy(name, url):
+            return Check(what, State.OK, shown)
+    except ConfigurationError as error:
+        return Check(what, State.MISSING if given else State.ABSENT, *str(error).split("; ", 1))
     state = State.MISSING if given else State.ABSENT
-    return Check(f"{title} server", state, f"no answer at {url}", "start it, or unset its address in the environment")
+    return Check(what, state, f"no answer at {shown}", "start it, or unset its address in the environment")

@@ -3,6 +3,9 @@
 A first run migrates its database for many seconds, longer than Prefect's own temporary server waits; so we start it
 at once, let other work go on, and ask for its health with a generous limit. `PREFECT_API_URL` names a server to be
 used as it is; one that already serves this home (`ratchet ui`) is used and left running.
+
+Our server asks for the home's credential by Prefect's own authentication, which covers HTTP and websockets, and refuses foreign
+hosts and origins (`RequestGuard`). The client finds the credential in `PREFECT_API_AUTH_STRING`, which `start` sets.
 """
 
 import atexit
@@ -10,12 +13,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from components.protocol import InfrastructureError
 
-from .home import folder, home
+from .home import folder, home, narrow_files
 from .process import Process
-from .servers import forget, free_port, healthy, recorded, remember, require_free
+from .servers import forget, free_port, healthy, recorded, remember, require_free, with_user, without_password
 
 LIMIT = 240.0
 """Seconds that a server has to become healthy: a first start takes 13 on an idle machine, a minute on a busy one."""
@@ -35,6 +39,15 @@ def settings() -> dict[str, str]:
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_CLI_PROMPT": "false",
     }
+
+
+def create_app() -> Any:
+    """Prefect's application behind the guard: what uvicorn serves in the server's process."""
+    from prefect.server.api.server import create_app
+
+    from components.processes.request_guard import RequestGuard
+
+    return RequestGuard(create_app())
 
 
 class PrefectServer:
@@ -66,6 +79,8 @@ class PrefectServer:
             self.url = running
         else:
             self._launch()
+        if not given or (self.url == recorded("prefect") and not os.environ.get("PREFECT_API_AUTH_STRING")):
+            os.environ["PREFECT_API_AUTH_STRING"] = with_user("prefect")
         os.environ["PREFECT_API_URL"] = self.url
         return self
 
@@ -75,31 +90,38 @@ class PrefectServer:
         port = self._port or free_port()
         self._attempts += 1
         self.url = f"http://127.0.0.1:{port}/api"
-        command = [sys.executable, "-m", "uvicorn", "--factory", "prefect.server.api.server:create_app"]
+        command = [sys.executable, "-m", "uvicorn", "--factory", "tasks.server:create_app"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", "--timeout-keep-alive", "5"]
         env = {
             **settings(),
             "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_API_AUTH_STRING": with_user("prefect"),
             "PREFECT_UI_API_URL": self.url,
             "PREFECT_SERVER_API_HOST": "127.0.0.1",
             "PREFECT_SERVER_API_PORT": str(port),
             "PREFECT_UI_STATIC_DIRECTORY": str(folder("prefect") / "ui"),
             "PREFECT__SERVER_FINAL": "1",
         }
-        self._process = Process(command, log=folder("logs") / "prefect-server.log", env=env).start()
+        log = folder("logs") / "prefect-server.log"
+        narrow_files()
+        self._process = Process(command, log=log, env=env, umask=0o077).start()
         atexit.register(self.stop)  # before Prefect is imported, so after Prefect's own farewells
         remember("prefect", self.url, self._process.pid)
 
     def ready(self, *, on_wait: Callable[[str], None] | None = None, limit: float = LIMIT) -> str:
-        """Wait until it answers; its address. Raises InfrastructureError that says where its log is."""
+        """Wait until it answers; its address.
+
+        Raises InfrastructureError that says where its log is, ConfigurationError where it refuses the credentials.
+        """
         begin = time.monotonic()
         first = not (home() / "prefect" / "prefect.db").is_file()
         told = False
-        while not healthy(f"{self.url}/health"):
+        while not healthy("prefect", self.url):
             waited = time.monotonic() - begin
             if self._process is None and waited > PATIENCE:
+                where = without_password(self.url)
                 raise InfrastructureError(
-                    f"the Prefect server at {self.url} does not answer; start it, or unset PREFECT_API_URL to have one started"
+                    f"the Prefect server at {where} does not answer; start it, or unset PREFECT_API_URL to have one started"
                 )
             if self._process is not None and self._process.poll() is not None:
                 self._again()

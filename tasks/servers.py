@@ -1,16 +1,93 @@
-"""Which servers serve this home: a record for each, believed only while its processes live."""
+"""Which servers serve this home, with the credentials that they ask for.
+
+A record for each, believed only while its processes live. A server that the environment names (`PREFECT_API_URL`,
+`MLFLOW_TRACKING_URI`) is asked with the credentials of the environment, as its own client reads them; one of this home with those
+that were made for it.
+"""
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from components.processes import free_port, require_free
+from components.protocol import ConfigurationError
+from components.protocol.credentials import USER, basic, bearer, credential
 from components.trajectories.files import write_atomically
 
 from .home import folder
 
-__all__ = ["forget", "free_port", "healthy", "recorded", "remember", "require_free"]
+__all__ = [
+    "authorization",
+    "forget",
+    "free_port",
+    "healthy",
+    "named",
+    "recorded",
+    "remember",
+    "require_free",
+    "title",
+    "with_user",
+    "without_password",
+]
+
+
+class _Kind(NamedTuple):
+    """How a kind of server is named in the environment, and what only answers to a valid credential: method, path and body."""
+
+    title: str
+    address: str
+    credentials: str
+    method: str
+    path: str
+    body: Any
+
+
+_KINDS = {
+    "prefect": _Kind(
+        "Prefect",
+        "PREFECT_API_URL",
+        "PREFECT_API_AUTH_STRING or PREFECT_API_KEY",
+        *("POST", "/flows/filter", {"limit": 1}),
+    ),
+    "mlflow": _Kind(
+        "MLflow",
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+        *("GET", "/api/2.0/mlflow/experiments/search?max_results=1", None),
+    ),
+}
+
+
+def title(name: str) -> str:
+    """What people call a kind of server."""
+    return _KINDS[name].title
+
+
+def named(name: str) -> str | None:
+    """The address of the server of a kind that the environment names; None where it names none."""
+    given = os.environ.get(_KINDS[name].address, "")
+    return given.rstrip("/") if given.startswith(("http://", "https://")) else None
+
+
+def with_user(name: str) -> str:
+    """The credential of this home's own server as `user:password`; made where it is missing."""
+    return f"{USER}:{credential(name)}"
+
+
+def authorization(name: str) -> dict[str, str]:
+    """The header that a server of a kind is asked with; empty where the environment names a server and no credential."""
+    environment = os.environ.get
+    if named(name) is None:
+        return basic(with_user(name))
+    if name == "prefect":
+        auth_string = environment("PREFECT_API_AUTH_STRING")
+        return basic(auth_string) if auth_string else bearer(environment("PREFECT_API_KEY") or None)
+    user, password = environment("MLFLOW_TRACKING_USERNAME"), environment("MLFLOW_TRACKING_PASSWORD")
+    if user and password:
+        return basic(f"{user}:{password}")
+    return bearer(environment("MLFLOW_TRACKING_TOKEN") or None)
 
 
 def remember(name: str, url: str, pid: int) -> None:
@@ -34,14 +111,34 @@ def recorded(name: str) -> str | None:
     return str(record["url"]) if alive else None
 
 
-def healthy(url: str, timeout: float = 2.0) -> bool:
-    """Whether an HTTP server answers 200 at `url`."""
+def healthy(name: str, url: str, timeout: float = 2.0) -> bool:
+    """Whether the server of a kind answers at `url` (Prefect's ends in /api). Raises ConfigurationError where it refuses the
+    credentials.
+    """
     import httpx
 
+    kind = _KINDS[name]
+    options: dict[str, Any] = {"timeout": timeout, "trust_env": False}
+    if headers := authorization(name):  # without one, httpx takes a user from the address
+        options["headers"] = headers
     try:
-        return httpx.get(url, timeout=timeout, trust_env=False).status_code == 200
+        answer = httpx.get(f"{url}/health", **options)
+        if answer.status_code == httpx.codes.OK:  # which Prefect and MLflow answer to everybody
+            answer = httpx.request(kind.method, url + kind.path, json=kind.body, **options)
     except httpx.HTTPError:
         return False
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        advice = f"check {kind.credentials}" if named(name) else "end it and start it again"
+        raise ConfigurationError(
+            f"the {kind.title} server at {without_password(url)} refuses the credentials (HTTP {answer.status_code}); {advice}"
+        )
+    return bool(answer.status_code == httpx.codes.OK)
+
+
+def without_password(url: str) -> str:
+    """An address as it may be shown: without the user and password that it may hold."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _record(name: str) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from components.protocol import ConfigurationError
+from components.protocol.credentials import bearer
 
 from .config import Endpoint
 from .errors import Again, Malformed, ModelUnavailable
@@ -45,11 +46,6 @@ class _NoMeter:
 
     def refused(self) -> None:
         pass
-
-
-def bearer(key: str | None) -> dict[str, str]:
-    """The headers of OpenAI-compatible servers."""
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 class ModelClient:

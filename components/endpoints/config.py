@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from components.protocol import ConfigurationError
 from components.protocol.configuration import Configuration
+from components.protocol.credentials import model_server_key
 
 
 class Timeouts(Configuration):
@@ -33,7 +34,8 @@ class Endpoint(Configuration):
     """A model behind an HTTP server.
 
     - `model`: what the server calls it.
-    - `api_key_env`: the name of the environment variable that holds the key; the key itself stands nowhere.
+    - `api_key_env`: the name of the environment variable that holds the key; the key itself stands nowhere. A model server that
+      this home has started (`ratchet serve`) needs none: its key is found by its address.
     - `retries`, `back_off` (seconds, doubled each time), `concurrency` (requests at once, fewer while the server is overloaded).
     """
 
@@ -82,7 +84,7 @@ class Endpoint(Configuration):
     def key(self) -> str | None:
         """The key. Raises ConfigurationError that names the variable where it is not set, or holds no key."""
         if self.api_key_env is None:
-            return None
+            return model_server_key(self.base_url)
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise ConfigurationError(

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from components.protocol import ConfigurationError, InfrastructureError
+from components.protocol.credentials import bearer, model_server_key
 
 PYTHON_VARIABLE = "RATCHET_VLLM_PYTHON"
 """Names the Python of the environment that vLLM is installed in."""
@@ -42,7 +43,8 @@ def look_at(base_url: str, *, timeout: float = 3.0) -> ModelServerState:
     try:
         # A server that failed resets the connection: none is used twice.
         alone = httpx.Limits(max_keepalive_connections=0)
-        with httpx.Client(timeout=timeout, trust_env=False, limits=alone) as client:
+        key = bearer(model_server_key(base_url))
+        with httpx.Client(headers=key, timeout=timeout, trust_env=False, limits=alone) as client:
             models = client.get(f"{base_url}/models")
             listed: tuple[_Model, ...] = ()
             if models.status_code == httpx.codes.OK:

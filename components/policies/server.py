@@ -1,11 +1,15 @@
 """ModelServer: vLLM's server, or transformers' own, for one model or checkpoint, as a child of ours on the loopback interface.
 
+It asks for a key that is made for it, on every path, and refuses foreign hosts and origins (`RequestGuard`). Clients of this home
+find the key by the server's address (`model_server_key`); it stands on no command line.
+
 It runs in an environment of its own: vLLM cannot share one with Prefect. Whole weights are changed by a restart: reloading them in
 place needs vLLM's development endpoints, a GPU and an equal architecture, and leaves a server of unknown state when it fails.
 Adapters of the base that it serves are changed while it runs.
 """
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +20,9 @@ from typing import Any, Self
 from components.endpoints.client import ModelClient
 from components.endpoints.config import Endpoint
 from components.endpoints.errors import ModelUnavailable
-from components.processes import Process, free_port, require_free
+from components.processes import Process, free_port, request_guard, require_free
 from components.protocol import ConfigurationError
+from components.protocol.credentials import bearer, model_server_name, remove_credential, write_credential
 
 from . import hot_swap, vllm_cpu_adapters
 from .formats import FormatName
@@ -28,6 +33,18 @@ from .server_log import cause, last_line
 
 START_SECONDS = 900.0
 """A large model on a GPU takes minutes to load and compile."""
+TRANSFORMERS = """
+import uvicorn
+from request_guard import RequestGuard
+load = uvicorn.Config.load
+def load_guarded(config):
+    load(config)
+    config.loaded_app = RequestGuard(config.loaded_app)
+uvicorn.Config.load = load_guarded
+from transformers.cli.transformers import main
+main()
+"""
+"""`transformers serve` takes no middleware: its application is wrapped where uvicorn has loaded it."""
 ON_A_PROCESSOR = ("--enforce-eager", "--dtype", "float32", "--no-enable-chunked-prefill")
 """Half of a prompt in one step and half in the next ends vLLM's engine there where a request has a seed: it sets back the random
 stream by an offset that only a GPU's has (vLLM 0.32, `_bookkeeping_sync`)."""
@@ -46,7 +63,7 @@ class ModelServer:
     - `adapters`: the largest rank of adapters that it takes while it runs (vLLM alone); for an adapter its own, at least.
     - `python`: of the environment to run in; else RATCHET_VLLM_PYTHON, else, for `transformers`, this very Python.
     - `port`: of 127.0.0.1; a free one where it is None. `arguments` are passed on to the engine.
-    - `log`: gets the server's output. Should this process be killed, the server ends within a second.
+    - `log`: gets the server's output (mode 0600). Should this process be killed, the server ends within a second.
 
     Raises ConfigurationError (no such environment, port taken), DataError (a broken checkpoint), ModelUnavailable (the server
     died or was not ready within `start_seconds`).
@@ -74,8 +91,9 @@ class ModelServer:
         self._on_progress = on_progress
         self._process: Process | None = None
         self._room: int | None = None
-        self._plugin: Path | None = None
-        self._sockets: tempfile.TemporaryDirectory[str] | None = None
+        self._plugin = Path()
+        self._private: tempfile.TemporaryDirectory[str] | None = None
+        self._key = secrets.token_urlsafe(32)
         self.served = served(model, engine)
         self.adapters = adapters
         if adapters is not None and engine != "vllm":
@@ -113,11 +131,15 @@ class ModelServer:
             f"starting {self.engine} {version} with {self.served.name} at {self.base_url}; log: {self.log}"
         )
         self.log.unlink(missing_ok=True)
-        self._sockets = tempfile.TemporaryDirectory(prefix="ratchet-model-server-")
+        self._private = tempfile.TemporaryDirectory(prefix="ratchet-model-server-")
+        self._plugin = Path(self._private.name) / "plugin"
+        self._plugin.mkdir()
+        (self._plugin / "request_guard.py").write_bytes(Path(request_guard.__file__).read_bytes())
         self._room = max(filter(None, (self.adapters, self.served.rank)), default=None)
-        mended = self._room is not None and not has_gpu()
-        self._plugin = vllm_cpu_adapters.laid_out(Path(self._sockets.name) / "plugin") if mended else None
-        self._process = Process(self._command(), log=self.log, env=self._environment()).start()
+        if self._room is not None and not has_gpu():
+            vllm_cpu_adapters.laid_out(self._plugin)
+        write_credential(model_server_name(self.port), self._key)
+        self._process = Process(self._command(), log=self.log, env=self._environment(), umask=0o077).start()
         try:
             self._wait(self._healthy)
             if self.served.rank is not None:
@@ -183,9 +205,10 @@ class ModelServer:
         if self._process is not None:
             self._process.stop()
             self._process = None
-        if self._sockets is not None:
-            self._sockets.cleanup()
-            self._sockets = None
+            remove_credential(model_server_name(self.port))
+        if self._private is not None:
+            self._private.cleanup()
+            self._private = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -198,11 +221,11 @@ class ModelServer:
     def _command(self) -> list[str]:
         place = ["--host", "127.0.0.1", "--port", str(self.port)]
         if self.engine == "transformers":
-            script = "from transformers.cli.transformers import main; main()"
-            return [str(self.python), "-c", script, "serve", self.served.source, *place, *self.arguments]
+            return [str(self.python), "-c", TRANSFORMERS, "serve", self.served.source, *place, *self.arguments]
         return [
             *(str(self.python), "-m", "vllm.entrypoints.openai.api_server", "--model", self.served.source, *place),
             *("--served-model-name", self.served.started_as),
+            *("--middleware", "request_guard.RequestGuard"),
             *hot_swap.options(self._room),
             *("--logprobs-mode", "processed_logprobs"),  # of the distribution that is sampled from
             *(() if has_gpu() else ON_A_PROCESSOR),
@@ -214,11 +237,16 @@ class ModelServer:
         offline = {"HF_HUB_OFFLINE": "1"} if self.served.checkpoint else {}
         room = {} if has_gpu() else {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")}
         # vLLM itself removes none of its sockets.
-        sockets = {"VLLM_RPC_BASE_PATH": self._sockets.name} if self._sockets else {}
+        sockets = {"VLLM_RPC_BASE_PATH": self._private.name} if self._private else {}
         # A folder named vllm where we are called, or our own packages, would stand before what is installed there.
-        apart = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(self._plugin or "")} if self.engine == "vllm" else {}
-        updating = {hot_swap.UPDATING: "true"} if self._room is not None else {}
-        return {**quiet, **offline, **room, **sockets, **updating, **apart}
+        path = [str(self._plugin)]
+        if self.engine == "transformers" and os.environ.get("PYTHONPATH"):
+            path.append(os.environ["PYTHONPATH"])
+        apart = {"PYTHONPATH": os.pathsep.join(path), **({"PYTHONSAFEPATH": "1"} if self.engine == "vllm" else {})}
+        # vLLM's own check covers /v1 alone; both ask for the same key, also where the user's environment names another.
+        keys = {request_guard.CREDENTIAL: self._key, "VLLM_API_KEY": self._key}
+        updating = {hot_swap.UPDATING: "true" if self._room is not None else "false"}
+        return {**quiet, **offline, **room, **sockets, **updating, **apart, **keys}
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         begin = told = time.monotonic()
@@ -239,7 +267,7 @@ class ModelServer:
 
         try:
             url = f"{self.base_url.removesuffix('/v1')}/health"
-            return httpx.get(url, timeout=5, trust_env=False).status_code == httpx.codes.OK
+            return httpx.get(url, headers=bearer(self._key), timeout=5, trust_env=False).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
 
@@ -254,7 +282,11 @@ class ModelServer:
         }
         try:
             answer = httpx.post(
-                f"{self.base_url}/chat/completions", json=body, timeout=self.start_seconds, trust_env=False
+                f"{self.base_url}/chat/completions",
+                json=body,
+                headers=bearer(self._key),
+                timeout=self.start_seconds,
+                trust_env=False,
             )
         except httpx.HTTPError:
             return False

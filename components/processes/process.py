@@ -13,15 +13,20 @@ GUARD = Path(__file__).with_name("guard.py")
 
 
 class Process:
-    """One running command under the guard. Its output, both streams, goes to `log` (appended).
+    """One running command under the guard. Its output, both streams, goes to `log` (appended; a new one has mode 0600).
+
+    `umask` is the command's; -1 keeps ours.
 
     `start` returns at once. `stop` ends the command with everything that it started; where it ends by itself, what it
     left behind is ended, too. Should this very process be killed, the guard does the same within a second.
     """
 
-    def __init__(self, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, umask: int = -1
+    ) -> None:
         self.command = list(command)
         self.log = log
+        self._umask = umask
         self.env = {**os.environ, **(env or {})}
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -30,9 +35,15 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-I", str(GUARD), str(os.getpid()), *self.command]
         try:
-            with self.log.open("ab") as log:
+            with open(self.log, "ab", opener=_open_private) as log:
                 self._guard = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env, start_new_session=True
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self.env,
+                    start_new_session=True,
+                    umask=self._umask,
                 )
         except OSError as error:
             raise InfrastructureError(f"cannot start {self.command[0]}: {error}; see {self.log}") from error
@@ -76,6 +87,11 @@ class Process:
         except OSError:
             return ""
         return "\n".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a log that only its owner may read."""
+    return os.open(path, flags, 0o600)
 
 
 _running: set[Process] = set()

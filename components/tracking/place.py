@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from components.processes import request_guard
 from components.protocol import ConfigurationError
-from components.protocol.home import home
+from components.protocol.home import home, private_home
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,22 +77,47 @@ def server_command(port: int) -> list[str]:
 
     Raises ConfigurationError where a server is configured already.
     """
-    root = artifact_root()
-    if root is None or tracking_uri().startswith("http"):
-        raise ConfigurationError(f"MLFLOW_TRACKING_URI names a server already; open {tracking_uri()} instead")
-    if root.startswith("file:"):
-        Path(unquote(urlparse(root).path)).mkdir(parents=True, exist_ok=True)
+    if artifact_root() is None or tracking_uri().startswith("http"):
+        raise ConfigurationError("MLFLOW_TRACKING_URI names a server already; open that one instead")
     return [
-        *(sys.executable, "-m", "mlflow", "server"),
-        *("--backend-store-uri", tracking_uri()),
-        *("--default-artifact-root", root),
-        *("--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
+        *(sys.executable, "-m", "uvicorn", "--factory", f"{__name__}:server_app"),
+        *("--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"),
     ]
 
 
-def server_environment() -> dict[str, str]:
-    """What the server's process needs in its environment beside what it inherits."""
-    return {"MLFLOW_DISABLE_TELEMETRY": "true"}
+def server_environment(password: str) -> dict[str, str]:
+    """What the server's process needs in its environment beside what it inherits: it lets in who presents the password."""
+    return {"MLFLOW_DISABLE_TELEMETRY": "true", request_guard.CREDENTIAL: password}
+
+
+def server_app() -> Any:
+    """MLflow's application over the local database behind the guard: what uvicorn serves in the server's process.
+
+    `mlflow server` sets the same variables and starts uvicorn on the same application, but wraps it in nothing.
+    """
+    root = artifact_root()
+    assert root is not None
+    if root.startswith("file:"):
+        Path(unquote(urlparse(root).path)).mkdir(parents=True, exist_ok=True)
+    _make_database(tracking_uri())
+    from mlflow.server import constants
+    from mlflow.server.handlers import initialize_backend_stores
+
+    os.environ[constants.BACKEND_STORE_URI_ENV_VAR] = tracking_uri()
+    os.environ[constants.ARTIFACT_ROOT_ENV_VAR] = root
+    initialize_backend_stores(tracking_uri(), None, root)
+    from mlflow.server.fastapi_app import app
+
+    return request_guard.RequestGuard(app)
+
+
+def _make_database(uri: str) -> None:
+    """Make the file of an SQLite database, readable by its owner alone; SQLite gives its journals the same mode."""
+    if uri.startswith("sqlite:///"):
+        private_home()
+        path = Path(uri.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
 
 
 @contextmanager
@@ -130,8 +156,7 @@ def _client(uri: str) -> "MlflowClient":
         os.environ.setdefault(name, value)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
-    if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    _make_database(uri)
     from mlflow import MlflowClient
 
     for name in _QUIET:

@@ -1,11 +1,13 @@
 """The night's frame on a real Prefect server: what a person sees, how it ends, and that nothing is left running."""
 
+import base64
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import httpx
 import psutil
 import pytest
 from patience import LIMIT, gone, until
@@ -62,6 +64,74 @@ def night(environment, *arguments):
         env=environment,
         start_new_session=True,
     )
+
+
+def run_in(environment, script):
+    """What a script prints in an environment."""
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def other_home(prefect, tmp_path):
+    """The environment of another home, which shares the server: the environment names it, with its credential."""
+    script = "from tasks.servers import recorded, with_user; print(recorded('prefect'), with_user('prefect'))"
+    url, login = run_in(prefect, script).split()
+    return prefect | {"RATCHET_HOME": str(tmp_path / "other"), "PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": login}
+
+
+def test_a_server_with_authentication_is_asked_with_the_credential_of_the_environment(other_home):
+    good = night(other_home, "well")
+    out, err = good.communicate(timeout=5 * LIMIT)
+    assert good.returncode == 0, err
+    assert json.loads(out.splitlines()[-1]) == {"steps": [0, 1, 2]}
+
+    nothing = {name: value for name, value in other_home.items() if name != "PREFECT_API_AUTH_STRING"}
+    wrong = other_home | {"PREFECT_API_AUTH_STRING": "ratchet:wrong"}
+    for environment in (nothing, wrong, nothing | {"PREFECT_API_KEY": "wrong"}):
+        refused = night(environment, "well")
+        _, err = refused.communicate(timeout=5 * LIMIT)
+        assert refused.returncode == 2
+        assert [line for line in err.splitlines() if line.startswith("error")] == [err.splitlines()[-1]]
+        assert "refuses the credentials (HTTP 401); check PREFECT_API_AUTH_STRING or PREFECT_API_KEY" in err
+        assert "Traceback" not in err and "wrong" not in err
+
+
+def test_a_home_closes_the_stale_runs_that_it_began_and_no_other_homes(prefect, other_home, tmp_path):
+    for number, environment in enumerate((prefect, other_home)):
+        marker = tmp_path / f"runs {number}"
+        running = night(environment, "long", str(marker))
+        until(lambda marker=marker, running=running: marker.exists() or running.poll() is not None, 5 * LIMIT)
+        assert marker.exists()
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate()
+    untagged = {"flow_id": flow_id(other_home), "state": {"type": "RUNNING"}, "tags": ["home:0123456789abcdef"]}
+    ask(other_home, "/flow_runs/", untagged)
+    before = running_runs(other_home)
+    assert len(before) == 3
+
+    assert "1 stale Prefect runs closed" in run_in(other_home, "from ratchet import cli; cli.run(['reap'])")
+    assert len(running_runs(other_home)) == 2
+    assert "1 stale Prefect runs closed" in run_in(prefect, "from ratchet import cli; cli.run(['reap'])")
+    assert "0 stale Prefect runs closed" in run_in(prefect, "from ratchet import cli; cli.run(['reap'])")
+    (left,) = running_runs(other_home)
+    assert left["tags"] == ["home:0123456789abcdef"]
+
+
+def ask(environment, path, body):
+    login = base64.b64encode(environment["PREFECT_API_AUTH_STRING"].encode()).decode()
+    headers = {"Authorization": f"Basic {login}"}
+    url = environment["PREFECT_API_URL"] + path
+    return httpx.post(url, json=body, headers=headers, timeout=LIMIT, trust_env=False).raise_for_status().json()
+
+
+def flow_id(environment):
+    return ask(environment, "/flows/", {"name": "nightly"})["id"]
+
+
+def running_runs(environment):
+    return ask(environment, "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING", "PENDING"]}}}})
 
 
 def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code(prefect):

@@ -40,7 +40,15 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
+    def refused(self):
+        allowed = self.headers["Authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
+        if not allowed:
+            self.answer(401, {{"error": "Unauthorized"}})
+        return not allowed
+
     def do_GET(self):
+        if self.refused():
+            return
         if self.path == "/v1/models":
             own = {{"id": name, "owned_by": "vllm", "max_model_len": 512}}
             self.answer(200, {{"data": [own, *({{"id": each, "owned_by": "vllm", "parent": name}} for each in adapters)]}})
@@ -51,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.refused():
+            return
         if "lora" in self.path:
             return self.adapt(body)
         if body["model"] not in (name, *adapters):

@@ -1,4 +1,6 @@
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,8 +12,9 @@ import pytest
 from patience import LIMIT, gone, until
 
 from components.protocol import ConfigurationError, InfrastructureError
+from tasks.home import home, home_tag
 from tasks.server import PrefectServer
-from tasks.servers import forget, healthy, recorded, remember, require_free
+from tasks.servers import authorization, forget, healthy, recorded, remember, require_free, with_user, without_password
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +38,60 @@ def test_a_record_is_believed_only_while_its_processes_live():
     forget("prefect")
     forget("prefect")
     assert recorded("prefect") is None
+
+
+def asked_with(monkeypatch, name, **environment):
+    for variable in ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY", *TRACKING):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    return authorization(name).get("Authorization")
+
+
+TRACKING = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+
+
+def test_credentials_of_the_environment_are_for_the_server_that_it_names(monkeypatch):
+    """As Prefect's and MLflow's own clients read them: a password comes before a key or a token."""
+    basic = "Basic dTpw"  # u:p
+    prefect = {"PREFECT_API_URL": "https://prefect.example/api"}
+    for found, expected in (
+        ({"PREFECT_API_AUTH_STRING": "u:p"}, basic),
+        ({"PREFECT_API_KEY": "k"}, "Bearer k"),
+        ({"PREFECT_API_AUTH_STRING": "u:p", "PREFECT_API_KEY": "k"}, basic),
+        ({}, None),
+    ):
+        assert asked_with(monkeypatch, "prefect", **prefect, **found) == expected
+    tracking = {"MLFLOW_TRACKING_URI": "https://mlflow.example"}
+    password = {"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"}
+    for found, expected in (
+        (password, basic),
+        ({"MLFLOW_TRACKING_TOKEN": "t"}, "Bearer t"),
+        (password | {"MLFLOW_TRACKING_TOKEN": "t"}, basic),
+        ({"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_TOKEN": "t"}, "Bearer t"),
+        ({}, None),
+    ):
+        assert asked_with(monkeypatch, "mlflow", **tracking, **found) == expected
+
+
+def test_a_homes_own_servers_are_never_asked_with_the_credentials_of_the_environment(monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    own = asked_with(monkeypatch, "prefect", PREFECT_API_AUTH_STRING="u:p", PREFECT_API_KEY="k")
+    assert own == httpx.BasicAuth(*with_user("prefect").split(":"))._auth_header
+    assert asked_with(monkeypatch, "mlflow", MLFLOW_TRACKING_TOKEN="t", MLFLOW_TRACKING_URI="sqlite:///x") != "Bearer t"
+
+
+def test_an_address_is_shown_without_its_password():
+    assert without_password("http://user:secret@127.0.0.1:4200/api") == "http://127.0.0.1:4200/api"
+    assert without_password("http://127.0.0.1:4200/api") == "http://127.0.0.1:4200/api"
+
+
+def test_a_home_has_a_tag_of_its_own_and_a_copy_has_another(tmp_path, monkeypatch):
+    tag = home_tag()
+    assert tag == home_tag() and re.fullmatch("home:[0-9a-f]{16}", tag)
+    shutil.copytree(home(), tmp_path / "copy")
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "copy"))
+    assert home_tag() != tag
 
 
 def test_a_port_that_is_taken_is_said_with_the_option_that_chooses_another():
@@ -75,19 +132,32 @@ def test_a_cold_server_becomes_ready_is_shared_and_leaves_nothing_behind():
     try:
         url = server.ready(on_wait=said.append)
         assert said == ["Prefect prepares its database (once)"]
-        assert httpx.get(f"{url}/flows/count", timeout=LIMIT).status_code in (200, 405)
-        assert "<html" in httpx.get(url.removesuffix("/api"), follow_redirects=True, timeout=LIMIT).text.lower()
-        del os.environ["PREFECT_API_URL"]
+        pages = url.removesuffix("/api")
+        assert httpx.post(f"{url}/flows/filter", json={}, timeout=LIMIT).status_code == 401
+        headers = authorization("prefect")
+        assert httpx.post(f"{url}/flows/filter", json={}, headers=headers, timeout=LIMIT).status_code == 200
+        for foreign in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert httpx.get(f"{url}/health", headers=headers | foreign, timeout=LIMIT).status_code == 403
+        assert "ratchet:wrong" != os.environ["PREFECT_API_AUTH_STRING"] == with_user("prefect")
+        found = [home(), *home().rglob("*.db"), *home().rglob("*.log"), *home().glob("credentials/*")]
+        assert len(found) == 4 and not [path for path in found if path.stat().st_mode & 0o077]
+        assert "<html" in httpx.get(pages, follow_redirects=True, timeout=LIMIT).text.lower()
+        del os.environ["PREFECT_API_URL"], os.environ["PREFECT_API_AUTH_STRING"]
         second = PrefectServer().start()
         assert second.url == url and not second.ours
         second.stop()
-        assert healthy(f"{url}/health")
+        assert healthy("prefect", url)
+        os.environ["PREFECT_API_AUTH_STRING"] = "ratchet:wrong"
+        with pytest.raises(ConfigurationError, match="refuses the credentials") as error:
+            healthy("prefect", url)
+        assert "wrong" not in str(error.value)
+        os.environ["PREFECT_API_AUTH_STRING"] = with_user("prefect")
         guard = psutil.Process(server._process.pid)
         tree = [guard.pid, *(process.pid for process in guard.children(recursive=True))]
         assert len(tree) >= 2, "the guard and the server"
     finally:
         server.stop()
-    assert not healthy(f"{url}/health")
+    assert not healthy("prefect", url)
     until(lambda: all(map(gone, tree)))
     assert recorded("prefect") is None
 

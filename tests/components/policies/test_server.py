@@ -3,8 +3,10 @@
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import psutil
@@ -18,6 +20,12 @@ from components.policies.probe import look_at
 from components.policies.server import ModelServer
 from components.policies.server_log import cause
 from components.protocol import ConfigurationError, DataError, InfrastructureError
+from components.protocol.credentials import bearer, credential_path, model_server_key, model_server_name
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
 
 
 def serve(tmp_path, model="small", **settings):
@@ -26,7 +34,9 @@ def serve(tmp_path, model="small", **settings):
 
 def says(server):
     body = json.dumps({"model": server.served.name, "messages": []}).encode()
-    with urllib.request.urlopen(f"{server.base_url}/chat/completions", body, timeout=LIMIT) as answer:
+    headers = bearer(model_server_key(server.base_url))
+    request = urllib.request.Request(f"{server.base_url}/chat/completions", body, headers)
+    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
         return json.loads(answer.read())["choices"][0]["message"]["content"]
 
 
@@ -53,6 +63,30 @@ def test_it_is_ready_when_started_and_gone_with_its_children_when_left(tmp_path)
     until(lambda: all(map(gone, pids)))
     assert "starting vllm 0.32.0 with small" in told[0]
     server.stop()
+
+
+def test_the_key_is_asked_for_and_stands_in_a_private_file_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_API_KEY", "of somebody's other server")
+    with serve(tmp_path) as server:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{server.base_url}/models", timeout=LIMIT)
+        key = model_server_key(server.base_url)
+        file = credential_path(model_server_name(server.port))
+        assert key == file.read_text() and stat.S_IMODE(file.stat().st_mode) == 0o600
+        for process in (psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)):
+            assert key not in " ".join(process.cmdline())
+        assert key not in server.log.read_text() and key not in server.config().as_yaml()
+        assert stat.S_IMODE(server.log.stat().st_mode) == 0o600
+    assert not file.exists() and model_server_key(server.base_url) is None
+
+
+@pytest.mark.parametrize(("adapters", "expected"), [(None, "false"), (8, "true")])
+def test_adapters_can_be_loaded_at_runtime_only_where_there_is_room_for_them(tmp_path, monkeypatch, adapters, expected):
+    monkeypatch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "true")
+    with serve(tmp_path, adapters=adapters) as server:
+        (engine,) = psutil.Process(server.pid).children()
+        assert engine.environ()["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == expected
+        assert "--middleware request_guard.RequestGuard" in " ".join(engine.cmdline())
 
 
 @pytest.mark.slow

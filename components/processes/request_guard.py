@@ -1,0 +1,93 @@
+"""RequestGuard: ASGI middleware for every server that we start on the loopback interface.
+
+A page of any web site may send requests to 127.0.0.1, and by DNS rebinding read the answers; so may every process of every local
+user. The guard refuses a foreign `Host`, a foreign `Origin`, a request that another site's page sends, and, where
+RATCHET_SERVER_CREDENTIAL is set, whoever does not present it (basic authentication with any user name, or a bearer token).
+
+Not covered: whoever runs as the same user can read the credential, and traffic is not encrypted.
+A standalone file without imports of ours: vLLM runs it in an environment of its own.
+"""
+
+import base64
+import hmac
+import os
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+CREDENTIAL = "RATCHET_SERVER_CREDENTIAL"
+"""The environment variable with the credential; without it only `Host` and `Origin` are checked."""
+_LOOPBACK = r"(?:127\.0\.0\.1|localhost|\[::1\])"
+_HOST = re.compile(rf"{_LOOPBACK}(?::(\d{{1,5}}))?", re.IGNORECASE)
+_ORIGIN = re.compile(rf"https?://{_LOOPBACK}(?::(\d{{1,5}}))?", re.IGNORECASE)
+
+Message = MutableMapping[str, Any]
+Application = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+
+class RequestGuard:
+    """Passes on to `app` what may pass; answers 403 (foreign Host or Origin) or 401 (no or wrong credential) to the rest."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self._credential = os.environ.get(CREDENTIAL, "")
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """The ASGI interface."""
+        refusal = self.refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            status, reason = refusal
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+            if status == 401:
+                headers.append((b"www-authenticate", b'Basic realm="Ratchet", charset="UTF-8"'))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": reason.encode()})
+
+    def refusal(self, scope: Message) -> tuple[int, str] | None:
+        """The status and the reason with which a request is refused; None where it may pass."""
+        values: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        hosts = [_HOST.fullmatch(each) for each in values.get("host", [])]
+        if len(hosts) != 1 or hosts[0] is None:
+            return 403, "this server answers on the loopback interface alone: foreign Host"
+        for each in values.get("origin", []):
+            origin = _ORIGIN.fullmatch(each)
+            if origin is None or origin[1] != hosts[0][1]:
+                return 403, "foreign Origin"
+        if _from_another_site(scope, values):
+            return 403, "a page of another site sent this request"
+        if self._credential and not self._presents_credential(values.get("authorization", [])):
+            return (
+                401,
+                "a user and a password, or a key, are asked for: see the folder credentials in the home of Ratchet",
+            )
+        return None
+
+    def _presents_credential(self, authorizations: list[str]) -> bool:
+        if len(authorizations) != 1:
+            return False
+        scheme, _, value = authorizations[0].partition(" ")
+        if scheme.lower() == "basic":
+            try:
+                value = base64.b64decode(value, validate=True).decode().partition(":")[2]
+            except ValueError:
+                return False
+        elif scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(value.encode(), self._credential.encode())
+
+
+def _from_another_site(scope: Message, values: dict[str, list[str]]) -> bool:
+    """Whether a browser says that a page of another origin sent it. To follow a link to a whole page is allowed."""
+    sites = set(values.get("sec-fetch-site", []))
+    if sites <= {"same-origin", "none"}:
+        return False
+    opened = values.get("sec-fetch-mode") == ["navigate"] and values.get("sec-fetch-dest") == ["document"]
+    return not (opened and scope.get("method") == "GET")
