@@ -37,12 +37,14 @@ def serve(
 ) -> None:
     """Serve a model with vLLM (or transformers' own server) until Ctrl-C.
 
-    Prints its address and the policy that asks it, for `policy:` of a collection. What follows `--` is passed on to the engine.
+    Prints its address, the policy that asks it, for `policy:` of a collection, and the file of its key, which clients of
+    this home find by themselves. What follows `--` is passed on to the engine.
     Example: `ratchet serve .ratchet/nights/N/training/challenger/checkpoint --port 8000 -- --max-model-len 2048`
     """
     from components.policies.formats import FormatName
     from components.policies.server import ModelServer
     from components.processes import free_port
+    from components.protocol.credentials import credential_path, model_server_name
     from tasks.home import folder
     from tasks.servers import forget, recorded, remember
 
@@ -68,6 +70,7 @@ def serve(
                 "base_url": server.base_url,
                 "model": server.served.name,
                 "policy": f"openai:{policy}",
+                "key_file": str(credential_path(model_server_name(server.port))),
                 "pid": server.pid,
             }
             emit(ready) if as_json else facts(ready)

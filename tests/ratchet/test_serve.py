@@ -29,14 +29,15 @@ def test_it_says_where_it_is_and_ends_with_its_children(tmp_path, how):
         ready = json.loads(process.stdout.readline())
         tree = psutil.Process(process.pid).children(recursive=True)
         assert any("--max-model-len" in each.cmdline() for each in tree)
-        with urllib.request.urlopen(f"{ready['base_url']}/models", timeout=LIMIT) as answer:
+        key = {"Authorization": f"Bearer {Path(ready['key_file']).read_text()}"}
+        with urllib.request.urlopen(urllib.request.Request(f"{ready['base_url']}/models", headers=key)) as answer:
             assert json.loads(answer.read())["data"][0]["id"] == ready["model"] == "small"
         path = Path(ready["policy"].removeprefix("openai:"))
         assert "server: vllm" in path.read_text() and "format: tool_call" in path.read_text()
         process.send_signal(how)
         assert process.wait(LIMIT) == 0
     assert not psutil.wait_procs(tree, timeout=LIMIT)[1]
-    assert not path.exists()
+    assert not path.exists() and not Path(ready["key_file"]).exists()
 
 
 @pytest.mark.parametrize(

@@ -32,5 +32,7 @@ def server(checkpoint, tmp_path_factory):
 
     log = tmp_path_factory.mktemp("server") / "vllm.log"
     options = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
-    with ModelServer(checkpoint, log=log, adapters=8, arguments=options) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATCHET_HOME", str(tmp_path_factory.mktemp("home")))
+        with ModelServer(checkpoint, log=log, adapters=8, arguments=options) as server:
+            yield server

@@ -1,5 +1,6 @@
 """The policy against transformers' own server, with a small model made on the spot."""
 
+import httpx
 import pytest
 from small_model import TASK, TOOLS, called, make_checkpoint, returned
 
@@ -7,6 +8,7 @@ from components.policies.openai import OpenAIPolicy
 from components.policies.probe import look_at
 from components.policies.server import ModelServer
 from components.protocol import PolicyRequest
+from components.protocol.credentials import bearer, model_server_key
 
 pytest.importorskip("transformers")
 pytest.importorskip("fastapi")
@@ -25,6 +27,7 @@ def checkpoint(tmp_path_factory):
 def server(checkpoint, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RATCHET_VLLM_PYTHON", raising=False)
+        patch.setenv("RATCHET_HOME", str(tmp_path_factory.mktemp("home")))
         log = tmp_path_factory.mktemp("server") / "transformers.log"
         with ModelServer(checkpoint, engine="transformers", log=log, arguments=("--device", "cpu")) as server:
             yield server
@@ -75,3 +78,13 @@ def test_it_says_what_it_serves(server):
     assert (state.engine, state.models) == ("OpenAI-compatible", ()), (
         "it cannot list what is not in the cache of the hub"
     )
+
+
+def test_every_path_asks_for_the_key_and_no_foreign_page_is_answered(server):
+    root, key = server.base_url.removesuffix("/v1"), bearer(model_server_key(server.base_url))
+    for path in ("/v1/models", "/health", "/openapi.json"):
+        assert httpx.get(root + path).status_code == 401, path
+        assert httpx.get(root + path, headers=key | {"Host": "evil.example"}).status_code == 403, path
+        assert httpx.get(root + path, headers=key | {"Origin": "http://evil.example"}).status_code == 403, path
+    assert httpx.post(f"{root}/reset").status_code == httpx.post(f"{root}/load_model", json={}).status_code == 401
+    assert httpx.get(f"{root}/health", headers=key).status_code == 200
