@@ -34,10 +34,13 @@ finally:
 """
 ACTIVE = """
 import httpx, sys
+from tasks.home import home_tag
 from tasks.server import PrefectServer
+from tasks.servers import authorization
 server = PrefectServer().start()
-found = httpx.post(server.ready() + "/deployments/filter", json={}, timeout=60).json()
+found = httpx.post(server.ready() + "/deployments/filter", json={}, headers=authorization("prefect"), timeout=60).json()
 for each in found:
+    assert each["tags"] == [home_tag()], each["tags"]
     limits = each["global_concurrency_limit"]["limit"], each["concurrency_options"]["collision_strategy"]
     print(each["name"], each["paused"], [schedule["active"] for schedule in each["schedules"]], *limits)
 server.stop()

@@ -179,7 +179,8 @@ def test_the_interfaces_answer_until_ctrl_c_and_leave_nothing_behind(tmp_path):
     import httpx
     import psutil
 
-    from tasks.servers import free_port
+    from components.protocol.credentials import credential
+    from tasks.servers import authorization, free_port
 
     prefect, mlflow = free_port(), free_port()
     command = [sys.executable, "-m", "ratchet.cli", "ui", "--prefect-port", str(prefect), "--mlflow-port", str(mlflow)]
@@ -190,12 +191,16 @@ def test_the_interfaces_answer_until_ctrl_c_and_leave_nothing_behind(tmp_path):
         ["Prefect", f"http://127.0.0.1:{prefect}"],
         ["MLflow", f"http://127.0.0.1:{mlflow}"],
     ], ui.stderr.read()
-    assert httpx.get(f"http://127.0.0.1:{mlflow}/health", timeout=LIMIT).text == "OK"
+    health = f"http://127.0.0.1:{mlflow}/health"
+    assert httpx.get(health, timeout=LIMIT).status_code == 401
+    assert httpx.get(health, headers=authorization("mlflow"), timeout=LIMIT).text == "OK"
     assert "<html" in httpx.get(f"http://127.0.0.1:{prefect}", follow_redirects=True, timeout=LIMIT).text.lower()
     tree = psutil.Process(ui.pid).children(recursive=True)
     ui.send_signal(signal.SIGINT)
-    _, said = ui.communicate(timeout=LIMIT)
+    printed, said = ui.communicate(timeout=LIMIT)
     assert ui.returncode == 0 and "Traceback" not in said
+    for name in ("prefect", "mlflow"):  # no terminal: the files are named, and what stands in them is not printed
+        assert credential(name) not in printed + said and f"credentials/{name}" in said
     until(lambda: all(gone(process.pid) for process in tree))
 
 
