@@ -10,8 +10,10 @@ extreme ones first, and must end as the fast test says. Both agents share their 
   that `tasks_needed` asks for, the power asked for.
 - intervals: how often the 95 % interval of the difference holds the truth.
 - early: looks after every family, or at four planned ones, and how much of the night they save.
-- looks: nights that may end after half of their families, as the rule declares them: what is promoted without being better, what
-  breaks a margin, and what they find and play.
+- looks: nights that may end after half of their families, as the rule declares them: what is promoted without being better, and
+  what they find and play.
+- guardrails: a challenger that is worse by exactly a margin, in few families or in all, passes on at most 6 % of nights;
+  and how often agents that are alike pass.
 
     python benchmarks/promotion.py [--comparisons 4000] [--only nulls power ...] [--seed 0]
     python benchmarks/promotion.py --seasons [10000]      # what each rule gains and costs (`promotion_seasons.py`)
@@ -25,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
+import promotion_guardrails as guardrail_nights
+from numpy.typing import NDArray
 from promotion_made import Floats, Made, World, decided, make, naive_p_values, p_values
 from promotion_seasons import print_tables
 
@@ -37,7 +41,15 @@ from components.evaluation.statistics.sequential import sequential_bounds
 from components.evaluation.statistics.spending import Spending, season_levels
 
 ALPHA, SEASON, NIGHTS = 0.025, 0.05, 30
-RULE = PromotionRule(alpha=ALPHA, spending=Spending(alpha=SEASON, nights=NIGHTS), n_resamples=2_000)
+RULE = PromotionRule(
+    alpha=ALPHA,
+    spending=Spending(alpha=SEASON, nights=NIGHTS),
+    n_resamples=2_000,
+    invalid_call_margin=None,
+    steps_margin=None,
+    kind_margin=None,
+)
+"""Superiority alone: guardrails are a section of their own."""
 CHECKED = 24
 LEAD = World(tasks=200, families=100, effect=0.08, spread=0.08, task_spread=0.05, equal=True)
 
@@ -82,6 +94,7 @@ def nulls(count: int, rng: np.random.Generator) -> Iterator[Row]:
         World(families=8),
         World(families=120, spread=0.0, equal=True),
         World(families=60, shape="skewed"),
+        World(families=60, shape="few_lose"),
     ):
         made = make(world, count, rng)
         found = p_values(made)
@@ -89,9 +102,8 @@ def nulls(count: int, rng: np.random.Generator) -> Iterator[Row]:
         also = f"tasks taken as independent {naive:.1%}; {same_as_decide(made, found, ALPHA)}"
         what = f"{world.shape} effects, {world.tasks} tasks of {world.families} families: promoted"
         # Skewed effects are not exchangeable: reported, not promised.
-        yield Row(
-            "nulls", what, float((found <= ALPHA).mean()), 0.0, 1.0 if world.shape == "skewed" else ALPHA, count, also
-        )
+        high = ALPHA if world.shape == "symmetric" else 1.0
+        yield Row("nulls", what, float((found <= ALPHA).mean()), 0.0, high, count, also)
 
 
 def seasons(count: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -213,9 +225,6 @@ def looks(count: int, rng: np.random.Generator) -> Iterator[Row]:
         found = ended(made, declared, [look.level for look in declared.looks])
         also = f"{found.agreed}; {found.played:.0%} of the tasks played"
         yield Row("looks", f"no challenger better, {told}: promoted", found.promoted, 0.0, ALPHA, count, also)
-        guarded = ended(made, declared, [look.guardrail_alpha for look in declared.looks], agree=False)
-        what = f"a margin just broken, the lead never in doubt, {told}: promoted"
-        yield Row("looks", what, guarded.promoted, 0.0, rule.guardrail_alpha, count)
     made = make(LEAD, count, rng).by_family()
     declared = declare(rule, [], [f"f{each}" for each in made.family], made.k, at="made")
     found = ended(made, declared, [look.level for look in declared.looks])
@@ -235,7 +244,7 @@ class Ended(msgspec.Struct, frozen=True):
     agreed: str = ""
 
 
-def ended(made: Made, declared: Declared, levels: Sequence[float], *, agree: bool = True) -> Ended:
+def ended(made: Made, declared: Declared, levels: Sequence[float]) -> Ended:
     """Play night by night up to each look. The lead is ruled out where the t interval over families lies below the least that
     matters: the rule's own is a bootstrap of about that width.
     """
@@ -244,12 +253,47 @@ def ended(made: Made, declared: Declared, levels: Sequence[float], *, agree: boo
     for number, (look, level) in enumerate(zip(declared.looks, levels, strict=True)):
         part = made.first(look.tasks)
         found = p_values(part, finely=0.03 if level < 0.01 else 0.0)
-        if agree and not number:
+        if not number:
             same.append(same_as_decide(part, found, level, declared))
         played[going] = look.tasks
         promoted |= going & (found <= level)
         going &= (found > level) & (part.upper() >= declared.minimum_effect)
     return Ended(float(promoted.mean()), float(played.mean()) / made.champion.shape[1], "".join(same))
+
+
+def guards(count: int, rng: np.random.Generator) -> Iterator[Row]:
+    """At the margin by figure and by how many families are worse; then agents that are alike."""
+    rule = msgspec.structs.replace(PromotionRule(), n_resamples=2_000)
+    for figure in guardrail_nights.FIGURES:
+        margin, most = guardrail_nights.rule_margin(figure, rule), guardrail_nights.largest_loss(figure)
+        for share in sorted({0.02, 0.05, 0.1, 0.25, 0.5, 1.0, margin / most}):
+            loss, relative = margin / share, most == guardrail_nights.RUNAWAY
+            beyond = loss > most + 1e-9
+            if beyond and not relative:
+                continue  # so few families cannot be worse by the margin
+            made = guardrail_nights.nights(figure, share, loss, count, rng)
+            found = guardrail_nights.passes(made, rule)
+            also = "cannot be excluded: reported" if beyond else _same_guardrail(made, found, rule)
+            what = f"{figure} at its margin {margin:g}, in {share:.2g} of the families: passed"
+            yield Row("guardrails", what, float(found.mean()), 0.0, 1.0 if beyond else 0.06, count, also, strict=True)
+    alike = [(figure, 0.0) for figure in guardrail_nights.FIGURES] + [
+        ("unsafe_actions", 0.01),
+        ("unsafe_actions", 0.05),
+    ]
+    for figure, base in alike:
+        made = guardrail_nights.nights(figure, 0.0, 0.0, count, rng, base)
+        what = f"{figure}, agents alike{f', both unsafe in {base:g} of attempts' if base else ''}: passed"
+        yield Row("guardrails", what, float(guardrail_nights.passes(made, rule).mean()), 0.0, 1.0, count, "reported")
+
+
+def _same_guardrail(made: guardrail_nights.Nights, found: NDArray[np.bool_], rule: PromotionRule) -> str:
+    """The rule's own guardrail says the same of a few nights, passed and not; but for those whose p-value is next to the level."""
+    p = guardrail_nights.p_values(made, guardrail_nights.rule_margin(made.figure, rule))
+    clear = np.abs(p - rule.guardrail_alpha) > 0.02
+    numbers = [*np.flatnonzero(clear & found)[: CHECKED // 4], *np.flatnonzero(clear & ~found)[: CHECKED // 4]]
+    if guardrail_nights.judged(made, numbers, rule) != found[numbers].tolist():
+        raise SystemExit(f"guardrails and the fast test differ on {made.figure}")
+    return f"guardrails the same on {len(numbers)}"
 
 
 SECTIONS: dict[str, Callable[[int, np.random.Generator], Iterator[Row]]] = {
@@ -259,6 +303,7 @@ SECTIONS: dict[str, Callable[[int, np.random.Generator], Iterator[Row]]] = {
     "intervals": intervals,
     "early": early,
     "looks": looks,
+    "guardrails": guards,
 }
 
 

@@ -28,7 +28,8 @@ class World(msgspec.Struct, frozen=True):
     """What is compared. `spread`, `task_spread`: the standard deviations of the effects of families and tasks.
 
     `equal`: families of one size; else every family has one task and the rest fall where they fall (Dirichlet shares). `skewed`:
-    a few families gain much, the others lose a little.
+    a few families gain much, the others lose a little; `few_lose`: one family in twenty is no longer solved at
+    all, the others make up for it.
     """
 
     tasks: int = 120
@@ -37,7 +38,7 @@ class World(msgspec.Struct, frozen=True):
     effect: float = 0.0
     spread: float = 0.15
     task_spread: float = 0.0
-    shape: Literal["symmetric", "skewed"] = "symmetric"
+    shape: Literal["symmetric", "skewed", "few_lose"] = "symmetric"
     equal: bool = False
 
     def family_of(self, rng: np.random.Generator) -> Codes:
@@ -108,6 +109,10 @@ def make(world: World, count: int, rng: np.random.Generator) -> Made:
     difficulty = rng.uniform(0.4, 0.6, (count, world.tasks))
     if world.shape == "symmetric":
         by_family = rng.normal(0.0, world.spread, (count, world.families))
+    elif world.shape == "few_lose":
+        losing = rng.random((count, world.families)) < 0.05
+        difficulty[:] = 0.5
+        by_family = np.where(losing, -0.5, 0.5 * 0.05 / 0.95)
     else:
         by_family = world.spread * (rng.exponential(1.0, (count, world.families)) - 1.0)
     shift = world.effect + by_family[:, family] + rng.normal(0.0, world.task_spread, difficulty.shape)

@@ -36,7 +36,8 @@ def season(tmp_path_factory, screenshot):
 
     from components.evaluation.promotion import PromotionRule
 
-    rule = PromotionRule(n_resamples=500, min_tasks=10)
+    margins = {"invalid_call_margin": 0.3, "steps_margin": 1.0, "tokens_margin": 1.0, "unsafe_margin": 0.3}
+    rule = PromotionRule(n_resamples=500, min_tasks=10, **margins)
     place = tmp_path_factory.mktemp("season")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RATCHET_HOME", str(place / "home"))

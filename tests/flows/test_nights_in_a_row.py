@@ -212,7 +212,17 @@ def test_the_anchor_does_not_slide_to_a_champion_that_is_not_shown_better(world,
 @pytest.fixture
 def early(monkeypatch):
     """Nights that may end after half of their families."""
-    rule = PromotionRule(n_resamples=500, looks=(0.5,), min_tasks=10, min_families=5, kind_margin=None)
+    rule = PromotionRule(
+        n_resamples=2_000,
+        looks=(0.5,),
+        min_tasks=10,
+        min_families=5,
+        kind_margin=None,
+        invalid_call_margin=0.5,
+        steps_margin=2.0,
+        tokens_margin=2.0,
+        unsafe_margin=0.5,
+    )
     scale = small_scale().model_copy(update={"promotion": rule})
     monkeypatch.setattr(night_world, "small_scale", lambda: scale)
 

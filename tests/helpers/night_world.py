@@ -263,7 +263,9 @@ def small_scale():
             "demonstrations": scale.demonstrations.model_copy(update={"tasks": 30}),
             "collection": scale.collection.model_copy(update={"tasks": 20, "attempts": 2}),
             "evaluation": scale.evaluation.model_copy(update={"promote": 40, "audit": 6, "attempts": 2}),
-            "promotion": PromotionRule(n_resamples=500),
+            "promotion": PromotionRule(  # margins that the families of 40 tasks can show
+                n_resamples=500, invalid_call_margin=0.3, steps_margin=1.0, tokens_margin=1.0, unsafe_margin=0.3
+            ),
         }
     )
 

@@ -11,7 +11,7 @@ from flows.state import begin
 
 
 def decision(night):
-    agents = contender("champion", wins(0.4, 30)), contender("challenger", wins(0.9, 30))
+    agents = contender("champion", wins(0.4, 52)), contender("challenger", wins(0.9, 52))
     return decide(*agents, None, TASKSET, PromotionRule(n_resamples=300), night=night)
 
 

@@ -58,7 +58,8 @@ def decide(
     second = _compare(control, challenger, "promote", rule, seed) if control else None
     versus_control = _effect(second, rule, level, seed) if second else None
     drift = _compare(champion, control, "promote", rule, seed) if control else None
-    guards = guardrails(champion, challenger, _lost(main), rule, seed)
+    final = look is None or declared is None or look == declared.looks[-1]
+    guards = guardrails(champion, challenger, _lost(main), rule, seed, final=final)
     match_alpha = rule.alpha if declared is None or declared.match_alpha is None else declared.match_alpha
     match = _match(deciding(anchor), champion, rule, match_alpha, seed) if anchor else None
     variance = spread(main.pairs, main.k)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..comparison import TaskPair
 from ..statistics import Estimate
-from ..statistics.designs import Paired, clustered_design
+from ..statistics.designs import clustered_design
 from ..statistics.power import minimum_detectable_effect, tasks_needed
 from ..statistics.variance import Components, paired_components
 
@@ -48,16 +48,21 @@ def more_tasks(
 def more_for_margin(difference: Estimate, margin: float, level: float, power: float) -> int | None:
     """Tasks beyond those played until an agent that is worse by half the margin is shown to be within it with `power`.
 
-    The standard deviation is the one that the difference's interval implies. None without an interval.
+    The interval's shorter side is what chance does, and shrinks with the root of the number of tasks; what its longer side has more
+    is the allowance for families that were not seen, and shrinks with the number itself. None without an interval.
     """
     from scipy import special
 
     interval = difference.interval
-    if interval is None or difference.tasks < 2 or margin <= 0:
+    if interval is None or difference.value is None or difference.tasks < 2 or margin <= 0:
         return None
-    error = (interval.high - interval.low) / (2 * float(special.ndtri(0.5 + interval.level / 2)))
-    design = Paired(difference.tasks, error * math.sqrt(difference.tasks))
-    return _beyond(tasks_needed(margin / 2, design, power=power, alpha=level), difference.tasks)
+    sides = sorted((interval.high - difference.value, difference.value - interval.low))
+    error = max(0.0, sides[0]) / float(special.ndtri(0.5 + interval.level / 2))
+    noise = error * float(special.ndtri(1 - level) + special.ndtri(power))
+    unseen = sides[1] - max(0.0, sides[0])
+    # With n times the tasks: noise / sqrt(n) + unseen / n = margin / 2, a quadratic equation in sqrt(n).
+    root = (noise + math.sqrt(noise**2 + 2 * unseen * margin)) / margin
+    return _beyond(math.ceil(difference.tasks * root**2), difference.tasks)
 
 
 def _beyond(needed: int | None, played: int) -> int | None:

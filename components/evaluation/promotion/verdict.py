@@ -7,6 +7,7 @@ from typing import NamedTuple
 from ..report import effect_text
 from ..statistics.power import least_families
 from ..statistics.variance import Components
+from .guardrails import KIND
 from .planning import more_for_margin, more_tasks
 from .record import Effect, Guardrail, Match, Verdict
 from .rule import PromotionRule
@@ -47,9 +48,12 @@ def answer(found: Found, rule: PromotionRule) -> Answer:
         return _not_better(found, families, rule, figures)
     doubtful = [guard for guard in found.guardrails if not guard.passed]
     if not doubtful:
-        return Answer(
-            "promote", f"the challenger is better: {figures}, below alpha {found.level:.2g}; every guardrail holds"
-        )
+        untested = [
+            guard.name for guard in found.guardrails if guard.state == "untested" and guard.name.startswith(KIND)
+        ]
+        but = f" but {', '.join(untested)}, of which too little was played to tell" if untested else ""
+        why = f"the challenger is better: {figures}, below alpha {found.level:.2g}; every guardrail holds{but}"
+        return Answer("promote", why)
     if broken := [guard for guard in doubtful if guard.state != "unclear"]:
         return Answer("keep", f"better ({figures}), but {_list(broken)}")
     asked = [more for guard in doubtful if (more := _more_for(guard, found, rule)) is not None]
@@ -99,6 +103,10 @@ def _said(guard: Guardrail) -> str:
         return f"{guard.name}, unknown of the challenger, is within its limit"
     sign = 1.0 if guard.better == "higher" else -1.0
     limit = (guard.champion or 0.0) - sign * guard.margin
+    if guard.state == "broken" and sign * (guard.challenger - limit) >= 0:
+        return (
+            f"{guard.name} is {guard.challenger:.3g}, shown to be worse than the champion's {guard.champion or 0.0:.3g}"
+        )
     if guard.state != "unclear":
         return f"{guard.name} is {guard.challenger:.3g}, the limit is {limit:.3g}"
     return f"{guard.name} ({guard.challenger:.3g}, p = {guard.p_value:.2g}) is within its limit of {limit:.3g}"

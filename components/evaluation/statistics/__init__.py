@@ -10,6 +10,7 @@ of how families differ; NaN is refused with a DataError.
 from .bayes import Posterior, bayes_correlated, bayes_groups, bayes_paired
 from .betting import Anytime, always_valid, confidence_sequence
 from .bootstrap import bootstrap_ci, bootstrap_difference
+from .bounded_means import families_for_margin, worst_case_means
 from .clustered import clustered_mean, clustered_standard_error
 from .corrections import benjamini_hochberg, bonferroni, holm
 from .designs import Clustered, Design, Paired, TwoSample, clustered_design
@@ -63,6 +64,7 @@ __all__ = [
     "confidence_sequence",
     "cons_at_k",
     "difference_estimate",
+    "families_for_margin",
     "holm",
     "least_families",
     "mann_whitney_u",
@@ -81,4 +83,5 @@ __all__ = [
     "welch_t_test",
     "wilcoxon",
     "wilson",
+    "worst_case_means",
 ]

@@ -11,6 +11,8 @@ from components.evaluation.promotion.season import Past, declare
 from components.protocol import ConfigurationError, DataError
 
 RULE = PromotionRule(n_resamples=400, min_tasks=20, min_families=6)
+FEW = msgspec.structs.replace(RULE, invalid_call_margin=0.3, steps_margin=1.0, tokens_margin=1.0)
+"""Margins that 14 families can show."""
 WORSE, BETTER = contender("champion", wins(0.4, 40)), contender("challenger", wins(0.9, 40))
 
 
@@ -37,7 +39,7 @@ class TestVerdict:
             contender(name, wins(rate, 28), per_family=2) for name, rate in (("champion", 0.5), ("challenger", 0.6))
         ]
         p_value = decided(*pair).versus_champion.p_value
-        verdicts = [decided(*pair, declared=declared(level)).verdict for level in (p_value, p_value * 0.99)]
+        verdicts = [decided(*pair, rule=FEW, declared=declared(level)).verdict for level in (p_value, p_value * 0.99)]
         assert verdicts == ["promote", "undecided"]
 
     def test_a_sampled_p_value_is_fine_enough_for_a_small_level(self):
@@ -74,10 +76,34 @@ class TestVerdict:
 
     def test_a_broken_guardrail_keeps_the_champion_and_one_that_is_not_shown_asks_for_more(self):
         costly = decided(challenger=contender("challenger", wins(0.9, 40), steps=5))
-        assert costly.verdict == "keep" and "mean_steps is 5, the limit is 3.5" in costly.why
+        assert costly.verdict == "keep" and "mean_steps is 5, the limit is 3.75" in costly.why
         wild = contender("challenger", wins(0.9, 40), each={"steps": [0, 6] * 20})
         doubtful = decided(challenger=wild, rule=msgspec.structs.replace(RULE, invalid_call_margin=None))
         assert doubtful.verdict == "undecided" and "mean_steps (3, p = " in doubtful.why and doubtful.needs
+
+    def test_a_margin_that_the_families_cannot_show_leaves_the_night_undecided_and_says_how_many_tasks_would_do(self):
+        pair = contender("champion", wins(0.4, 40), unsafe=0), contender("challenger", wins(0.9, 40), unsafe=0)
+        found = decided(*pair)
+        assert found.verdict == "undecided" and "not shown that unsafe_actions (0, p = " in found.why
+        more = 40 + found.needs
+        clean = [contender(name, wins(rate, more), unsafe=0) for name, rate in (("champion", 0.4), ("challenger", 0.9))]
+        assert decided(*clean).verdict == "promote"
+
+    def test_more_unsafe_actions_than_the_champions_keep_it_though_they_lie_within_the_margin(self):
+        unsafe = [1 if task % 40 == 0 else 0 for task in range(240)]
+        pair = [contender("champion", wins(0.4, 240), unsafe=0)]
+        pair += [contender("challenger", wins(0.9, 240), each={"unsafe": unsafe})]
+        found = decided(*pair)
+        assert (
+            found.verdict == "keep" and "unsafe_actions is 0.025, shown to be worse than the champion's 0" in found.why
+        )
+
+    def test_a_promotion_names_the_kinds_of_which_too_little_was_played_to_tell(self):
+        kinds, rare = ("common",) * 9 + ("rare",), [1, 1, 1, 1]
+        rows = [[rare if task % 10 == 9 else row for task, row in enumerate(wins(rate, 60))] for rate in (0.4, 0.9)]
+        found = decided(*(contender(name, each, kinds=kinds) for name, each in zip("ab", rows, strict=True)))
+        assert found.verdict == "promote"
+        assert "every guardrail holds but success: rare, of which too little was played to tell" in found.why
 
     def test_better_at_the_whole_is_not_enough_where_a_kind_is_lost(self):
         kinds = tuple("abcd")
@@ -109,7 +135,7 @@ class TestDecidingTasks:
             tasks = tuple(task for part in parts for task in part.tasks)
             return msgspec.structs.replace(parts[0], tasks=tasks)
 
-        found = decided(three("champion", 0.4, 0.9), three("challenger", 0.9, 0.1))
+        found = decided(three("champion", 0.4, 0.9), three("challenger", 0.9, 0.1), rule=FEW)
         assert (found.n_tasks, found.verdict, found.audit.n_tasks) == (60, "promote", 30)
         assert found.audit.versus_champion.difference.value < 0
 
@@ -228,7 +254,7 @@ class TestRecord:
         (kind,) = [line for line in guards if "success: " in line]
         assert (
             kind.startswith("Guardrail success: kind: holds; 90.0 % against 40.0 %, +50.0 points [")
-            and "margin 25 points" in kind
+            and "margin 30 points" in kind
         )
         assert any(line.startswith("Match: the champion is not shown to be worse or better") for line in lines)
         assert lines[-1].startswith("Correction: intersection-union test (Berger 1982)")

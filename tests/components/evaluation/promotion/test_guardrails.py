@@ -1,40 +1,78 @@
 """Guardrails: not worse by the margin is shown, or it does not pass."""
 
-from itertools import product
-
 import msgspec
 import numpy as np
 import pytest
 from contenders import contender, wins
 
 from components.evaluation.promotion import KIND, PromotionRule
-from components.evaluation.promotion.guardrails import guardrails
+from components.evaluation.promotion.guardrails import RUNAWAY, guardrails
 
-RULE = PromotionRule(n_resamples=400)
-HALF = wins(0.5, 30)
+RULE = PromotionRule(n_resamples=1_000)
+HALF = wins(0.5, 52)
+"""A night of 52 families."""
 
 
 def guards(champion, challenger, rule=RULE, lost=0.0):
     return {guard.name: guard for guard in guardrails(champion, challenger, lost, rule, 0)}
 
 
-def by_hand(gains, margin):
-    """The share of all sign assignments of (gain + margin) whose sum is at least the one that was seen."""
-    shifted = np.array(gains) + margin
-    signs = np.array(list(product((1, -1), repeat=len(shifted))))
-    return float((signs @ shifted >= shifted.sum() - 1e-9).mean())
+def by_hand(gains, margin, worst, draws=100_000):
+    """The share of Dirichlet weights under which the mean, with one more family at the worst value, is worse by the margin."""
+    weights = np.random.default_rng(7).dirichlet(np.ones(len(gains) + 1), draws)
+    return float((weights @ np.append(gains, -worst) <= -margin).mean())
 
 
-def test_each_figure_of_the_rule_is_tested_and_the_p_value_is_that_of_all_sign_assignments():
+def test_each_figure_of_the_rule_is_tested_and_the_p_value_counts_one_family_more_at_its_worst():
     rng = np.random.default_rng(3)
-    mine, theirs = (rng.integers(1, 6, 10) for _ in range(2))
-    found = guards(contender("a", HALF[:10], each={"steps": mine}), contender("b", HALF[:10], each={"steps": theirs}))
+    mine, theirs = (rng.integers(3, 5, 52) for _ in range(2))
+    rule = msgspec.structs.replace(RULE, n_resamples=20_000)
+    found = guards(contender("a", HALF, each={"steps": mine}), contender("b", HALF, each={"steps": theirs}), rule)
     assert list(found) == ["invalid_call_rate", "mean_steps", "tokens", f"{KIND}kind", "lost_attempts"]
-    steps = found["mean_steps"]
-    assert steps.p_value == pytest.approx(by_hand(mine - theirs, RULE.steps_margin))
+    steps, average = found["mean_steps"], float(mine.mean())
+    assert steps.margin == pytest.approx(rule.steps_margin * average)
+    assert steps.p_value == pytest.approx(by_hand(mine - theirs, steps.margin, RUNAWAY * average), abs=0.006)
     assert steps.difference.value == pytest.approx(float((theirs - mine).mean()))
     assert (steps.champion, steps.challenger) == (pytest.approx(mine.mean()), pytest.approx(theirs.mean()))
     assert (steps.better, steps.difference.interval.level) == ("lower", pytest.approx(0.9))
+
+
+def test_no_unsafe_action_in_52_families_shows_what_the_rule_of_three_says_and_the_interval_says_it():
+    found = guards(contender("a", HALF, unsafe=0), contender("b", HALF, unsafe=0))["unsafe_actions"]
+    assert found.p_value == pytest.approx((1 - RULE.unsafe_margin) ** 52, abs=0.015)
+    assert (found.state, found.difference.interval.low) == ("holds", 0.0)
+    assert found.difference.interval.high == pytest.approx(1 - 0.05 ** (1 / 52), abs=0.006)
+
+
+def test_a_margin_that_so_few_families_cannot_show_does_not_hold_and_the_night_says_how_many_would():
+    strict = msgspec.structs.replace(RULE, unsafe_margin=0.02)
+    for tasks, margin in ((52, strict), (20, RULE)):
+        half = wins(0.5, tasks)
+        found = guards(contender("a", half, unsafe=0), contender("b", half, unsafe=0), margin)["unsafe_actions"]
+        assert (found.state, found.passed) == ("unclear", False)
+
+
+@pytest.mark.parametrize("spread", [1, 2, 7])
+@pytest.mark.parametrize("families", [50, 150])
+def test_seven_unsafe_actions_in_600_attempts_against_none_do_not_hold_however_they_are_spread(spread, families):
+    half = wins(0.5, 150)
+    per_family = 150 // families
+    unsafe = np.zeros((150, 4), dtype=int)
+    for number in range(7):
+        unsafe[(number % spread) * per_family, number // spread % 4] = 1
+    if spread == 1:
+        unsafe[:2] = [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert unsafe.sum() == 7
+    safe, after = (contender(name, half, per_family=per_family, unsafe=0) for name in ("a", "b"))
+    tasks = tuple(
+        msgspec.structs.replace(
+            task,
+            attempts=tuple(msgspec.structs.replace(a, unsafe=int(n)) for a, n in zip(task.attempts, row, strict=True)),
+        )
+        for task, row in zip(after.tasks, unsafe, strict=True)
+    )
+    found = guards(safe, msgspec.structs.replace(after, tasks=tasks))["unsafe_actions"]
+    assert not found.passed and found.challenger == pytest.approx(7 / 600)
 
 
 def test_agents_that_do_alike_pass_all():
@@ -62,7 +100,7 @@ def test_what_gets_worse_by_more_than_its_margin_is_broken(field, value, name):
 
 def test_a_margin_of_tokens_is_a_share_of_the_champions():
     found = guards(contender("a", HALF), contender("b", HALF))
-    assert found["tokens"].margin == pytest.approx(0.2 * 400)
+    assert found["tokens"].margin == pytest.approx(0.25 * 400)
 
 
 def test_where_the_champion_pays_nothing_the_challenger_may_not_pay_and_nothing_is_left_to_show_where_it_does_not():
@@ -73,7 +111,7 @@ def test_where_the_champion_pays_nothing_the_challenger_may_not_pay_and_nothing_
     strict = msgspec.structs.replace(RULE, unsafe_margin=0)
     safe = contender("a", HALF, unsafe=0)
     assert guards(safe, contender("b", HALF, unsafe=0), strict)["unsafe_actions"].passed
-    once = contender("b", HALF, each={"unsafe": [1] + [0] * 29})
+    once = contender("b", HALF, each={"unsafe": [1] + [0] * 51})
     assert not guards(safe, once, strict)["unsafe_actions"].passed
 
 
@@ -81,7 +119,7 @@ def test_a_kind_that_gets_much_worse_is_broken_though_the_whole_is_better():
     """Half of the families, all of one kind, lose everything; the other kind wins everything."""
     kinds = ("kept", "lost")
     before = contender("a", HALF, kinds=kinds)
-    after = contender("b", [[task % 2 == 0] * 4 for task in range(30)], kinds=kinds)
+    after = contender("b", [[task % 2 == 0] * 4 for task in range(52)], kinds=kinds)
     found = guards(before, after)
     assert found[f"{KIND}kept"].state == "holds" and found[f"{KIND}lost"].state == "broken"
     assert found[f"{KIND}lost"].better == "higher" and found[f"{KIND}lost"].difference.value == pytest.approx(
@@ -106,8 +144,8 @@ def test_a_kind_of_too_few_families_is_looked_at_only_unless_it_is_worse_than_th
 
 def test_a_kind_of_which_every_attempt_was_lost_is_not_shown_unless_it_could_show_nothing_anyway():
     kinds = ("kept", "lost")
-    rows = [[None] * 4 if task % 2 else [1] * 4 for task in range(20)]
-    found = guards(contender("a", HALF[:20], kinds=kinds), contender("b", rows, kinds=kinds))[f"{KIND}lost"]
+    rows = [[None] * 4 if task % 2 else [1] * 4 for task in range(24)]
+    found = guards(contender("a", HALF[:24], kinds=kinds), contender("b", rows, kinds=kinds))[f"{KIND}lost"]
     assert (found.state, found.passed, found.challenger) == ("unclear", False, None)
     found = guards(contender("a", HALF[:8], kinds=kinds), contender("b", rows[:8], kinds=kinds))[f"{KIND}lost"]
     assert (found.state, found.passed) == ("untested", True)
@@ -138,14 +176,17 @@ def test_an_attempt_that_was_lost_for_one_counts_for_neither():
     assert guards(contender("a", rows), after)["mean_steps"].difference.tasks == 8
 
 
-@pytest.mark.slow
-def test_an_agent_exactly_at_the_margin_passes_at_most_at_the_declared_rate():
-    """600 agents whose steps are worse by exactly the margin, family by family at random."""
-    rng = np.random.default_rng(1)
-    rule = msgspec.structs.replace(RULE, n_resamples=50, kind_margin=None, tokens_margin=None, invalid_call_margin=None)
-    before = contender("a", [[1]] * 12, steps=3)
-    noise = rng.normal(0, 1, (600, 12)) + 3 + rule.steps_margin
-    passed = [
-        guards(before, contender("b", [[1]] * 12, each={"steps": row}), rule)["mean_steps"].passed for row in noise
-    ]
-    assert np.mean(passed) <= 0.05 + 2.6 * (0.05 * 0.95 / 600) ** 0.5
+def test_a_kind_that_few_families_cannot_show_is_excused_only_where_what_they_show_does_not_speak_against_it():
+    """Eight families: nine must show no loss for a margin of 30 points."""
+    solved = [[1] * 4] * 8
+    alike = guards(contender("a", solved), contender("b", solved))[f"{KIND}kind"]
+    assert (alike.state, alike.passed) == ("untested", True)
+    lost = [[0] * 4] + [[1] * 4] * 7
+    doubtful = guards(contender("a", solved), contender("b", lost))[f"{KIND}kind"]
+    assert (doubtful.state, doubtful.passed, doubtful.difference.value) == ("unclear", False, -0.125)
+
+
+def test_before_the_last_look_no_kind_is_excused():
+    four = contender("a", [[1, 1, 1, 0]] * 4), contender("b", [[1, 1, 1, 0]] * 4)
+    found = {guard.name: guard for guard in guardrails(*four, 0.0, RULE, 0, final=False)}
+    assert (found[f"{KIND}kind"].state, found[f"{KIND}kind"].passed) == ("untested", False)

@@ -15,7 +15,16 @@ from components.evaluation.report.verdict import success
 from components.evaluation.statistics import sequential_bounds
 from components.protocol import ConfigurationError
 
-RULE = PromotionRule(n_resamples=500, looks=(0.5,), min_tasks=20, anchor_every=None)
+RULE = PromotionRule(
+    n_resamples=2_000,
+    looks=(0.5,),
+    min_tasks=20,
+    anchor_every=None,
+    invalid_call_margin=0.2,
+    steps_margin=0.6,
+    tokens_margin=0.6,
+)
+"""Margins that 30 families can show at the level of a first look."""
 
 
 def declared(tasks, rule=RULE, past=()):

@@ -13,6 +13,7 @@ from components.evaluation.promotion import PromotionRule
 from components.evaluation.statistics import Spending, permutation_test, season_levels
 
 ROOT = Path(__file__).parents[4]
+RULE = PromotionRule(n_resamples=1_000)
 
 
 @pytest.fixture
@@ -166,3 +167,37 @@ def test_the_smallest_form_of_the_seasons_prints_every_table(benchmark: ModuleTy
     assert benchmark.main() == 0
     told = capsys.readouterr().out
     assert told.count("| **fixed .025** |") == 6 and "| Anchor: gain of a season" in told
+
+
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1, 1.0])
+def test_a_challenger_worse_by_the_margin_in_few_families_or_all_passes_a_guardrail_on_at_most_six_per_cent_of_nights(
+    benchmark: ModuleType, share: float
+) -> None:
+    made, rng = benchmark.guardrail_nights, np.random.default_rng(5)
+    for figure in made.FIGURES:
+        margin, most = made.rule_margin(figure, RULE), made.largest_loss(figure)
+        worse = max(share, margin / most)  # fewer families cannot be worse by so much
+        found = made.nights(figure, worse, margin / worse, 300, rng)
+        noise = 2.6 * (0.06 * 0.94 / 300) ** 0.5
+        assert made.passes(found, RULE).mean() <= 0.06 + noise, figure
+
+
+def test_agents_without_unsafe_actions_and_alike_in_all_else_pass_the_guardrails(benchmark: ModuleType) -> None:
+    made, rng = benchmark.guardrail_nights, np.random.default_rng(6)
+    passed = {figure: made.passes(made.nights(figure, 0.0, 0.0, 200, rng), RULE).mean() for figure in made.FIGURES}
+    assert passed.pop("unsafe_actions") == 1.0 and passed.pop("success: any") > 0.8
+    assert min(passed.values()) > 0.97
+
+
+def test_the_fast_guardrail_is_the_rules_own(benchmark: ModuleType) -> None:
+    made, rng = benchmark.guardrail_nights, np.random.default_rng(7)
+    for figure in made.FIGURES:
+        few = made.nights(figure, 0.5, made.rule_margin(figure, RULE) * 0.6, 40, rng)
+        fast = made.p_values(few, made.rule_margin(figure, RULE))
+        clear = np.flatnonzero(abs(fast - RULE.guardrail_alpha) > 0.03)[:6]
+        assert made.judged(few, clear, RULE) == made.passes(few, RULE)[clear].tolist(), figure
+
+
+@pytest.mark.slow
+def test_guardrails_hold_their_level_however_few_families_are_worse(benchmark: ModuleType) -> None:
+    assert all(row.kept for row in rows(benchmark, "guardrails", 2_000))

@@ -1,0 +1,158 @@
+"""Made nights for the guardrails: a challenger that is worse by exactly a margin, in few families or all; agents that are alike.
+
+One figure at a time is drawn for each attempt of both agents, and the guardrail's test is computed for all nights at once. Some
+nights go through the rule itself (`judged`), which must say the same.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from promotion_made import Codes, Floats, World
+
+from components.evaluation.attempts import AgentResult, Attempt, TaskResult
+from components.evaluation.promotion import PromotionRule
+from components.evaluation.promotion.guardrails import RUNAWAY, guardrails
+
+Figure = Literal["unsafe_actions", "invalid_call_rate", "mean_steps", "tokens", "cost", "success: any"]
+FIGURES: tuple[Figure, ...] = ("unsafe_actions", "invalid_call_rate", "mean_steps", "tokens", "cost", "success: any")
+NIGHT = World(tasks=150, families=52)
+KIND = World(tasks=25, families=15)
+CALLS = 4
+_FIELDS = {
+    "unsafe_actions": "unsafe",
+    "invalid_call_rate": "invalid_calls",
+    "mean_steps": "steps",
+    "tokens": "prompt_tokens",
+}
+
+
+class Nights(msgspec.Struct, frozen=True):
+    """The figure of every attempt (N, tasks, k) of both agents, and the family of each task (tasks,)."""
+
+    figure: Figure
+    champion: Floats
+    challenger: Floats
+    family: Codes
+
+
+def rule_margin(figure: Figure, rule: PromotionRule) -> float:
+    """The rule's margin for the figure."""
+    names = {
+        "invalid_call_rate": "invalid_call_margin",
+        "mean_steps": "steps_margin",
+        "unsafe_actions": "unsafe_margin",
+    }
+    name = "kind_margin" if figure.startswith("success") else names.get(figure, f"{figure}_margin")
+    margin = rule.margins[name]
+    assert margin is not None
+    return margin
+
+
+def largest_loss(figure: Figure) -> float:
+    """What a family can lose, in the unit of the margin."""
+    return {"unsafe_actions": 1.0, "invalid_call_rate": 0.9, "success: any": 0.63}.get(figure, RUNAWAY)
+
+
+def nights(
+    figure: Figure, share: float, loss: float, count: int, rng: np.random.Generator, base: float = 0.0
+) -> Nights:
+    """`count` nights on which each family is worse with probability `share`, then by `loss` in all of its attempts.
+
+    `base` is the rate at which both agents act unsafely.
+    """
+    world = KIND if figure.startswith("success") else NIGHT
+    family = world.family_of(rng)
+    worse = (rng.random((count, world.families)) < share)[:, family, None] * loss
+    shape = (count, world.tasks, world.k)
+    one, both = np.zeros(shape), np.ones(shape)
+    if figure == "unsafe_actions":
+        return Nights(figure, (rng.random(shape) < base) * 1.0, (rng.random(shape) < base + worse) * 1.0, family)
+    if figure == "invalid_call_rate":
+        return Nights(
+            figure, rng.binomial(CALLS, 0.1, shape) * 1.0, rng.binomial(CALLS, 0.1 + worse * both) * 1.0, family
+        )
+    if figure == "mean_steps":
+        more = worse * 3.75
+        extra = np.floor(more) + (rng.random(shape) < more - np.floor(more))
+        return Nights(figure, 3 + rng.binomial(3, 0.25, shape) + one, 3 + rng.binomial(3, 0.25, shape) + extra, family)
+    if figure in ("tokens", "cost"):
+        scale = 400 if figure == "tokens" else 0.01
+        length = rng.lognormal(0.0, 0.3, (count, world.tasks, 1))
+        first, second = (length * rng.lognormal(-0.08, 0.4, shape) * scale for _ in range(2))
+        second = second * (1 + worse)
+        return Nights(figure, *((np.round(x) if figure == "tokens" else x) for x in (first, second)), family)
+    chance = rng.uniform(0.4, 0.86, (count, world.tasks, 1)) * both
+    return Nights(
+        figure, (rng.random(shape) < chance) * 1.0, (rng.random(shape) < chance * (1 - worse / 0.63)) * 1.0, family
+    )
+
+
+def p_values(made: Nights, margin: float, resamples: int = 2_000, seed: int = 0) -> Floats:
+    """The guardrail's p-value (N,) of each night."""
+    sign, calls = (
+        (1.0 if made.figure.startswith("success") else -1.0),
+        CALLS if made.figure == "invalid_call_rate" else 1,
+    )
+    before, after = made.champion.mean(axis=2) / calls, made.challenger.mean(axis=2) / calls
+    average = before.mean(axis=1, keepdims=True)
+    relative = made.figure in ("mean_steps", "tokens", "cost")
+    limit = margin * average if relative else np.full_like(average, margin)
+    worst = RUNAWAY * average if relative else average if sign > 0 else 1 - average
+    member = (made.family[:, None] == np.arange(made.family.max() + 1)).astype(float)
+    sums, sizes = (sign * (after - before)) @ member, member.sum(axis=0)
+    worst = np.maximum(worst, (-sums / sizes).max(axis=1, keepdims=True))
+    rows = np.hstack([sums + limit * sizes, (limit - worst) * sizes.mean()]).astype(np.float32)
+    weights = np.random.default_rng(seed).standard_exponential((rows.shape[1], resamples)).astype(np.float32)
+    found: Floats = (1 + (rows @ weights <= 0).sum(axis=1)) / (1 + resamples)
+    return found
+
+
+def shown_unsafe(made: Nights, alpha: float) -> NDArray[np.bool_]:
+    """Whether more attempts of the challenger are shown to be unsafe than of the champion (N,): McNemar's exact test."""
+    from scipy import special
+
+    more = (made.challenger > made.champion).sum(axis=(1, 2))
+    less = (made.challenger < made.champion).sum(axis=(1, 2))
+    found: NDArray[np.bool_] = (
+        np.where(more + less > 0, special.bdtr(less, np.maximum(1, more + less), 0.5), 1.0) <= alpha
+    )
+    return found
+
+
+def passes(made: Nights, rule: PromotionRule) -> NDArray[np.bool_]:
+    """Whether the guardrail holds (N,)."""
+    held: NDArray[np.bool_] = p_values(made, rule_margin(made.figure, rule)) <= rule.guardrail_alpha
+    return held & ~shown_unsafe(made, rule.guardrail_alpha) if made.figure == "unsafe_actions" else held
+
+
+def judged(made: Nights, numbers: Iterable[int], rule: PromotionRule) -> list[bool]:
+    """Whether the rule's own guardrail holds, for some of the nights."""
+    found = []
+    for number in numbers:
+        both = [_agent(made, name, values[number]) for name, values in (("a", made.champion), ("b", made.challenger))]
+        guards = {guard.name: guard for guard in guardrails(*both, 0.0, rule, number)}
+        found.append(guards[made.figure].state == "holds")
+    return found
+
+
+def _agent(made: Nights, name: str, values: Floats) -> AgentResult:
+    def attempt(number: int, value: float) -> Attempt:
+        fields: dict[str, Any] = {"success": True, "steps": CALLS, "completion_tokens": 0, "cost": None}
+        if made.figure.startswith("success"):
+            fields["success"] = bool(value)
+        elif made.figure == "cost":
+            fields["cost"] = float(value)
+        else:
+            fields[_FIELDS[made.figure]] = int(value)
+        return Attempt(attempt=number, seed=number, **fields)
+
+    tasks = tuple(
+        TaskResult(
+            f"t{task:04d}", "h", f"f{made.family[task]}", "any", "promote", tuple(map(attempt, range(len(row)), row))
+        )
+        for task, row in enumerate(values)
+    )
+    return AgentResult(name, "made", name, tasks)
