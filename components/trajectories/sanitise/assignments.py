@@ -63,7 +63,7 @@ _KEY = re.compile(rb"[A-Za-z0-9_.\- ]+")
 _LITERAL = re.compile(
     rb"[ \t]*(?:[+\-][ \t]*)?(?:(?:export|set|setenv|ENV|ARG|declare -x|-e|--env|env|sudo)[ "
     rb"\t]+)?(?:[A-Z][A-Z0-9_]*=\S*[ \t]+){0,8}$"
-    rb"|[^()]{0,120}\b(?i:user(?:name)?|login|uid|benutzer|usuario|utilisateur)[:=]? ?[^\s:=()]{1,64}[ ,;/|]{1,4}$"
+    rb"|[^()]{0,120}\b(?i:user(?:name)?|login|uid|benutzer|usuario|utilisateur)[:=]? ?[^\s:=()\[\]\"']{1,64}[ ,;/|]{1,4}$"
 )
 _INI = re.compile(
     rb"(?m)^\[[\w .\-:\"]{1,64}\][ \t\r]*$"

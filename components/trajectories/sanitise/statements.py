@@ -8,7 +8,7 @@ from .keys import Meaning, Rule, meaning
 from .literals import read_value
 from .patterns import Span, compile_pattern, union
 from .placeholders import is_placeholder
-from .values import is_lettered, is_secret
+from .values import is_code, is_lettered, is_secret
 
 _SQL = (
     rb"(?i:identified +(?:with +[\w`'\"]{1,40} +)?by +(?:password +)?|"
@@ -31,7 +31,10 @@ _SETENV = (
     rb"[ \t]{1,8}[^\s=]"
 )
 _CONNECT = rb"(?i:getconnection|mysqli?(?:_connect)?|new pdo|pg_connect)\([^,()\n]{1,160}, ?[\"']"
-_PROMPT = rb"(?i:pass(?:word|phrase|code))(?i: for [^\n:]{1,100}|)\b'?: ?[^\s]"
+_PROMPT = (
+    rb"(?:(?i:pass(?:word|phrase|code) for [^\n:]{1,100}|(?:enter|new|current|retype|old)[\w ]{0,30} pass(?:word|phrase|code)[^\n:]{0,60})"
+    rb"|(?:^|\n)Pass(?:word|phrase|code))'?: ?[^\s]"
+)
 _SENT = rb"(?i:assword|assphrase|asscode)[^\x00]{0,160}\bsend(?:line|_line|text)?[ (]{1,4}(?:-[\-\w]{0,10} {1,3}){0,3}\\?[\"'{]"
 _DIALOGUE = (
     rb"(?:^|[\n\x00]|\\n)(?:[<>*C]{0,2}:? ?)(?:PASS|AUTH(?: PLAIN)?) [^\s]"
@@ -127,7 +130,11 @@ def _of_prompt(data: bytes, at: int) -> Iterator[Span]:
     """`[sudo] password for deploy: secret`, as a terminal shows what was typed."""
     found = _ANSWERED.match(data, at)
     said = found.group(1) if found else b""
-    if found and (_MIXED.search(said) or is_lettered(said)) and is_secret(said, _PASSWORD, quoted=True):
+    if (
+        found
+        and (is_lettered(said) or (_MIXED.search(said) and not is_code(said)))
+        and is_secret(said, _PASSWORD, quoted=True)
+    ):
         yield Span(found.start(1), found.end(1), kinds.PASSWORD)
 
 

@@ -28,6 +28,10 @@ _LIST = re.compile(rb"\[((?:[^\[\]{}'\"]|\"(?:[^\"\\\n]|\\.){0,400}\"|'(?:[^'\\\
 _CELL_NAME = re.compile(rb"[A-Za-z_][\w .()#/\-]{0,40}")
 _RULE_LINE = re.compile(rb"(?:[\s|+:=\-]|\xe2\x94[\x80-\xbf]|\xe2\x95[\x90-\xac])*")
 _GAP = re.compile(rb" {2,}|\t+")
+_CODE_LINE = re.compile(
+    rb"[,;({\[]\s*$|\w\(|[\[{] ?[\w\"']|\w[\])]|^\s*(?:def|class|return|if|for|import|from|const|let|var)\b|\w: \w|\w = "
+)
+_DOTTED = re.compile(rb"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?:\[.*)?|[a-z]+(?:_[a-z0-9]+)+|.*\]$")
 _QUOTED = re.compile(rb"\"((?:[^\"]|\"\"){0,2000})\"|'([^']{0,2000})'|`([^`]{0,2000})`")
 _FORBIDDEN = re.compile(rb"[A-Za-z ]+\(\d*(?:,\d+)?\)|[A-Za-z]+(?:[ _/][A-Za-z]+)*|[\d.,:%]{1,5}")
 _STRONG = re.compile(rb"(?=.*[0-9])(?=.*[A-Za-z])|[A-Za-z0-9]*[!@#$%^&*~+]", re.S)
@@ -75,21 +79,23 @@ def _in_lines(data: bytes) -> Iterator[Span]:
         if separator is None:
             continue
         cells = _cells(data, start, stop, separator)
-        if all(_CELL_NAME.fullmatch(data[low:high]) for low, high in cells if high > low) and len(cells) <= 60:
-            columns = _columns(data, cells)
-            rows = _rows(
-                data,
-                stop + 1,
-                separator,
-                len([each for each in cells if each[0] < each[1]]) if separator == b"  " else len(cells),
-            )
-            found = list(_of_rows(data, columns, rows)) if columns else []
+        columns = _columns(data, cells) if _is_heading(data, cells, separator) else []
+        if columns:
+            count = sum(low < high for low, high in cells) if separator == b"  " else len(cells)
+            found = list(_of_rows(data, columns, _rows(data, stop + 1, separator, count)))
             if found:
                 done = max(done, found[-1].end)
                 yield from found
                 continue
         if separator not in (b"  ", b",", b";"):
             yield from _across(data, cells)
+
+
+def _is_heading(data: bytes, cells: list[Cell], separator: bytes) -> bool:
+    """Whether the cells are names of columns; a line of code that ends with a comma is none."""
+    if len(cells) > 60 or (separator in b",;" and cells[-1][0] == cells[-1][1]):
+        return False
+    return all(_CELL_NAME.fullmatch(data[low:high]) for low, high in cells if high > low)
 
 
 def _separator(line: bytes) -> bytes | None:
@@ -145,7 +151,7 @@ def _rows(data: bytes, at: int, separator: bytes, count: int) -> Iterator[list[C
         if at >= len(data) or stop - at >= WIDEST:
             return
         line = data[at:stop]
-        if not line.strip() or b"\x00" in line:
+        if not line.strip() or b"\x00" in line or (separator in b",;" and _CODE_LINE.search(line)):
             return
         if _RULE_LINE.fullmatch(line) is None:
             if separator == b"  ":
@@ -171,7 +177,7 @@ def _holds(value: bytes, told: Meaning) -> bool:
     """Whether a cell is a secret: no type, no word of prose, no count."""
     if _FORBIDDEN.fullmatch(value) and not (told.rule is Rule.PASSWORD and value.isalpha() and len(value) >= 8):
         return False
-    return is_secret(value, told, quoted=True)
+    return _DOTTED.fullmatch(value) is None and is_secret(value, told, quoted=True)
 
 
 def _across(data: bytes, cells: list[Cell]) -> Iterator[Span]:
@@ -220,10 +226,15 @@ def _copied(data: bytes, at: int) -> Iterator[list[Cell]]:
 def _in_lists(data: bytes) -> Iterator[Span]:
     """`"columns": ["user", "password"], "rows": [["alice", "secret"]]`."""
     columns: list[Column] = []
-    count = 0
+    count = before = 0
     for match in _LIST.finditer(data):
         cells = _items(data, match.start(1), match.end(1))
-        names = len(cells) > 1 and all(_CELL_NAME.fullmatch(data[low:high]) for low, high in cells)
+        if columns and match.start() - before > 200:
+            columns = []
+        before = match.end()
+        names = len(cells) > 1 and all(
+            _CELL_NAME.fullmatch(data[low:high]) and data[high : high + 1] in (b'"', b"'") for low, high in cells
+        )
         told = _columns(data, cells) if names else []
         if told:
             columns, count = told, len(cells)

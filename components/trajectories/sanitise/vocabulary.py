@@ -84,7 +84,7 @@ COUNTED = words(
     eos bos pad unk mask sep cls stop special next prev previous page pagination continuation sync start end max
     min num number per total first last input output prompt completion cursor image text word line lex syntax
     expected unexpected invalid new-line newline bad missing current lookahead each every this any one single
-    eot eom fim begin end-of n idempotency cancellation cancel correlation
+    eot eom fim begin end-of n idempotency cancellation cancel correlation request clientrequest
     """
 )
 """Words before `token` that speak of a language's tokens or of a place in a list."""
