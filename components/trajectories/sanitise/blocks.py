@@ -27,7 +27,8 @@ _BREAK = rb"(?:[ \t]*(?:\r?\n|\\{1,7}r?\\{0,7}n|\\{1,7}r|,)[ \t>+|#\"']*|[ \t]+)
 _LINES = re.compile(
     rb"(?:"
     + _BREAK
-    + rb"{0,3}(?:(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): ?[^\n\\\x00]{1,120}|[A-Za-z0-9+/=]{16,}|=[A-Za-z0-9+/]{4}))*"
+    + rb"{0,3}(?:(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): ?[^\n\\\x00]{1,120}|[A-Za-z0-9+/=]{16,}"
+    rb"|=[A-Za-z0-9+/]{4}))*"
     rb"(?:" + _BREAK + rb"[A-Za-z0-9+/]{1,75}={1,2})?"
 )
 _LAST_RUN = re.compile(rb"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/]{4,76}={0,2}$")

@@ -24,18 +24,19 @@ _COMMAND = (
     rb"ipmitool|rabbitmqctl|"
     rb"useradd|usermod|evil-winrm|crackmapexec|nxc|winexe|cmdkey|lftp|mosquitto_pub|mosquitto_sub|twine|s3cmd|"
     rb"heroku|nmcli|"
-    rb"wpa_passphrase)(?:\.exe)? "
+    rb"snmpwalk|snmpget|snmpset|snmpbulkwalk|wpa_passphrase)(?:\.exe)? "
 )
 _PIPED = (
     rb"\|[ ]{0,3}(?:sudo (?:-[a-zA-Z]{1,3} ){0,3}-S|(?:sudo )?chpasswd|(?:sudo )?passwd --stdin|su |kinit|"
-    rb"[^\n|]{1,120}(?:--password-stdin|--with-token|--pass-stdin|--passphrase-fd))"
+    rb"[^\n|]{1,120}(?:--password-stdin|--with-token|--pass-stdin|--passphrase-fd|(?i:pass|secret|token|key)[^\n"
+    rb"| ]{0,40}/dev/stdin))"
 )
 _HERE = rb"(?:sudo (?:-[a-zA-Z]{1,3} ){0,3}-S|chpasswd|passwd --stdin|--password-stdin)[^\n|;<]{0,60}<<<"
 HINT = union(
     (
         rb"-[a-zA-Z0-9\-]*(?i:pass|pwd|secret|token|key|cred|bearer|pin)",
         _COMMAND,
-        rb"sudo -|chpasswd|passwd --stdin|\| *su |kinit|--with-token|--password-stdin",
+        rb"sudo -|chpasswd|passwd --stdin|\| *su |kinit|--with-token|--password-stdin|/dev/stdin",
     )
 )
 
@@ -64,6 +65,7 @@ _ARGUMENTS = tuple(
         (rb"docker|podman|nerdctl|skopeo|buildah|helm|oras|az|heroku", rb"\blogin\b.{0,300}?[ \t]-p[ ]+" + _WORD),
         (rb"mongo\w*|cqlsh|influx|twine|evil-winrm|crackmapexec|nxc|s3cmd|useradd|usermod", rb"[ \t]-p[ ]+" + _WORD),
         (rb"redis-cli|valkey-cli", rb"[ \t]-a[ ]+" + _WORD),
+        (rb"snmp\w*", rb"[ \t]-[AX][ ]+" + _WORD),
         (rb"ldap\w+", rb"[ \t]-w[ ]+" + _WORD),
         (rb"openssl", rb"[ \t]-?-?pass(?:in|out|wd)?[ ]+\\?[\"']?pass:(?P<bare>[^\s\"'\\]{3,256})"),
         (rb"openssl", rb"[ \t]-k[ ]+" + _WORD),

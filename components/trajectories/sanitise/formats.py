@@ -122,6 +122,11 @@ _TABLE: tuple[tuple[str, bytes], ...] = (
     ("okta_token", rb"SSWS 00" + _W + rb"{30,50}"),
     ("asana_token", rb"[012]/[0-9]{12,20}(?:/[0-9]{12,20})?:[0-9a-f]{32}"),
     ("bitcoin_key", rb"xprv" + _A + rb"{100,}"),
+    (
+        "password_hash",
+        rb"\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{53}|\$argon2(?:id|i|d)\$[A-Za-z0-9+/$=,.]{40,}|\$[156y]\$[A-Za-z0-9./$=]{26,}|"
+        rb"pbkdf2[_:]sha[0-9]{1,3}[$:][0-9]{3,8}\$[A-Za-z0-9./]{6,}\$[A-Za-z0-9+/=]{20,}|\{SSHA\}[A-Za-z0-9+/]{20,}={0,2}",
+    ),
     ("jwt", rb"ey[JA][A-Za-z0-9_\-]{10,}\.ey[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{0,}"),
     ("jwt", rb"eyJ[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{0,}(?:\.[A-Za-z0-9_\-]{8,}){3}"),
 )  # fmt: skip
@@ -151,7 +156,10 @@ HINT = union((_weakened(_FRONT), _BACK))
 _front = compile_pattern(_FRONT)
 _back = compile_pattern(_BACK)
 _begun = compile_pattern(_weakened(_FRONT))
-_kinds = [(token(name), re.compile(pattern)) for name, pattern in _TABLE]
+_kinds = [
+    (kinds.PASSWORD_HASH if name == kinds.PASSWORD_HASH.name else token(name), re.compile(pattern))
+    for name, pattern in _TABLE
+]
 _whole = [(token(name), re.compile(pattern)) for name, _, pattern in _BEHIND]
 _DIGIT = re.compile(rb"[0-9]")
 _HEX = re.compile(rb"[0-9a-fA-F]+")

@@ -20,8 +20,10 @@ _authorization = compile_pattern(_AUTHORIZATION)
 _scheme = compile_pattern(_SCHEME)
 _cookie = compile_pattern(_COOKIE)
 _SCHEMES = re.compile(
-    rb"(?i)(?:bearer|basic|token|api-?key|digest|negotiate|ntlm|oauth2?|splunk|geniekey|key|ssws|mac|hawk|jwt|dpop|aws4-hmac-sha256|aws|"
-    rb"sharedkey|sharedaccesssignature|client-id|privatetoken|pveapitoken|sso-key|session|secret|apitoken|kakaoak|discogs|bot|user)"
+    rb"(?i)(?:bearer|basic|token|api-?key|digest|negotiate|ntlm|oauth2?|splunk|geniekey|key|ssws|mac|hawk|jwt|dpop"
+    rb"|aws4-hmac-sha256|aws|"
+    rb"sharedkey|sharedaccesssignature|client-id|privatetoken|pveapitoken|sso-key|session|secret|apitoken|kakaoak|discogs"
+    rb"|bot|user)"
     rb"(?:[ \t+]{1,4}|%20)(?:token=)?[\"']?"
 )
 _CREDENTIAL = re.compile(rb"[A-Za-z0-9_\-.~+/=:%!@#$^&*]{6,8192}")
@@ -31,10 +33,12 @@ _PAIR = re.compile(rb"([\w.\-\[\]]{1,80})=([^;\s\"'\\\x00,]{4,4096})")
 _COOKIE_OPTION = re.compile(rb"(?:-b|--cookie)[ =][\"']?")
 _COOKIE_VALUE = re.compile(rb"[ \t]*[bf]?\\{0,7}[\"'`]?([^\r\n\"'\\\x00`]{4,4096})")
 _SESSION = re.compile(
-    rb"(?i)sess|sid$|^s$|auth|token|jwt|csrf|xsrf|remember|login|identity|passport|secret|connect\.sid|ticket|\.aspnet|credential|access|^id$"
+    rb"(?i)sess|sid$|^s$|auth|token|jwt|csrf|xsrf|remember|login|identity|passport|secret|connect\.sid|ticket|\.aspnet"
+    rb"|credential|access|^id$"
 )
 _ATTRIBUTE = re.compile(
-    rb"(?i)(?:path|domain|expires|max-age|samesite|secure|httponly|priority|version|theme|lang|language|locale|tz|timezone|consent|"
+    rb"(?i)(?:path|domain|expires|max-age|samesite|secure|httponly|priority|version|theme|lang|language|locale|tz|timezone"
+    rb"|consent|"
     rb"cookie_?consent|_ga\w*|_gid|_gat\w*|_fbp|currency|country|region|ab_?test|variant|viewport|width|height|color|mode)"
 )
 _TOKEN = Meaning(kinds.AUTHORIZATION, Rule.TOKEN)

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-_PREFIX = re.compile(rb"[ \t]{0,8}(?:!![a-z]{1,8}[ \t]+|[brfuBRFUL@$]{1,2}(?=[\"'])|String\(|string\(|\((?=[\"']))?")
+_PREFIX = re.compile(rb"[ \t]{0,8}(?:!![a-z]{1,8}[ \t]+|[brfuBRFULN@$]{1,2}(?=[\"'])|String\(|string\(|\((?=[\"']))?")
 _QUOTE = re.compile(rb"(\\{0,15})([\"'`])|&quot;|&#34;|&#x27;|&#39;|%22|\\u0022")
 _BARE = re.compile(rb"(?:[^\s\"'`<>\\\x00]|\\(?![nrt\"'\\/]))*")
 _BLOCK = re.compile(rb"[ \t]*[|>][+\-]?[ \t]*\r?\n[ \t]+([^\s\x00]+)")

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from . import kinds
 from .kinds import Kind
 from .patterns import Span, compile_pattern, is_word, union
 from .placeholders import is_placeholder
-from .values import entropy
+from .values import entropy, is_lettered
 
 _WHOM = rb"(?: +(?:for|of|to|on|in) +[\w@.'\-]{1,40})"
 _IS = (
@@ -42,17 +43,22 @@ _OWN_VERBS = {
 _VERBS = frozenset(each.encode() for words in _OWN_VERBS.values() for each in words.split())
 """Words and signs after which the value stands, in eight languages."""
 _BETWEEN = frozenset(
-    (
-        "now still just set to changed reset the my jetzt neu nun ab sofort ahora ya desde maintenant "
-        "agora nu been has it bitte por favor"
-    )
-    .encode()
-    .split()
+    b"now still just set to changed reset the my jetzt neu nun ab sofort ahora ya desde maintenant "
+    b"agora nu been has it bitte por favor".split()
 )
 _BEFORE = re.compile(
     rb"([^\s\"'`<>]{6,128})[\"'`]? +(?:as|als|como|comme|come)"
     rb"(?: +(?:the|my|your|a|das|la|le|mot de|contrase\xc3\xb1a|admin|root)){0,2} *$"
 )
+_BELOW = re.compile(rb"[^\n\x00{}\[\]=]{0,120}:[ \t\r]*\n[ \t\r\n]{0,20}([^\s\"'<>(){}\[\]:]{6,128})[ \t\r]*(?:\n|$)")
+_HEXADECIMAL = re.compile(rb"(?=[a-f]*[0-9])[0-9a-f]{20,64}")
+_ONE_TIME = compile_pattern(
+    rb"(?i:(?:best(?:\xc3\xa4|ae)tigungs|sicherheits|einmal|verifizierungs|freischalt)-?(?:code|passwort|pin)|"
+    rb"c(?:\xc3\xb3|o)digo de (?:verificaci(?:\xc3\xb3|o)n|seguridad|acceso)|code de (?:v(?:\xc3\xa9|e)rification"
+    rb"|s(?:\xc3\xa9|e)curit(?:\xc3\xa9|e))|"
+    rb"codice di (?:verifica|sicurezza)|c(?:\xc3\xb3|o)digo de verifica(?:\xc3\xa7\xc3\xa3|ca)o)[^\n0-9.]{0,30}[0-9]{4,8}\b"
+)
+_DIGITS = re.compile(rb"[0-9]{4,8}$")
 _WORD_AFTER = re.compile(rb"[ \t]*\\{0,7}[\"'`*(]{0,3} ?([^\s\"'`<>\\]{1,160})\\{0,7}[\"'`*]{0,3}[.!?;]?")
 _PARTICLE = re.compile(
     rb"(?:['\xe2]s\b|[a-z]{0,3})?(?:\xe3\x81\xaf|\xeb\x8a\x94|\xec\x9d\x80|\xe6\x98\xaf|\xe4\xb8\xba)?"
@@ -63,10 +69,12 @@ _ENOUGH = 9
 HINT = (
     rb"(?i:pass(?:word|code|phrase|wd)|\bpwd|\bpw|[ _\-]key|secret|token|credentials?|\bpin(?: code)?| (?:pass)?code|"
     rb"creds|log(?:ged)? ?in|"
-    rb"sign in|zugangsdaten|identifiants|credenciales|credenziali)(?:[: ]|-|\xe2\x80\x94|,)|"
+    rb"sign in|(?:igungs|heits|einmal|rungs|schalt)-?(?:code|passwort|pin)|digo de|code de|codice di|\bu(?:ser)?"
+    rb"|zugangsdaten|identifiants|credenciales|credenziali)(?:[: ]|-|\xe2\x80\x94|,)|"
 ) + _NOUN
 _noun = compile_pattern(_NOUN)
 _told = compile_pattern(_TOLD)
+_short = compile_pattern(rb"(?i:\bu(?:ser)?: ?[\w.@\-]{1,64}[ ,;/]{1,3}p(?:ass|w)?: ?)[^\s]")
 _login = compile_pattern(
     rb"(?i:cred(?:ential)?s|zugangsdaten|identifiants|credenciales|credenziali"
     rb"|log(?:ged)? ?in (?:with|as|using)|sign in (?:with|as|using))"
@@ -85,6 +93,7 @@ _TERM = re.compile(
     rb"|[A-Za-z]+_[A-Za-z_]*|v?\d+(?:\.\d+)+.*|(?-i:(?:[a-z]+-)+\d{1,2})|line|.*,.*[({].*"
 )
 _ASCII = re.compile(rb"[\x21-\x7e]+")
+_VOWELS = re.compile(rb"[aeiouyAEIOUY]")
 _DIGIT = re.compile(rb"[0-9]")
 _LETTER = re.compile(rb"[A-Za-z]")
 _CODE_PIECE = re.compile(
@@ -99,7 +108,7 @@ _VERB = re.compile(rb"(?i)(?:is|was|are|to|as|becomes|be|equals|with|now|still|:
 
 def find(data: bytes) -> Iterator[Span]:
     """Words that are no words, where a sentence says that they are a password, a key or a token."""
-    for match in _login.finditer(data):
+    for match in (*_login.finditer(data), *_short.finditer(data)):
         found = _VALUE.match(data, match.end() - 1)
         said = found.group().rstrip(b".,;:!?)]}") if found else b""
         if _MIXED.match(said) and not is_placeholder(said) and not _TERM.fullmatch(said):
@@ -112,8 +121,13 @@ def find(data: bytes) -> Iterator[Span]:
         ):
             continue
         yield from _after_noun(data, match.end())
+        if span := _on_next_line(data, match.end()):
+            yield span
         if span := _before_noun(data, match.start()):
             yield span
+    for match in _ONE_TIME.finditer(data):
+        if code := _DIGITS.search(data, match.start(), match.end()):
+            yield Span(code.start(), code.end(), kinds.PASSWORD)
     for match in _told.finditer(data):
         start = match.end() - 1
         found = _VALUE.match(data, start)
@@ -157,6 +171,14 @@ def _after_noun(data: bytes, at: int) -> Iterator[Span]:
             return
 
 
+def _on_next_line(data: bytes, at: int) -> Span | None:
+    """`Initial admin password:` and, alone on a line below, the password."""
+    found = _BELOW.match(data, at)
+    if found is None or not (_is_strong(found.group(1), True) or _HEXADECIMAL.fullmatch(found.group(1))):
+        return None
+    return Span(found.start(1), found.end(1), kinds.PASSWORD)
+
+
 def _before_noun(data: bytes, at: int) -> Span | None:
     """`use X as the password`."""
     low = max(0, at - 160)
@@ -171,11 +193,22 @@ def _is_strong(said: bytes, told: bool) -> bool:
     if (cut := _ASCII.match(said)) is None:
         return False
     said = cut.group().rstrip(b".,;:!?)\"'`*")
-    if len(said) < 6 or is_placeholder(said) or _PLAIN.fullmatch(said) or _TERM.fullmatch(said):
+    if len(said) < 6 or is_placeholder(said):
+        return False
+    if told and said.isalpha() and len(said) >= 8:
+        return _is_drawn(said) and is_lettered(said)
+    if _PLAIN.fullmatch(said) or _TERM.fullmatch(said):
         return False
     if not _DIGIT.search(said) or not _LETTER.search(said) or _CODE_PIECE.search(said):
         return False
     return entropy(said) >= (2.3 if told else 2.7) and (told or len(said) >= 8)
+
+
+def _is_drawn(said: bytes) -> bool:
+    """Whether letters are in no order of a language: hardly a vowel, or capitals anywhere."""
+    text = said.decode("latin-1")
+    switches = sum(one.islower() != two.islower() for one, two in pairwise(text[1:]))
+    return switches >= 4 or len(_VOWELS.findall(said)) * 6 <= len(said)
 
 
 def _is_told(said: bytes, before: bytes) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from . import kinds
-from .keys import Meaning, Rule, meaning
+from .keys import LONGEST, Meaning, Rule, meaning
 from .literals import read_value
 from .patterns import Span, compile_pattern, union
 from .placeholders import is_placeholder
@@ -13,7 +13,7 @@ from .values import is_code, is_lettered, is_secret
 _SQL = (
     rb"(?i:identified +(?:with +[\w`'\"]{1,40} +)?by +(?:password +)?|"
     rb"(?:with|set|encrypted|role|user|login|scram-sha-256) +password *(?:= *|for +\S{1,80} *= *)?|\bpassword *\(|"
-    rb"convertto-securestring +(?:-string +)?)['\"]"
+    rb"convertto-securestring +(?:-string +)?)N?['\"]"
 )
 _NETRC = rb"(?i:\blogin|\buser(?:name)?)[ \t\r\n]{1,20}\S{1,128}[ \t\r\n]{1,20}password[ \t]{1,20}[^\s:=]"
 _DIRECTIVE = (
@@ -31,8 +31,30 @@ _SETENV = (
     rb"[ \t]{1,8}[^\s=]"
 )
 _CONNECT = rb"(?i:getconnection|mysqli?(?:_connect)?|new pdo|pg_connect)\([^,()\n]{1,160}, ?[\"']"
+_NAMED = (
+    rb"\b(?:env:)?[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|PASS|PWD|TOKEN|SECRET|KEY|PAT)[\"']?(?: --?b(?:ody)?[ =]?| --value[ =]"
+    rb"| -v |,? )[\"']?"
+    rb"[^\s\"'=|&;<>\-]"
+)
+_QUOTED_DIRECTIVE = (
+    rb"(?:^|\n)[ \t]{0,40}[A-Za-z0-9_.\-]{0,40}(?i:pass|pwd|secret|token|key"
+    rb"|cred)[A-Za-z0-9_\-]{0,24}[ \t]{1,20}[\"'][^\"'\n ]{6,200}[\"'];?"
+    rb"[ \t\r]*(?:\n|$)"
+)
+_ROUTER = (
+    rb"(?i:(?:radius|tacacs)[^\n]{0,100}? key|\b(?:password|secret|key-string|community) [0-9])(?: [0-9])? [^\s\"']"
+)
+_SETUP_KEY = (
+    rb"(?i:(?:setup|secret|authenticator|2fa|totp|mfa|otp"
+    rb"|manual entry)[ _]key)[^\n:=]{0,30}[:=]? ?(?i:[a-z2-7]{4}[ \-]){3,15}[a-zA-Z2-7]{4}\b"
+)
+_PHRASE = (
+    rb"(?i:mnemonic|(?:seed|recovery|wallet|secret|backup) (?:phrase"
+    rb"|words))[^\n:\"']{0,40}[:\"' ]{1,4}(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}\b"
+)
 _PROMPT = (
-    rb"(?:(?i:pass(?:word|phrase|code) for [^\n:]{1,100}|(?:enter|new|current|retype|old)[\w ]{0,30} pass(?:word|phrase|code)[^\n:]{0,60})"
+    rb"(?:(?i:pass(?:word|phrase|code) for [^\n:]{1,100}|(?:enter|new|current|retype|old)[\w ]{0,30} pass(?:word|phrase"
+    rb"|code)[^\n:]{0,60})"
     rb"|(?:^|\n)Pass(?:word|phrase|code))'?: ?[^\s]"
 )
 _SENT = rb"(?i:assword|assphrase|asscode)[^\x00]{0,160}\bsend(?:line|_line|text)?[ (]{1,4}(?:-[\-\w]{0,10} {1,3}){0,3}\\?[\"'{]"
@@ -48,6 +70,11 @@ _CODES = (
 )
 HINT = union(
     (
+        rb"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|PASS|PWD|TOKEN|SECRET|KEY|PAT)[\"']?,? [^\s=|&;<>]",
+        rb"(?:^|\n)[ \t]*[A-Za-z0-9_.\-]*(?i:pass|pwd|secret|token|key|cred)[A-Za-z0-9_\-]*[ \t]+[\"'][^\"'\n ]",
+        rb"(?i:radius|tacacs)[^\n]* key |(?i:password|secret|key-string|community) [0-9] ",
+        rb"(?i:setup|secret|authenticator|2fa|totp|mfa|otp|manual entry)[ _](?i:key)",
+        rb"(?i:mnemonic|(?:seed|recovery|wallet|secret|backup) (?:phrase|words))",
         rb"(?i:assword|assphrase|asscode)(?: for [^\n:]*)?'?:",
         rb"\bsend(?:line|_line|text)?[ (]+(?:-[\-\w]* +)*\\?[\"'{]",
         rb"(?:PASS|AUTH(?: PLAIN)?) [^\s]|334 UGFzc3dvcmQ6",
@@ -69,10 +96,19 @@ _setenv = compile_pattern(_SETENV)
 _call = compile_pattern(union((_CALL, _CONNECT)))
 _hashed = compile_pattern(_HASHED)
 _prompt = compile_pattern(_PROMPT)
+_named = compile_pattern(_NAMED)
+_quoted_directive = compile_pattern(_QUOTED_DIRECTIVE)
+_router = compile_pattern(_ROUTER)
+_setup_key = compile_pattern(_SETUP_KEY)
+_phrase = compile_pattern(_PHRASE)
+_SETUP_GROUPS = re.compile(rb"(?i:[a-z2-7]{4}[ \-]){3,15}[a-z2-7]{4}$", re.I)
+_PHRASE_WORDS = re.compile(rb"(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8}$")
+_DRAWN = re.compile(rb"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z]).{8,}", re.S)
 _sent = compile_pattern(_SENT)
 _dialogue = compile_pattern(_DIALOGUE)
 _generated = compile_pattern(_GENERATED)
 _codes = compile_pattern(_CODES)
+_VARIABLE = re.compile(rb"[A-Z][A-Z0-9_]*")
 _ANSWERED = re.compile(rb"([^\s\"'`<>]{4,128})[ \t\r]*(?:\n|$|\\n|\x00)")
 _SENT_TEXT = re.compile(rb"([^\"'\\\n}]{4,128})(?:\\+[rn]|[\r\n])*\\?[\"'}]")
 _WORD = re.compile(rb"[^\s\"'`\\]{4,400}")
@@ -99,6 +135,25 @@ def find(data: bytes) -> Iterator[Span]:
         yield from _of_setenv(data, match.start(), match.end() - 1)
     for match in _call.finditer(data):
         yield from _of_call(data, match.end() - 1)
+    for match in _named.finditer(data):
+        yield from _of_name(data, match.start(), match.end() - 1)
+    for match in _quoted_directive.finditer(data):
+        name, _, rest = data[match.start() : match.end()].strip().partition(b" ")
+        told = meaning(name[:LONGEST].decode("latin-1"))
+        value = read_value(data, data.find(name, match.start()) + len(name)) if told else None
+        if told and value and _MIXED.search(rest) and is_secret(data[value.start : value.end], told, quoted=True):
+            yield Span(value.start, value.end, told.kind)
+    for match in _router.finditer(data):
+        if (
+            (word := _WORD.match(data, match.end() - 1))
+            and _DRAWN.match(word.group())
+            and not is_placeholder(word.group())
+        ):
+            yield Span(word.start(), word.end(), kinds.PASSWORD)
+    for pattern, tail, kind in ((_setup_key, _SETUP_GROUPS, kinds.SECRET), (_phrase, _PHRASE_WORDS, kinds.SEED_PHRASE)):
+        for match in pattern.finditer(data):
+            if words := tail.search(data, match.start(), match.end()):
+                yield Span(words.start(), words.end(), kind)
     for match in _prompt.finditer(data):
         yield from _of_prompt(data, match.end() - 1)
     for match in _sent.finditer(data):
@@ -111,8 +166,8 @@ def find(data: bytes) -> Iterator[Span]:
     for match in _dialogue.finditer(data):
         yield from _of_dialogue(data, match.start(), match.end() - 1)
     for match in _generated.finditer(data):
-        if value := _WORD.match(data, match.end()):
-            yield Span(value.start(), value.end(), kinds.PASSWORD)
+        if word := _WORD.match(data, match.end()):
+            yield Span(word.start(), word.end(), kinds.PASSWORD)
     for match in _codes.finditer(data):
         yield from _listed_codes(data, match.end())
     for match in _hashed.finditer(data):
@@ -124,6 +179,17 @@ def _value(data: bytes, at: int) -> Iterator[Span]:
     value = read_value(data, at, literal=True)
     if value and is_secret(data[value.start : value.end], _PASSWORD, quoted=True):
         yield Span(value.start, value.end, kinds.PASSWORD)
+
+
+def _of_name(data: bytes, start: int, at: int) -> Iterator[Span]:
+    """`set -x DB_PASSWORD secret`: a variable's name in capitals, a space, and what is no word."""
+    name = _VARIABLE.search(data, start, at)
+    told = meaning(name.group()[-LONGEST:].decode("latin-1")) if name else None
+    value = read_value(data, at - (data[at - 1 : at] in (b'"', b"'")), literal=True) if told else None
+    if told and value:
+        said = data[value.start : value.end].rstrip(b",.;)")
+        if _DRAWN.match(said) and is_secret(said, told, quoted=value.quoted) and not is_code(said):
+            yield Span(value.start, value.start + len(said), told.kind)
 
 
 def _of_prompt(data: bytes, at: int) -> Iterator[Span]:

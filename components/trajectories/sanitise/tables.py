@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from .headers import is_session_cookie
 from .keys import LONGEST, Meaning, Rule, meaning
@@ -11,7 +12,8 @@ from .values import is_secret
 
 _NAME = (
     rb"(?i:passw(?:or[dt]|d)|passphrase|passcode|\bpass|_pass|pwd|kennwort|contrase\xc3\xb1a|clave|senha|secret|token|jwt|"
-    rb"api[_ ]?key|access[_ ]?key|[a-z]_key|private[_ ]?key|credentials?|\bpat|_pat|psk)s?[0-9]?"
+    rb"api[_ ]?key|access[_ ]?key|[a-z]_key|private[_ ]?key|credentials?|\bpat|_pat|psk)s?[0-9]?(?:_(?:plain|clear|text"
+    rb"|value|raw|old|new|prod|dev))?"
 )
 _BAR = rb"(?:[|,;\t]|\xe2\x94[\x82\x83]|  )"
 _COOKIE_ROW = rb"\t(?:TRUE|FALSE)\t/[^\t\n]*\t(?:TRUE|FALSE)\t"
@@ -183,7 +185,7 @@ def _holds(value: bytes, told: Meaning) -> bool:
 def _across(data: bytes, cells: list[Cell]) -> Iterator[Span]:
     """`| DB_PASSWORD | secret |`: a name and, in the next cell, its value."""
     full = [each for each in cells if each[0] < each[1]]
-    for (low, high), (start, end) in zip(full, full[1:], strict=False):
+    for (low, high), (start, end) in pairwise(full):
         name, value = data[low:high], data[start:end]
         told = meaning(name[:LONGEST].decode("latin-1")) if _CELL_NAME.fullmatch(name) else None
         if told is None or told.rule not in _RULES or not is_secret(value, told, quoted=True):

@@ -108,7 +108,8 @@ _PLAIN_FORMS = {
 """Characters that are not seen, and the ASCII forms of spaces, signs and quotes."""
 _CONTROL_SIGN = (
     rb"\x1b|\xc2[\x9b\xad\xa0\xab\xbb]|\\(?:x1[bB]|0?33\[|e\[|u001[bB]|u\{1[bB])|\^\[\[|[\x01\x02\x08\x0e\x0f]"
-    rb"|\xe2\x80[\x87\x8b-\x8f\x98-\x9f\xaa-\xaf]|\xe2\x81[\xa0-\xa4]|\xef\xbb\xbf|\xe3\x80\x80|\xef\xbc[\x9a\x9d]|[^\n\x00]\x00[^\n\x00]"
+    rb"|\xe2\x80[\x87\x8b-\x8f\x98-\x9f\xaa-\xaf]|\xe2\x81[\xa0-\xa4]|\xef\xbb\xbf|\xe3\x80\x80|\xef\xbc[\x9a\x9d]"
+    rb"|[^\n\x00]\x00[^\n\x00]"
 )
 
 
@@ -146,8 +147,8 @@ def _disjoint(edits: list[Edit]) -> list[Edit]:
 
 _TAG = rb"</?(?:b|strong|i|em|span|code|font|mark|u|tt|kbd|a|p|div|label|small|samp|var)(?:[ \t][^<>\n]{0,200})?>"
 _MARKUP = re.compile(
-    rb"(?P<cell></(?:td|th|dt)>\s{0,40}<(?:td|th|dd)(?:[ \t][^<>\n]{0,200})?>)|\*{1,3}(?=[\w:`\s!-~])|__(?=[A-Za-z])|(?<=[\w:])__|"
-    + _TAG
+    rb"(?P<cell></(?:td|th|dt)>\s{0,40}<(?:td|th|dd)(?:[ \t][^<>\n]{0,200})?>)|\*{1,3}(?=[\w:`\s!-~])|__(?=[A-Za-z])"
+    rb"|(?<=[\w:])__|" + _TAG
 )
 _MARKUP_SIGN = rb"(?i:pass|pwd|token|secret|key|senha|clave|contra|passe|kennwort|code)[\w :=]*(?:\*|__|</)"
 
@@ -162,10 +163,14 @@ def _without_markup(view: View) -> Iterator[Edit]:
 _ENTITIES = {b"quot": b'"', b"amp": b"&", b"lt": b"<", b"gt": b">", b"apos": b"'", b"nbsp": b" "}
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"'": b"'", b"/": b"/", b"\\": b"\\"}
 _ESCAPED = re.compile(
-    rb"\\(?<!\\\\)\\{0,31}(?:u\{?(?P<u>[0-9a-fA-F]{4,6})\}?|U(?P<U>[0-9a-fA-F]{8})|x\{?(?P<x>[0-9a-fA-F]{2})\}?|(?P<o>[01][0-7]{2})|(?P<s>[nrt\"'/]))"
-    rb"|&(?:(?P<e>quot|amp|lt|gt|apos|nbsp)|#(?P<d>[0-9]{1,6})|#[xX](?P<h>[0-9a-fA-F]{1,6}));|%(?P<p>[0-9a-fA-F]{2})|=(?P<q>3D|40|2B|2F)"
+    rb"\\(?<!\\\\)\\{0,31}(?:u\{?(?P<u>[0-9a-fA-F]{4,6})\}?|U(?P<U>[0-9a-fA-F]{8})|x\{?(?P<x>[0-9a-fA-F]{2})\}?"
+    rb"|(?P<o>[01][0-7]{2})|(?P<s>[nrt\"'/]))"
+    rb"|&(?:(?P<e>quot|amp|lt|gt|apos|nbsp)|#(?P<d>[0-9]{1,6})|#[xX](?P<h>[0-9a-fA-F]{1,6}));|%(?P<p>[0-9a-fA-F]{2})"
+    rb"|=(?P<q>3D|40|2B|2F)"
 )
-_ESCAPED_SIGN = rb"\\(?:[uU][{0-9a-fA-F]|x[{2-7]|1[0-7][0-7])|&(?:#[0-9xX]|quot;|amp;|apos;)|%[2-7][0-9a-fA-F]|=3D"
+_ESCAPED_SIGN = (
+    rb"\\(?:[uU][{0-9a-fA-F]|x[{2-7]|1[0-7][0-7])|&(?:#[0-9xX]|quot;|amp;|apos;|lt;|gt;)|%[2-7][0-9a-fA-F]|=3D"
+)
 ESCAPE_DEPTH = 3
 """How often escapes within escapes are resolved."""
 
@@ -209,12 +214,13 @@ _STRING_END = re.compile(rb"(?<=[A-Za-z0-9_\-+/=.~%!@#$^&*])(?:\\n)?\\{0,3}$")
 _JOINED_LIST = re.compile(
     rb"(?:(?:join|concat|Join|implode|strcat|paste0)\([\"', ]{0,6}[\[{(]?|\.join\([\[(])([^\])}\n]{8,2000})[\])}]"
 )
+_LIST_JOINED = re.compile(rb"\[([^\[\]\n]{8,2000})\]\.join\(")
 _LIST_GLUE = re.compile(rb"[\"'][ \t]*,[ \t]*[\"']")
 _S = rb"[\w\-+/=.~!@#$%^&*]"
 _CONTINUED_SIGN = (
     _S + rb"(?:\\|`|\^)\r?\n" + _S + rb"|" + _S + rb"(?:\\n)?\\*[\"'][ \t]*" + _GLUE
     + rb"[ \t]*(?:\\?\r?\n[ \t>|+#]*)?(?:\+|\.|&)?[ \t]*[fbru]?\\*[\"']" + _S
-    + rb"|(?:join|oncat|implode|strcat)\([\[\"'{ ]|=\r?\n[\w+/]"
+    + rb"|(?:join|oncat|implode|strcat)\([\[\"'{ ]|\]\.join\(|=\r?\n[\w+/]"
 )  # fmt: skip
 _WORD_BREAK = re.compile(
     rb"\n(?:(?<=[A-Za-z0-9_\-+/=.~]\n)|(?<=[A-Za-z0-9_\-+/=.~]\r\n))[ \t>#|+]{0,40}(?=[A-Za-z0-9_\-+/=.~])"
@@ -243,7 +249,7 @@ def _joined(view: View, continued: bool) -> list[Edit]:
         before = _STRING_END.search(data, max(0, match.start() - 8), match.start())
         if before:
             edits.append((before.start(), match.end(), b""))
-    for call in _JOINED_LIST.finditer(data):
+    for call in (*_JOINED_LIST.finditer(data), *_LIST_JOINED.finditer(data)):
         edits += [(each.start(), each.end(), b"") for each in _LIST_GLUE.finditer(data, call.start(1), call.end(1))]
     return _disjoint(edits)
 
@@ -277,12 +283,16 @@ def _is_rest(rest: bytes) -> bool:
 
 _B64_GROUP = rb"(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_\-])"
 _B64_SIGN = _B64_GROUP + rb"{4}"
-_HEX_SIGN = rb"(?:[2-7][0-9a-fA-F]){12}"
+_WIDE_SIGN = rb"(?:[I-Za-f][AQgw][AB][A-Za-z0-9+/]A[C-H][A-Za-z0-9+/]A){2}"
+_HEX_SIGN = rb"(?:[2-7][0-9a-fA-F]){12}|(?:[2-7][0-9a-fA-F][ :]){12}|(?:[2-7][0-9a-fA-F][2-7][0-9a-fA-F] ){6}"
+_CODES_SIGN = rb"(?:(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6]), ?){12}"
 _B64 = re.compile(
     rb"(?:[A-Za-z0-9+/_\-]{16,}={0,2})(?:\r?\n[ \t]{0,40}[A-Za-z0-9+/_\-]{4,76}={0,2}(?=[ \t]*(?:[\r\n\"',]|$)))*"
 )
 _HEX = re.compile(rb"(?<![0-9A-Za-z])(?:0[xX])?((?:[0-9a-fA-F]{2}){12,})(?![0-9A-Za-z])")
-_SPACE = re.compile(rb"\s+")
+_SPACED_HEX = re.compile(rb"(?<![0-9A-Za-z])[0-9a-fA-F]{2}(?:[ :]?[0-9a-fA-F]{2}){11,}(?![0-9A-Za-z])")
+_CODES = re.compile(rb"(?<![0-9.])[0-9]{2,3}(?:, ?[0-9]{2,3}){11,}(?![0-9.])")
+_SPACE = re.compile(rb"[\s:]+")
 _TEXT = re.compile(rb"(?:[\t\n\r\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3})+")
 DECODE_DEPTH = 2
 """How often encodings within encodings are decoded."""
@@ -301,6 +311,16 @@ def _decoded(view: View) -> list[Edit]:
         for match in _HEX.finditer(data)
         if (text := _from_hex(match.group(1)))
     ]
+    edits += [
+        (match.start(), match.end(), b"\n" + text + b"\n")
+        for match in _SPACED_HEX.finditer(data)
+        if (text := _from_hex(_SPACE.sub(b"", match.group())))
+    ]
+    edits += [
+        (match.start(), match.end(), b"\n" + text + b"\n")
+        for match in _CODES.finditer(data)
+        if (text := _from_codes(match.group()))
+    ]
     return _disjoint(edits)
 
 
@@ -310,11 +330,13 @@ def _from_base64(run: bytes) -> bytes | None:
     if altchars and (b"+" in plain or b"/" in plain):
         return None
     plain = plain.rstrip(b"=")
-    if not _is_text(_b64decode(plain[:16], altchars)):
+    sample = _b64decode(plain[:16], altchars) or b""
+    is_wide = len(sample) > 3 and not any(sample[1::2])  # UTF-16, as PowerShell encodes commands
+    if b"=" in plain or not _is_text(sample[::2] if is_wide else sample):
         return None
-    text = _b64decode(plain, altchars)
-    if text is None or b"=" in plain:
-        return None
+    text = _b64decode(plain, altchars) or b""
+    if is_wide:
+        text = text.decode("utf-16-le", "replace").encode()
     return text if _is_text(text) else None
 
 
@@ -332,11 +354,23 @@ def _from_hex(run: bytes) -> bytes | None:
     return text if _is_text(text) else None
 
 
+def _from_codes(run: bytes) -> bytes | None:
+    codes = [int(each) for each in run.split(b",")]
+    text = bytes(codes) if max(codes) < 256 else None
+    return text if _is_text(text) else None
+
+
 def _is_text(text: bytes | None) -> bool:
     return text is not None and _TEXT.fullmatch(text) is not None
 
 
-SIGNS = (_CONTROL_SIGN, _MARKUP_SIGN, _ESCAPED_SIGN, _CONTINUED_SIGN, union((_B64_SIGN, _HEX_SIGN)))
+SIGNS = (
+    _CONTROL_SIGN,
+    _MARKUP_SIGN,
+    _ESCAPED_SIGN,
+    _CONTINUED_SIGN,
+    union((_B64_SIGN, _WIDE_SIGN, _HEX_SIGN, _CODES_SIGN)),
+)
 """Patterns of which one occurs wherever the view of its place could differ from the text."""
 CONTROL, MARKUP, ESCAPED, CONTINUED, ENCODED = range(len(SIGNS))
 Look = Callable[[bytes], tuple[frozenset[int], frozenset[int]]]

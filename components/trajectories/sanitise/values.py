@@ -41,10 +41,14 @@ _TECHNICAL = re.compile(
     rb"(?:[-_][A-Za-z]{1,12}){0,3}"
 )
 _NO_PASSWORD = re.compile(
-    rb"(?i)pass|word|secret|token|key|user|name|field|value|string|text|char|type|hash|null|none|true|false|default|config|env|input|prompt|"
-    rb"get|set|create|generat|random|crypt|requir|option|login|auth|cred|account|admin|invalid|incorrect|wrong|empty|missing|valid|"
-    rb"wort|woord|losen|hasl|contrase|clave|senha|lozinka|heslo|parola|provide|support|change|reset|forgot|show|hide|toggle|visible|stored|hidden|mask|"
-    rb"redact|option|param|argument|data|error|model|schema|class|object|self|this|raw|plain|new|old|confirm|above|below|dialog|form|"
+    rb"(?i)pass|word|secret|token|key|user|name|field|value|string|text|char|type|hash|null|none|true|false|default|config"
+    rb"|env|input|prompt|"
+    rb"get|set|create|generat|random|crypt|requir|option|login|auth|cred|account|admin|invalid|incorrect|wrong|empty"
+    rb"|missing|valid|"
+    rb"wort|woord|losen|hasl|contrase|clave|senha|lozinka|heslo|parola|provide|support|change|reset|forgot|show|hide|toggle"
+    rb"|visible|stored|hidden|mask|"
+    rb"redact|option|param|argument|data|error|model|schema|class|object|self|this|raw|plain|new|old|confirm|above|below"
+    rb"|dialog|form|"
     rb"enable|disable|allow|deny|method|policy|manager|service|client|server|database|example|sample|test|dummy|your|please|enter"
 )
 _SPACE = re.compile(rb"[\x00-\x20\"']")
