@@ -20,10 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from components.policies.chat import encode, render
+from components.policies.chat import encode_text, render_marked
 from components.protocol import ToolCall, ToolResult
 from components.training.format import TrainingRow, tokenize
-from components.training.format.labelling import tokens
 from components.training.tokenizer import fit_tokenizer
 from components.trajectories.messages import chat
 from components.trajectories.record import Agent, Message, TaskRef, Trajectory, Turn
@@ -113,12 +112,18 @@ def measure(*, quick: bool = False) -> dict[str, Any]:
             "tokens": len(row.input_ids),
             "trained": row.trained_tokens,
             "ours": best(rounds, tokenize, trajectory, tokenizer, tools=TOOLS),
-            "alone": best(rounds, tokens, render(chat(trajectory), TOOLS, tokenizer, prompt=False), tokenizer),
+            "alone": best(
+                rounds, encode_text, render_marked(chat(trajectory), TOOLS, tokenizer, prompt=False), tokenizer
+            ),
             "prefixes": best(1, by_prefixes, trajectory, tokenizer) if compared else None,
-            "marks": best(rounds, encode, chat(trajectory), TOOLS, marked, prompt=False),
+            "marks": best(rounds, _own_mask, chat(trajectory), marked),
             "original": ORIGINAL.get(steps),
         }
     return found
+
+
+def _own_mask(messages: list[Any], tokenizer: Any) -> Any:
+    return tokenizer.apply_chat_template(messages, tools=TOOLS, return_dict=True, return_assistant_tokens_mask=True)
 
 
 def _check(trajectory: Trajectory, tokenizer: Any, row: TrainingRow) -> None:

@@ -34,8 +34,8 @@ def any_of(tokens: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or NEVER)
 
 
-def broken(text: str, specials: re.Pattern[str]) -> str:
-    """The text with every match of `specials` broken by a zero-width space after its first character."""
+def broken(text: str, specials: re.Pattern[str], by: str = ZERO_WIDTH_SPACE) -> str:
+    """The text with every match of `specials` broken by a zero-width space, or by `by`, after its first character."""
     while specials.search(text):  # again, because a break may leave half of two that overlap
-        text = specials.sub(lambda match: match[0][0] + ZERO_WIDTH_SPACE + match[0][1:], text)
+        text = specials.sub(lambda match: match[0][0] + by + match[0][1:], text)
     return text

@@ -42,6 +42,7 @@ def _in_fields(messages: Sequence[Message], able: Abilities) -> list[Message]:
         calls = message.get("tool_calls") or ()
         if (len(calls) > 1 and not able.parallel) or (calls and message.get("content") and not able.beside):
             told.append(reply_as_text(message))
+            known.difference_update(call.get("id", "") for call in calls)  # ids may be used again
         elif calls:
             told.append({**message, "tool_calls": [_call(call, able) for call in calls]})
             known.update(call.get("id", "") for call in calls)

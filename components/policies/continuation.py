@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from components.protocol import ConfigurationError, Message
 
-from .chat import render
+from .chat import encode_text, render, render_marked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,6 +40,7 @@ class Continuation:
         self._tokenizer = tokenizer
         self.end, self.end_id = end_of_reply(tokenizer)
         self._opened: tuple[Any, str] | None = None
+        self._checked_users = False
         check_history(tokenizer)
 
     def ids(
@@ -49,22 +50,25 @@ class Continuation:
 
         `ended`: whether the sampled ids hold the end token already; otherwise the ids begin with it.
         """
+        if not self._checked_users and any(message["role"] == "user" for message in results):
+            check_history(self._tokenizer, users=True)
+            self._checked_users = True
         before = self._before(tools)
-        after = render([_OPENING, _stand_in(reply), *results], tools, self._tokenizer, prompt=True)
+        after = render_marked([_OPENING, _stand_in(reply), *results], tools, self._tokenizer, prompt=True)
         start = after.find(self.end, len(before))
         if not after.startswith(before) or start < 0:
             raise ConfigurationError(
                 "the chat template does not end a reply that calls a tool where it ends others; "
                 "tokens cannot be kept as they were sampled: use another template"
             )
-        encoded: list[int] = self._tokenizer.encode(after[start:], add_special_tokens=False)
+        encoded, _ = encode_text(after[start:], self._tokenizer)
         assert encoded[0] == self.end_id
         return encoded[1:] if ended else encoded
 
     def _before(self, tools: list[dict[str, Any]] | None) -> str:
         """What stands before the stand-in. Episodes that are played together mostly have the same tools."""
         if self._opened is None or self._opened[0] != tools:
-            self._opened = tools, render([_OPENING], tools, self._tokenizer, prompt=True)
+            self._opened = tools, render_marked([_OPENING], tools, self._tokenizer, prompt=True)
         return self._opened[1]
 
 
@@ -92,10 +96,11 @@ def end_of_reply(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, int]:
     return longest, specials[longest]
 
 
-def check_history(tokenizer: "PreTrainedTokenizerBase") -> None:
+def check_history(tokenizer: "PreTrainedTokenizerBase", *, users: bool = False) -> None:
     """Raises ConfigurationError where the template shows earlier replies otherwise than it showed them at first.
 
-    Looked at is what a policy is asked with: a conversation with calls and reasoning after its first, second and third turn.
+    Looked at is what a policy is asked with: a conversation with calls and reasoning after its first, second and third turn. With
+    `users` a user's message follows the last of these: many templates drop the thoughts before it.
     """
     talk: list[Message] = [{"role": "user", "content": "u0"}]
     shown = [render(talk, _TOOL, tokenizer, prompt=True)]
@@ -111,13 +116,19 @@ def check_history(tokenizer: "PreTrainedTokenizerBase") -> None:
         )
         talk.append({"role": "tool", "tool_call_id": call_id, "name": "look", "content": f"o{turn}"})
         shown.append(render(talk, _TOOL, tokenizer, prompt=True))
+    if users:
+        talk += [
+            {"role": "assistant", "content": f"<think>\n{_MARK}\n</think>\n\nr3"},
+            {"role": "user", "content": "u1"},
+        ]
+        shown.append(render(talk, _TOOL, tokenizer, prompt=True))
     for before, after in itertools.pairwise(shown):
         if not after.startswith(before):
             if after.find(_LISTED) > before.find(_LISTED):
                 raise _rewrites("its list of tools moves to the newest user's message")
             at = next(i for i, (a, b) in enumerate(zip(before, after + "\0", strict=False)) if a != b)
             raise _rewrites(f"{before[max(0, at - 20) : at + 20]!r} became {after[max(0, at - 20) : at + 20]!r}")
-    if _MARK not in shown[1]:
+    if _MARK not in shown[1] or (users and shown[-1].count(_MARK) < 2):
         raise _rewrites("the reasoning of an earlier reply is left out")
 
 

@@ -12,7 +12,7 @@ import msgspec
 from components.protocol import ConfigurationError, DataError, Message
 
 from .config import SftConfig
-from .format import IGNORE, Fitted, TrainingRow, fit, reply_weights, tokenize_chat
+from .format import IGNORE, Fitted, Tokenized, TrainingRow, fit, reply_weights, tokenize_rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,10 +81,14 @@ def read_rows(path: Path, sources: Sequence[str] | None) -> list[SftRow]:
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Rows as they are trained, the weight of the exported row that each came from, and how many are not there whole, by cause."""
+    """Rows as they are trained; of each the weight and the episode of the exported row that it came from, of which a long one, or
+    one that the template rewrites, gives several. `left_out`: how many rows are not there whole, and how many replies are in no row
+    because they cannot be shown as they were sampled, by cause.
+    """
 
     rows: list[TrainingRow]
     rewards: list[float]
+    episode_ids: list[str]
     left_out: dict[str, int]
 
 
@@ -101,13 +105,15 @@ def prepare(
         raise DataError(
             f"{config.data.train}: step_weighted_loss is on and no message has a weight; export with step_weights, or turn it off"
         )
-    found: list[tuple[TrainingRow, float]] = []
+    found: list[tuple[TrainingRow, SftRow]] = []
     counts: Counter[str] = Counter()
     for row in rows:
         with located(row.episode_id):
-            made = fit([_tokenized(row, tokenizer, config, weigh, stepwise)], config.format)
+            told = _tokenized(row, tokenizer, config, weigh, stepwise)
+        made = fit(told.rows, config.format)
         trained = [each for each in map(counting, made.rows) if each.trained_tokens]
-        found += [(each, row.weight) for each in trained]
+        found += [(each, row) for each in trained]
+        counts.update(told.refused)
         counts.update(_left_out(made) if trained or not made.rows else {"untrained": 1})
     if not found:
         said = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
@@ -115,14 +121,17 @@ def prepare(
             f"none of {len(rows)} rows can be trained on within {config.format.max_length} tokens ({said}); raise format.max_length"
         )
     return Prepared(
-        normalised([row for row, _ in found]), [reward for _, reward in found], dict(sorted(counts.items()))
+        normalised([row for row, _ in found]),
+        [origin.weight for _, origin in found],
+        [origin.episode_id for _, origin in found],
+        dict(sorted(counts.items())),
     )
 
 
 def _tokenized(
     row: SftRow, tokenizer: "PreTrainedTokenizerBase", config: SftConfig, weigh: bool, stepwise: bool
-) -> TrainingRow:
-    return tokenize_chat(
+) -> Tokenized:
+    return tokenize_rows(
         row.messages,
         row.tools,
         tokenizer,

@@ -15,7 +15,9 @@ from .trainer import callbacks, fit_attention, planned_steps, prepare_torch, tra
 
 
 class SftReport(TrainReport, frozen=True, kw_only=True):
-    """`rows`: those that were trained on, of which a long one may be several; `left_out`: what was not, or not whole, by cause.
+    """`rows`: those that were trained on; an episode that is long, or that the chat template rewrites as it goes on, is several.
+    `left_out`: what was not trained, or not whole, by cause (`thought_not_rendered`: replies whose thought the template cannot
+    show).
 
     `sequences` were made of them: fewer where rows are packed. `validation_accuracy` (of next tokens) and
     `validation_perplexity` are those of `best_step`.

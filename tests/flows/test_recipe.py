@@ -160,3 +160,24 @@ def test_a_night_says_what_is_wrong_with_its_recipe_before_anything_is_started(t
     with pytest.raises(ConfigurationError, match="there is no size 'tiny'"):
         run_night(str(scale), None, None)
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("size", [None, "smoke", "night", "full"])
+def test_the_cold_start_of_r1_trains_the_thoughts_where_the_template_drops_them_from_history(size, tmp_path):
+    pytest.importorskip("transformers")
+    from chat_templates import TEMPLATES, THINKING, tokenizer_for
+
+    from components.training.format import IGNORE
+    from components.training.rows import SftRow, prepare
+
+    job = load_recipe("r1", size).stages[0].make(tmp_path, {"train": "rows.jsonl"}, seed=0, base=str(tmp_path))
+    tokenizer = tokenizer_for((TEMPLATES / f"{THINKING}.jinja").read_text())
+    messages = [
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "<think>two and two</think>4"},
+        {"role": "user", "content": "And one?"},
+        {"role": "assistant", "content": "<think>four and one</think>5"},
+    ]
+    made = prepare([SftRow(messages=messages, episode_id="ep")], tokenizer, job, weigh=True)
+    texts = [tokenizer.decode([label for label in row.labels if label != IGNORE]) for row in made.rows]
+    assert texts == ["two and two</think>4<|im_end|>", "four and one</think>5<|im_end|>"] and made.left_out == {}

@@ -76,12 +76,21 @@ def expected(family: str) -> list[str]:
 
 
 def trained(messages: list[dict[str, Any]], family: str, **options: Any) -> list[str]:
-    """What a row of the conversation trains."""
-    from components.training.format import tokenize_chat
+    """What the rows of the conversation train, reply by reply."""
+    from components.training.format import tokenize_rows
 
     tokenizer = chat_tokenizer(family)
-    row = tokenize_chat(messages, [TOOL], tokenizer, **options)
-    return trained_texts(row, row_text(messages, [TOOL], tokenizer), tokenizer)
+    found = tokenize_rows(messages, [TOOL], tokenizer, **options)
+    assert not found.refused
+    if len(found.rows) == 1:
+        return trained_texts(found.rows[0], row_text(messages, [TOOL], tokenizer), tokenizer)
+    return [text for row in found.rows for text in own_texts(row, tokenizer)]
+
+
+def own_texts(row: Any, tokenizer: Any) -> list[str]:
+    """The replies that a row trains, decoded."""
+    replies = [row.labels[turn.start : turn.end] for turn in row.turns]
+    return [tokenizer.decode(reply) for reply in replies if any(label != -100 for label in reply)]
 
 
 def with_template(source: str) -> Any:

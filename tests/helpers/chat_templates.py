@@ -1,5 +1,7 @@
 """Tokenizers made on the spot, with chat templates of ours in the formats of six families of models."""
 
+import copy
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,23 @@ SPECIALS = {
 FAMILIES = tuple(SPECIALS)
 END = {name: tokens[-1] for name, tokens in SPECIALS.items()} | {"mistral": "</s>"}
 BEGIN = {"llama3": "<|begin_of_text|>", "mistral": "<s>", "gemma": "<bos>"}
+THINKING = "chatml_thinking"
+"""A template whose prompt opens a thought, and that drops the thoughts before the last question, as DeepSeek's do."""
+OTHERS = (
+    THINKING,
+    *("command", "gemma_thinking", "glm", "harmony", "llama2", "llama3_calls", "mistral_v7", "phi", "zephyr"),
+)
+"""Templates in the styles of ten other models."""
+CONTROL = re.compile(
+    r"<\|[A-Za-z0-9_/]+\|?>|<[a-z_]+\|>|<(?:start|end)_of_turn>|<[/a-z]+:[a-z_]+>|<｜[^<>'｜]+｜>|</?(?:think|tool_call|tool_response|s)>"
+    r"|\[/?[A-Z_]{4,}\]|\[gMASK\]|<sop>"
+)
+"""What the templates of TRL and of `OTHERS` write as control tokens."""
+ROLES = {"<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"}
+ENDS = (
+    *("<|im_end|>", "<｜end▁of▁sentence｜>", "<|eot_id|>", "<end_of_turn>", "<|return|>", "<|end|>"),
+    *("<|endofturn|>", "<|endoftext|>", "</s>"),
+)
 TEXT = 'system user assistant model tool "name": "look", "arguments": {"at": "a.py"} def add(a, b):\n    return a + b\n'
 
 
@@ -37,6 +56,17 @@ def _made(family: str, core: Any) -> Any:
     made.add_special_tokens({"additional_special_tokens": list(SPECIALS[family])})
     made.chat_template = (TEMPLATES / f"{family}.jinja").read_text(encoding="utf-8")
     return made
+
+
+def tokenizer_for(source: str) -> Any:
+    """A tokenizer with that template, and with what it writes as control tokens."""
+    tokenizer = copy.deepcopy(chat_tokenizer("qwen2_5"))
+    tokens = sorted({*CONTROL.findall(source), *ROLES})
+    tokenizer.add_special_tokens({"additional_special_tokens": tokens})
+    tokenizer.bos_token = "<s>"
+    tokenizer.eos_token = "</s>" if "eos_token" in source else next((end for end in ENDS if end in source), "</s>")
+    tokenizer.chat_template = source
+    return tokenizer
 
 
 def _bytes(*, trimmed: bool) -> Any:
@@ -78,18 +108,24 @@ MADE_UP = "<think>\n\n</think>\n\n"
 
 
 def row_text(messages: Any, tools: Any, tokenizer: Any) -> str:
-    """What a row of the conversation holds: what the template writes, less the thought that it made up."""
-    from components.policies.chat import render
+    """What a row of the conversation holds, with marks: what the template writes, less the thought that it made up."""
+    from components.policies.chat import render_marked
 
     header = "<|im_start|>assistant\n"
-    before, found, after = render(messages, tools, tokenizer, prompt=False).rpartition(header + MADE_UP)
+    before, found, after = render_marked(messages, tools, tokenizer, prompt=False).rpartition(header + MADE_UP)
     said = next((each["content"] for each in reversed(messages) if each["role"] == "assistant"), "")
     return before + header + after if found and MADE_UP not in said else before + found + after
 
 
 def trained_texts(row: Any, text: str, tokenizer: Any) -> list[str]:
-    """The pieces of `text` that the row trains, told by the offsets of its tokens; a token without width is the space before it."""
-    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    """The pieces of `text` that the row trains, told by the offsets of its tokens; a token without width is the space before it.
+
+    `text` may have marks; the pieces have none.
+    """
+    from components.policies.chat import MARK, encode_text
+
+    ids, offsets = encode_text(text, tokenizer)
+    assert ids == row.input_ids
     assert len(offsets) == len(row.input_ids) == len(row.labels) == len(row.weights)
     pieces: list[list[int]] = []
     behind = False
@@ -102,4 +138,4 @@ def trained_texts(row: Any, text: str, tokenizer: Any) -> list[str]:
             else:
                 pieces.append([max(start, 0), offsets[place][1]])
         behind = label != -100
-    return [text[start:end] for start, end in pieces]
+    return [text[start:end].replace(MARK, "") for start, end in pieces]

@@ -11,7 +11,7 @@ import msgspec
 from components.policies.chat import encode
 from components.protocol import DataError, Message
 from components.training.config import DpoConfig
-from components.training.format import IGNORE, TrainingRow, reply_weights, tokenize_chat
+from components.training.format import IGNORE, NotOneSequence, TrainingRow, reply_weights, tokenize_chat
 from components.training.rows import check_messages, counting, decoded, located
 from components.training.weighting import is_plain
 
@@ -47,7 +47,9 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Pairs, their margins, and how many were left out by cause: too long, nothing to compare on a side, two equal sides."""
+    """Pairs, their margins, and how many were left out by cause: too long, nothing to compare on a side, two equal sides,
+    a side that is no single sequence because the template shows its earlier replies otherwise than they were sampled.
+    """
 
     pairs: list[Pair]
     margins: list[float]
@@ -85,8 +87,12 @@ def prepare(
     found: list[tuple[Pair, float]] = []
     counts: Counter[str] = Counter()
     for row in rows:
-        with located(" and ".join(row.episode_ids)):
-            pair = tokenize_pair(row, tokenizer, config, weigh=weigh)
+        try:
+            with located(" and ".join(row.episode_ids)):
+                pair = tokenize_pair(row, tokenizer, config, weigh=weigh)
+        except NotOneSequence as error:
+            counts[error.reason] += 1
+            continue
         fault = _fault(pair, config.format.max_length)
         if fault:
             counts[fault] += 1

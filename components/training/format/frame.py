@@ -20,11 +20,13 @@ _THINK = "<think>"
 class Frame(msgspec.Struct, frozen=True):
     """`headers`: how a reply may begin, the longest first; what of it a prompt holds already is not the policy's.
 
-    `ends`: tokens of which the last thing in a reply is one.
+    `ends`: tokens of which the last thing in a reply is one. `text_end`: the tokenizer's own end token, which some templates write
+    behind the end of the last reply.
     """
 
     headers: tuple[str, ...]
     ends: tuple[str, ...]
+    text_end: str
 
 
 _known: dict[Any, Frame] = {}
@@ -36,7 +38,11 @@ def frame(tokenizer: "PreTrainedTokenizerBase") -> Frame:
     if key not in _known:
         talk: list[Message] = [{"role": "user", "content": "."}, {"role": "assistant", "content": _WORD}]
         told = rendered(talk, None, tokenizer)
-        _known[key] = Frame(_headers(told, render(talk[:1], None, tokenizer, prompt=True)), _ends(told, tokenizer))
+        _known[key] = Frame(
+            _headers(told, render(talk[:1], None, tokenizer, prompt=True)),
+            _ends(told, tokenizer),
+            str(tokenizer.eos_token or ""),
+        )
     return _known[key]
 
 
@@ -52,5 +58,9 @@ def _ends(told: Rendered, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ..
     """The token after a reply, and the other special tokens that end something; closing tags of calls end no reply."""
     if _WORD not in told.text:
         raise ConfigurationError("the chat template writes nothing of what the assistant says; use another template")
-    others = [token for token in tokenizer.all_special_tokens if len(token) > 1 and not token.startswith("</")]
+    others = [
+        token
+        for token in tokenizer.all_special_tokens
+        if len(token) > 1 and (token == tokenizer.eos_token or not token.startswith("</"))
+    ]
     return tuple(dict.fromkeys((end_of_reply(tokenizer)[0], *sorted(others, key=len, reverse=True))))

@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from components.policies.chat import OPEN_THOUGHT
 from components.protocol import ConfigurationError, Message
 
 from .frame import Frame
@@ -83,7 +84,8 @@ def _behind_end(text: str, frame: Frame, start: int, end: int) -> int:
         return late.end() if late else end
     token = next(each for each in frame.ends if said.endswith(each))
     before = said.removesuffix(token)
-    if before.endswith(frame.ends[0] + "\n") and not text[start + len(said) :].strip():
+    doubled = before.endswith(frame.ends[0] + "\n") or (token == frame.text_end and before.endswith(frame.ends[0]))
+    if doubled and not text[start + len(said) :].strip():
         said = before.rstrip()  # the end of the reply, and then that of the whole text
     return start + len(said)
 
@@ -123,6 +125,8 @@ def _after_header(text: str, frame: Frame, begin: int, stop: int) -> int:
 
 def _after_empty_thought(told: Rendered, index: int, start: int, stop: int) -> int:
     """Behind an empty thought, which the template wrote: the reply has none, or it is not shown."""
+    if told.text[:start].rstrip().endswith(OPEN_THOUGHT):  # the prompt opened it, so the reply closes it
+        return start
     match = _EMPTY_THOUGHT.match(told.text, start, stop)
     own = _EMPTY_THOUGHT.match(str(told.messages[index].get("content") or ""))
     return match.end() if match and not own else start

@@ -35,10 +35,10 @@ class Chooser:
         options: SelectionOptions,
         tasks: Sequence[PlayableTask],
         seed: int,
-        demonstrations: Mapping[str, TrainingRow] | None = None,
+        demonstrations: Mapping[str, list[TrainingRow]] | None = None,
     ) -> None:
         self.options = options
-        self.lesson: list[TrainingRow] = []
+        self.lesson: list[list[TrainingRow]] = []
         self._seed = seed
         self._tasks = [task.task_id for task in tasks]
         self._by_family: dict[str, list[str]] = {}
@@ -46,7 +46,7 @@ class Chooser:
             self._by_family.setdefault(task.family, []).append(task.task_id)
         replay, ucb = options.replay, options.curriculum_ucb
         self._demonstrations = demonstrations or {}
-        self._hardest = HardestBuffer[TrainingRow](options.relift) if options.relift else None
+        self._hardest = HardestBuffer[list[TrainingRow]](options.relift) if options.relift else None
         self._replay = None if replay is None else ReplayBuffer[Outing](replay.per_task, replay.max_staleness)
         self._families = None if ucb is None else UcbCurriculum(list(self._by_family), **ucb.model_dump())
 

@@ -10,7 +10,7 @@ import torch
 from components.protocol import DataError, Message
 
 from ..batches import RowCollator
-from ..format import IGNORE, TrainingRow, tokenize_chat
+from ..format import IGNORE, TrainingRow, tokenize_rows
 from ..rows import check_messages, decoded, located
 
 
@@ -22,15 +22,16 @@ class _Demonstration(msgspec.Struct, frozen=True):
     tools: list[dict[str, Any]] | None = None
 
 
-def read_demonstrations(path: Path, tokenizer: Any, longest: int) -> Mapping[str, TrainingRow]:
-    """The first row of each task that has at most `longest` tokens. Raises DataError with one line, also where none is left."""
-    found: dict[str, TrainingRow] = {}
+def read_demonstrations(path: Path, tokenizer: Any, longest: int) -> Mapping[str, list[TrainingRow]]:
+    """The first demonstration of each task, as its rows of at most `longest` tokens. Raises DataError with one line, also where
+    none is left."""
+    found: dict[str, list[TrainingRow]] = {}
     for row in decoded(path, _Demonstration, "an SFT row with a task_id"):
         check_messages(row.messages, f"{path}, {row.task_id}")
         if row.task_id not in found:
             with located(f"{path}, {row.task_id}"):
-                made = tokenize_chat(row.messages, row.tools, tokenizer)
-            if made.trained_tokens and len(made.input_ids) <= longest:
+                made = tokenize_rows(row.messages, row.tools, tokenizer).rows
+            if any(each.trained_tokens for each in made) and all(len(each.input_ids) <= longest for each in made):
                 found[row.task_id] = made
     if not found:
         raise DataError(

@@ -64,7 +64,7 @@ def _prepared(config: GrpoConfig, model: Any, tokenizer: Any, held: contextlib.E
     return trainer, prompts
 
 
-def _demonstrations(config: GrpoConfig, tokenizer: Any) -> Mapping[str, TrainingRow] | None:
+def _demonstrations(config: GrpoConfig, tokenizer: Any) -> Mapping[str, list[TrainingRow]] | None:
     if config.data.demonstrations is None:
         return None
     from .demonstrations import read_demonstrations

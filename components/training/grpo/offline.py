@@ -2,7 +2,8 @@
 
 It is off-policy: who played is not known token by token, so the ratio to that policy is taken for 1, and nothing corrects for it.
 The job's report says so. Attempts that are longer than `format.max_length` or `grpo.sampling.max_episode_tokens` are left out and
-counted, as are those that are left alone; of a group larger than `grpo.group_size` several are made.
+counted, as are those that are no single sequence because the chat template shows their earlier replies otherwise than they were
+sampled, and those that are left alone; of a group larger than `grpo.group_size` several are made.
 """
 
 import math
@@ -15,7 +16,7 @@ import msgspec
 from components.protocol import DataError, Message
 
 from ..config import GrpoConfig
-from ..format import tokenize_chat
+from ..format import NotOneSequence, tokenize_chat
 from ..rows import check_messages, decoded, located
 from .episode import ENVIRONMENT, EpisodeTokens, nothing
 from .order import places
@@ -40,7 +41,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 class Recorded:
-    """A rollout function over groups. `left_out` counts attempts that were too long."""
+    """A rollout function over groups. `left_out` counts attempts that were too long or no single sequence."""
 
     seconds = 0.0
 
@@ -82,7 +83,8 @@ def recorded(config: GrpoConfig, tokenizer: Any) -> tuple[Recorded, list[str]]:
     if not groups:
         raise DataError(
             f"{config.data.train}: none of {len(rows)} groups has two attempts within "
-            f"{config.grpo.sampling.max_episode_tokens} tokens; raise grpo.sampling.max_episode_tokens"
+            f"{config.grpo.sampling.max_episode_tokens} tokens that the chat template shows as they were sampled; raise "
+            "grpo.sampling.max_episode_tokens, or use a template that keeps earlier replies"
         )
     return Recorded(groups, tokenizer.pad_token_id, left_out, config.seed), [
         str(number) for number in range(len(groups))
@@ -107,10 +109,13 @@ def read_groups(path: Path) -> list[GroupRow]:
 
 
 def _outing(row: GroupRow, place: int, tokenizer: Any, config: GrpoConfig) -> Outing | None:
-    """One attempt; None where it is too long, or where the policy wrote nothing."""
+    """One attempt; None where it is too long or no single sequence, or where the policy wrote nothing."""
     earlier = sum(message["role"] == "assistant" for message in row.prompt)
-    with located(f"an attempt at {row.task_id}"):
-        tokens = as_episode([*row.prompt, *row.attempts[place]], row.tools, tokenizer, earlier=earlier)
+    try:
+        with located(f"an attempt at {row.task_id}"):
+            tokens = as_episode([*row.prompt, *row.attempts[place]], row.tools, tokenizer, earlier=earlier)
+    except NotOneSequence:
+        return None
     if tokens is None or len(tokens.completion_ids) > config.grpo.sampling.max_episode_tokens:
         return None
     if len(tokens.prompt_ids) + len(tokens.completion_ids) > config.format.max_length:
@@ -128,9 +133,11 @@ def as_episode(
 ) -> EpisodeTokens | None:
     """A recorded conversation as tokens, its replies numbered but for those of its prompt, the `earlier` ones.
 
-    None where the assistant wrote nothing else.
+    None where the assistant wrote nothing else. Raises NotOneSequence as `tokenize_chat` does.
     """
-    row = tokenize_chat(messages, tools, tokenizer)
+    replies = sum(message["role"] == "assistant" for message in messages)
+    weights = [None if number < earlier else 1.0 for number in range(replies)]
+    row = tokenize_chat(messages, tools, tokenizer, weights=weights)
     own = [ENVIRONMENT] * len(row.input_ids)
     for number, turn in enumerate(row.turns[earlier:]):
         own[turn.start : turn.end] = [number] * (turn.end - turn.start)

@@ -12,7 +12,8 @@ class GrpoReport(TrainReport, frozen=True, kw_only=True):
     infrastructure ended them, others because their prompt did not fit.
 
     `first_reward` and `last_reward` are means over the first and the last tenth of the steps. `offline`: the episodes were
-    recorded, by whatever policy played them, and the ratio to that policy was taken for 1; `left_out` of them were too long.
+    recorded, by whatever policy played them, and the ratio to that policy was taken for 1; `left_out` of them were too long, or no
+    single sequence because the chat template rewrites history.
     """
 
     episodes: int

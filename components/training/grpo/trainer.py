@@ -82,10 +82,11 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         loss = super()._compute_loss(model, inputs)
         if self.chooser is None or not self.chooser.lesson or not self.model.training:
             return loss
-        rows, self.chooser.lesson = self.chooser.lesson, []
+        demonstrations, self.chooser.lesson = self.chooser.lesson, []
+        rows = [row for demonstration in demonstrations for row in demonstration]
         with self.accelerator.autocast():
             lesson = negative_log_likelihood(model, rows, self._tokenizer.pad_token_id)
-        self._metrics["train"]["relift/tasks"].append(len(rows))
+        self._metrics["train"]["relift/tasks"].append(len(demonstrations))
         self._metrics["train"]["relift/loss"].append(lesson.item())
         return loss + lesson  # in one micro-batch of the step, whose gradients are summed
 

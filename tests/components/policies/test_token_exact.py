@@ -187,6 +187,16 @@ def test_a_template_that_rewrites_history_is_refused(own, template, why):
         check_history(with_template(own, template))
 
 
+def test_a_template_that_rewrites_history_at_a_user_s_message_is_refused_where_a_user_speaks_in_mid_episode():
+    """Qwen3's drops the thoughts before it. Episodes in which tools alone answer are continued."""
+    frame = Continuation(chat_tokenizer("qwen3"))
+    assert frame.ids(CHAT[1], CHAT[2:3], OPENAI, ended=True)
+    with pytest.raises(ConfigurationError, match="rewrites history"):
+        frame.ids(CHAT[1], [*CHAT[2:3], {"role": "user", "content": "Sure?"}], OPENAI, ended=True)
+    kept = Continuation(chat_tokenizer("chatml"))
+    assert kept.ids({"role": "assistant", "content": "1"}, [{"role": "user", "content": "Sure?"}], OPENAI, ended=True)
+
+
 def test_a_template_without_an_end_or_without_replies_is_refused(own):
     with pytest.raises(ConfigurationError, match="ends no reply"):
         Continuation(with_template(own, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"))

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from chat_templates import TEMPLATES as CHAT_TEMPLATES
+from chat_templates import THINKING, chat_tokenizer, tokenizer_for
 from training_jobs import make_job
 
 from components.protocol import DataError
@@ -133,3 +135,63 @@ def test_rows_of_other_sources_are_left_out_and_none_at_all_is_an_error(tmp_path
         read_rows(path, ["demonstration"])
     with pytest.raises(DataError, match="cannot be read"):
         read_rows(tmp_path / "none.jsonl", None)
+
+
+THOUGHTS = [
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": "<think>two and two</think>4", "weight": 2.0},
+    {"role": "user", "content": "And one?"},
+    {"role": "assistant", "content": "<think>four and one</think>5", "weight": 0.5},
+]
+
+
+def thinking_tokenizer(name=THINKING):
+    return tokenizer_for((CHAT_TEMPLATES / f"{name}.jinja").read_text())
+
+
+def test_rows_split_from_one_episode_keep_its_name_its_reward_and_the_weights_of_its_replies():
+    rows = [
+        SftRow(messages=THOUGHTS, episode_id="ep-1", weight=3.0),
+        SftRow(messages=THOUGHTS[:2], episode_id="ep-2", weight=1.0),
+    ]
+    tokenizer = thinking_tokenizer()
+    made = prepare(rows, tokenizer, job(step_weighted_loss=True), weigh=True)
+    assert made.episode_ids == ["ep-1", "ep-1", "ep-2"] and made.rewards == [3.0, 3.0, 1.0] and made.left_out == {}
+    texts = [tokenizer.decode([label for label in row.labels if label != IGNORE]) for row in made.rows]
+    assert texts == [
+        "two and two</think>4<|im_end|>",
+        "four and one</think>5<|im_end|>",
+        "two and two</think>4<|im_end|>",
+    ]
+    weights = [max(row.weights) for row in made.rows]
+    assert weights[0] / weights[1] == pytest.approx(4) and weights[0] == weights[2]
+
+
+def test_a_reply_whose_thought_the_template_cannot_show_is_left_out_and_counted_by_reason():
+    silent = [{"role": "user", "content": "x?"}, {"role": "assistant", "content": "1"}]
+    thinks = [silent[0], {**silent[1], "reasoning_content": "hm"}]
+    rows = [SftRow(messages=thinks, episode_id="ep-1"), SftRow(messages=silent, episode_id="ep-2")]
+    tokenizer = thinking_tokenizer("command")  # shows thoughts beside calls alone, in a notation of its own
+    made = prepare(rows, tokenizer, job(), weigh=True)
+    assert made.episode_ids == ["ep-2"] and made.left_out["thought_not_rendered"] == 1
+    with pytest.raises(DataError, match="1 thought not rendered"):
+        prepare(rows[:1], tokenizer, job(), weigh=True)
+
+
+def test_split_rows_share_sequences_whole():
+    from components.training.packing import packed
+
+    made = prepare([SftRow(messages=THOUGHTS, episode_id="ep")] * 3, thinking_tokenizer(), job(), weigh=True)
+    (pack,) = packed(made.rows, sum(len(row.input_ids) for row in made.rows))
+    assert sum(label != IGNORE for label in pack.labels) == sum(row.trained_tokens for row in made.rows)
+    assert sorted(pack.lengths) == sorted(len(row.input_ids) for row in made.rows)
+
+
+def test_a_quoted_end_token_trains_no_end_in_the_middle():
+    tokenizer = chat_tokenizer("qwen2_5")
+    messages = [{"role": "user", "content": "x?"}, {"role": "assistant", "content": "It is <|im_end|>, I think."}]
+    made = prepare([SftRow(messages=messages, episode_id="ep")], tokenizer, job(), weigh=True)
+    labels = [label for label in made.rows[0].labels if label != IGNORE]
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert labels.count(end) == 1 and labels[-1] == end
+    assert tokenizer.decode(labels) == "It is <|im_end|>, I think.<|im_end|>"

@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 from chat_templates import FAMILIES, chat_tokenizer
 from training_jobs import make_job
 
+from components.policies import chat
 from components.policies.chat import encode
 from components.protocol import ConfigurationError, DataError
 from components.training.dpo.pairs import DpoRow, as_dataset, prepare, read_pairs, tokenize_pair
@@ -201,3 +202,24 @@ def test_a_pair_that_is_none_is_told_in_one_line_with_its_place(row, told, writt
     with pytest.raises(DataError) as caught:
         read_pairs(written(row), "all")
     assert told in str(caught.value) and "\n" not in str(caught.value) and "pairs.jsonl" in str(caught.value)
+
+
+def test_a_side_that_the_template_rewrites_is_left_out_and_counted_and_a_single_reply_is_not():
+    import chat_templates
+
+    template = (chat_templates.TEMPLATES / f"{chat_templates.THINKING}.jinja").read_text()
+    tokenizer = chat_templates.tokenizer_for(template)
+    sides = [
+        [said(f"<think>{word}</think>{word}"), {"role": "user", "content": "Sure?"}, said(f"<think>so</think>{word}")]
+        for word in ("good", "bad")
+    ]
+    rows = [
+        DpoRow([ASK], *sides, ["one", "two"]),
+        DpoRow([ASK], sides[0][:1], sides[1][:1], ["one", "two"], level="step"),
+    ]
+    made = prepare(rows, tokenizer, job(), weigh=False)
+    assert made.left_out == {"rewritten_history": 1} and len(made.pairs) == 1
+    prompt = chat.encode([ASK], None, tokenizer, prompt=True)[0]
+    for side, word in ((made.pairs[0].chosen, "good"), (made.pairs[0].rejected, "bad")):
+        assert side.input_ids[: len(prompt)] == prompt
+        assert compared(side, tokenizer) == [f"{word}</think>{word}<|im_end|>"]

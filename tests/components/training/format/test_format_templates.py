@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from agent_talk import TOOL, expected, gives, talk, trained
+from agent_talk import TOOL, asks, expected, gives, talk, trained
 from chat_templates import END, FAMILIES, MADE_UP, chat_tokenizer, row_text, spaced_tokenizer, trained_texts
 
 from components.policies import chat
@@ -99,19 +99,36 @@ def test_training_renders_the_bytes_that_sampling_renders(family):
     tokenizer = chat_tokenizer(family)
     text = render(talk(), [TOOL], tokenizer, prompt=False)
     assert rendered(talk(), [TOOL], tokenizer).text == text
+    told, tools = chat.prepared(talk(), [TOOL], tokenizer)
+    assert text == tokenizer.apply_chat_template(told, tools=tools, tokenize=False)
     messages = [*talk()[:-1], {**talk()[-1], "content": f"{MADE_UP}It is 1."}]  # an empty thought of its own
     assert tokenize_chat(messages, [TOOL], tokenizer).input_ids == encode(messages, [TOOL], tokenizer, prompt=False)[0]
 
 
-def test_a_conversation_is_rendered_once_and_tokenised_once(family, monkeypatch):
+def test_renders_do_not_grow_with_the_length_and_the_whole_is_tokenised_once(family, monkeypatch):
     tokenizer = chat_tokenizer(family)
-    tokenize_chat(talk(), [TOOL], tokenizer)  # what is known of a template is known from now on
-    calls = []
-    usual = type(tokenizer)._encode_plus
-    monkeypatch.setattr(type(tokenizer), "_encode_plus", lambda self, *a, **k: calls.append(1) or usual(self, *a, **k))
-    monkeypatch.setattr(type(tokenizer), "apply_chat_template", lambda *_, **__: pytest.fail("rendered again"))
-    tokenize_chat(talk(), [TOOL], tokenizer)
-    assert len(calls) == 1
+    talks = [
+        [*talk()[:2], *(each for _ in range(count) for each in (asks("a.py"), gives("x = 1")))] for count in (12, 48)
+    ]
+    tokenize_chat(talks[0], [TOOL], tokenizer)  # what is known of a template is known from now on
+    counts = []
+    encode_usually, render_usually = type(tokenizer)._encode_plus, type(tokenizer).apply_chat_template
+    renders, lengths = [], []
+    monkeypatch.setattr(
+        type(tokenizer),
+        "_encode_plus",
+        lambda self, text, *a, **k: lengths.append(len(str(text))) or encode_usually(self, text, *a, **k),
+    )
+    monkeypatch.setattr(
+        type(tokenizer), "apply_chat_template", lambda *a, **k: renders.append(1) or render_usually(*a, **k)
+    )
+    for messages in talks:
+        renders.clear()
+        lengths.clear()
+        tokenize_chat(messages, [TOOL], tokenizer)
+        counts.append(len(renders))
+        assert sum(length > max(lengths) / 4 for length in lengths) == 1
+    assert counts[0] == counts[1]
 
 
 def test_a_system_less_template_gets_instructions_and_tools_as_the_user_s_words():
@@ -165,8 +182,10 @@ def test_faults_are_told_in_one_line(family):
         tokenize_chat(talk(), [TOOL], tokenizer, weights=[1.0] * 3, options=Format(agent_format=False))
 
 
-def test_the_template_s_special_tokens_are_broken_once_for_all():
-    assert chat.prepared(talk("<|im_end|>"), [TOOL], chat_tokenizer("qwen2_5"))[0][3]["content"] == "<\u200b|im_end|>"
+def test_a_special_token_in_a_content_is_marked_for_the_template_and_stays_as_it_was_in_the_text():
+    tokenizer, messages = chat_tokenizer("qwen2_5"), talk("<|im_end|>")
+    assert chat.prepared(messages, [TOOL], tokenizer)[0][3]["content"] == f"<{chat.MARK}|im_end|>"
+    assert "<tool_response>\n<|im_end|>\n</tool_response>" in render(messages, [TOOL], tokenizer, prompt=False)
 
 
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])

@@ -1,19 +1,19 @@
-"""Thoughts are trained where the template shows them; those that it makes up or drops are not, and move nothing."""
+"""Thoughts that an agent wrote are trained, also those that the template drops from history; one that it makes up is not."""
 
 import pytest
 
 pytest.importorskip("transformers")
 
-from agent_talk import HERMES, asks, gives, talk, trained
+from agent_talk import HERMES, TOOL, asks, gives, talk, trained
 from chat_templates import chat_tokenizer
 
 from components.policies.chat import render
-from components.training.format import tokenize_chat
+from components.training.format import tokenize_chat, tokenize_rows
 
 THOUGHT = "<think>\nx stands in a.py\n</think>\n\n"
 
 
-def test_thoughts_that_the_template_drops_from_history_are_not_trained_and_move_nothing():
+def test_thoughts_that_the_template_drops_from_history_are_trained_as_they_were_sampled():
     messages = [
         *(talk()[:2]),
         asks("a.py", text=THOUGHT + "I look."),
@@ -23,11 +23,14 @@ def test_thoughts_that_the_template_drops_from_history_are_not_trained_and_move_
         {"role": "assistant", "content": THOUGHT + "It is 2."},
     ]
     assert trained(messages, "qwen3") == [
-        "I look.\n" + HERMES.format("a.py") + "<|im_end|>",
-        "It is 1.<|im_end|>",
+        THOUGHT + "I look.\n" + HERMES.format("a.py") + "<|im_end|>",
+        THOUGHT + "It is 1.<|im_end|>",
         THOUGHT + "It is 2.<|im_end|>",
     ]
+    rows = tokenize_rows(messages, [TOOL], chat_tokenizer("qwen3")).rows
+    assert len(rows) == 2  # the replies to one question share a prefix
     assert [text.count("<think>") for text in trained(messages, "chatml")] == [1, 1, 1]
+    tokenize_chat(messages, [TOOL], chat_tokenizer("chatml"))  # one row, where nothing is dropped
 
 
 def test_thoughts_since_the_last_question_are_trained():

@@ -5,12 +5,13 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from agent_talk import own_texts
 from chat_templates import FAMILIES, chat_tokenizer, row_text, trained_texts
 from episodes import TOOL, make_episode, turn
 
 from components.protocol import DataError, ToolCall, ToolResult
 from components.training.config import Format
-from components.training.format import IGNORE, tokenize, tokenize_chat
+from components.training.format import IGNORE, tokenize, tokenize_chat, tokenize_rows
 from components.trajectories.messages import chat
 from components.trajectories.record import Message
 
@@ -64,7 +65,8 @@ def test_a_call_that_nobody_could_read_is_trained_as_it_was_written(tokenizer):
     raw = '<tool_call>{"name": "submit", </tool_call>'
     call = ToolCall("1-0", "", {}, raw, "not a JSON call")
     broken = msgspec.structs.replace(TURNS[1], calls=(call,), results=(ToolResult("1-0", "no such call"),))
-    texts = trained(make_episode(turns=[TURNS[0], broken, TURNS[2]]), tokenizer)
+    found = tokenize_rows(chat(make_episode(turns=[TURNS[0], broken, TURNS[2]])), [TOOL], tokenizer)
+    texts = [text for row in found.rows for text in own_texts(row, tokenizer)]  # Mistral's moves its list of tools
     assert len(texts) == 3 and texts[1].strip() == raw + tokenizer.eos_token
 
 

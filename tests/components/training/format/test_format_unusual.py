@@ -7,7 +7,7 @@ pytest.importorskip("transformers")
 from agent_talk import TOOL, expected, talk, with_template
 from chat_templates import chat_tokenizer, trained_texts
 
-from components.policies.chat import render
+from components.policies.chat import encode_text, render
 from components.protocol import ConfigurationError, DataError
 from components.training.format import tokenize_chat
 
@@ -61,10 +61,8 @@ def test_a_tokenizer_that_tells_no_offsets_is_refused():
     class Slow:
         is_fast = False
 
-    from components.training.format.labelling import tokens
-
     with pytest.raises(ConfigurationError, match=r"Slow does not tell .*tokenizer\.json"):
-        tokens("x", Slow())
+        encode_text("x", Slow())
 
 
 def test_an_end_token_that_takes_in_the_white_space_behind_it_is_trained():

@@ -11,6 +11,7 @@ from small_model import CHAT, OPENAI, TASK, TOOLS
 from components.policies.sampler import Sampled, Sampling
 from components.policies.token_exact import TokenExact
 from components.protocol import DataError, PlayableTask, PolicyRequest
+from components.training.format import NotOneSequence
 from components.training.grpo.episode import of_traces
 from components.training.grpo.offline import as_episode
 from components.training.grpo.order import places
@@ -79,3 +80,16 @@ def test_every_epoch_is_a_permutation_of_its_own():
     assert len({tuple(epoch) for epoch in epochs}) > 1
     assert [place for start in range(20) for place in places(5, start, 1, seed=1)] == whole
     assert places(5, 0, 20, seed=2) != whole
+
+
+def test_an_attempt_that_the_template_rewrites_is_no_sequence_and_is_left_out():
+    import chat_templates
+
+    template = (chat_templates.TEMPLATES / f"{chat_templates.THINKING}.jinja").read_text()
+    tokenizer = chat_templates.tokenizer_for(template)
+    ask = {"role": "user", "content": "2 + 2?"}
+    plain = [{"role": "assistant", "content": "<think>two and two</think>4"}]
+    longer = [*plain, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "<think>yes</think>4"}]
+    with pytest.raises(NotOneSequence):
+        as_episode([ask, *longer], None, tokenizer)
+    assert as_episode([ask, *plain], None, tokenizer).mask[0] == 1
