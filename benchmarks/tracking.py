@@ -7,7 +7,7 @@ Champion and challenger play the same 125 tasks, 4 attempts each, 8 steps an epi
 - *every episode as a trace*: all 1,000 of them, with their scores and the spans of all turns and calls.
 - *MLflow's own way*: the spans of 100 of these episodes by `mlflow.start_span`, written out; the time of 100 counts ten times.
 
-    python benchmarks/tracking.py [--json]
+    python benchmarks/tracking.py [--json] [--quick]
 
 Exit code 1 where the night or 1,000 traces take more than 60 s by the clock (so run it with nothing beside it), or MLflow does not
 hold all that it was told.
@@ -31,12 +31,14 @@ from components.trajectories.record import Trajectory, episode_id, group_id, sea
 
 LIMIT = 60.0
 TASKS, ATTEMPTS, STEPS, OUTPUT = 125, 4, 8, 300
+QUICK = 5
+"""Tasks of a quick run."""
 AGENTS = {"champion": 0.5, "challenger": 0.6}
 PEER = 100
 
 
 class Row(NamedTuple):
-    """Seconds for 1,000 episodes, by the clock and of the processor; how many things were told and found."""
+    """Seconds for all episodes, by the clock and of the processor; how many things were told and found."""
 
     what: str
     seconds: float
@@ -45,17 +47,19 @@ class Row(NamedTuple):
     found: int
 
 
-def episodes(agent: str) -> list[Trajectory]:
+def episodes(agent: str, tasks: int) -> list[Trajectory]:
     """An agent's attempts at the promote tasks."""
     random_ = random.Random(agent)
-    records = recorded(TASKS * ATTEMPTS, STEPS, OUTPUT)
-    return [_played(agent, place, record, random_.random()) for place, record in enumerate(records)]
+    records = recorded(tasks * ATTEMPTS, STEPS, OUTPUT)
+    return [
+        _played(agent, place % tasks, place // tasks, ours(place, record), random_.random())
+        for place, record in enumerate(records)
+    ]
 
 
-def _played(agent: str, place: int, record: dict[str, Any], luck: float) -> Trajectory:
+def _played(agent: str, number: int, attempt: int, made: Trajectory, luck: float) -> Trajectory:
     replace = msgspec.structs.replace
-    made = ours(place, record)
-    number, attempt, version = place % TASKS, place // TASKS, f"v-{agent}"
+    version = f"v-{agent}"
     task_id = f"repair/promote-{number:04d}"
     named = {"task_id": task_id, "task_hash": f"hash-{number}", "family": f"f{number % 40}", "kind": f"k{number % 6}"}
     task = replace(made.task, role="promote", **named)
@@ -91,8 +95,8 @@ def night(played: dict[str, list[Trajectory]]) -> Row:
     for name, own in played.items():
         folders[name].mkdir(parents=True)
         write_shard(folders[name], 0, own)
-    played = Played(folders)
-    results = played.results
+    attempts = Played(folders)
+    results = attempts.results
     state = begin("smoke", 0, "bench")
     decision = decide(
         results["champion"], results["challenger"], None, TasksetRef("repair", "1", "h", "family"), night="bench"
@@ -101,7 +105,9 @@ def night(played: dict[str, list[Trajectory]]) -> Row:
     agents = {name: Model(f"v-{name}", "", ()) for name in played}
     start = clocks()
     with night_run("bench", "repair") as run:
-        log_evaluation(Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke"), played), decision, agents)
+        log_evaluation(
+            Tonight(state, load_scale("smoke"), run, load_recipe("sft", "smoke"), attempts), decision, agents
+        )
     return _row("the night", start, run.written)
 
 
@@ -135,8 +141,8 @@ def _row(what: str, start: tuple[float, float], written: Any) -> Row:
     return Row(what, *since(start), written.told if written else 0, written.found if written else -1)
 
 
-def peer(everything: Sequence[Trajectory]) -> Row:
-    """MLflow's own way, with what it holds afterwards."""
+def peer(everything: Sequence[Trajectory], times: float) -> Row:
+    """MLflow's own way, with what it holds afterwards; seconds are multiplied by `times`."""
     import mlflow
 
     from components.tracking import place
@@ -152,8 +158,13 @@ def peer(everything: Sequence[Trajectory]) -> Row:
         mlflow.flush_trace_async_logging()
         seconds, processor = since(start)
         found = len(mlflow.search_traces(locations=[experiment], max_results=10 * PEER, return_type="list"))
-    times = 1000 / PEER
-    return Row(f"MLflow's own way ({PEER}, times 10)", seconds * times, processor * times, len(everything), found)
+    return Row(
+        f"MLflow's own way ({len(everything)}, times {times:.0f})",
+        seconds * times,
+        processor * times,
+        len(everything),
+        found,
+    )
 
 
 def _peer_turn(mlflow: Any, turn: Any) -> None:
@@ -165,16 +176,17 @@ def _peer_turn(mlflow: Any, turn: Any) -> None:
             step.set_outputs({"content": result.content})
 
 
-def rows() -> Iterator[Row]:
+def rows(tasks: int) -> Iterator[Row]:
     """One after the other over one database, laid out before."""
     from components.tracking import place
 
     place.client().search_experiments()
-    played = {agent: episodes(agent) for agent in AGENTS}
+    played = {agent: episodes(agent, tasks) for agent in AGENTS}
     everything = [each for own in played.values() for each in own]
     yield night(played)
     yield traces(everything)
-    yield peer(everything[:PEER])
+    own_way = everything[:PEER]
+    yield peer(own_way, len(everything) / len(own_way))
 
 
 def missed(found: Sequence[Row]) -> list[str]:
@@ -201,12 +213,16 @@ def main() -> int:
     """Measure, print, compare with the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} tasks: shows that it runs")
     arguments = parser.parse_args()
-    found = in_a_home(lambda: list(rows()))
+    tasks = QUICK if arguments.quick else TASKS
+    found = in_a_home(lambda: list(rows(tasks)))
     if arguments.json:
         print(json.dumps([row._asdict() for row in found]))
     else:
-        print(f"{'1,000 episodes':<36} {'seconds':>8} {'processor':>12} {'told':>8} {'found':>8}")
+        print(
+            f"{f'{len(AGENTS) * tasks * ATTEMPTS:,} episodes':<36} {'seconds':>8} {'processor':>12} {'told':>8} {'found':>8}"
+        )
         for row in found:
             print(f"{row.what:<36} {row.seconds:>8.1f} {row.processor:>12.1f} {row.told:>8,} {row.found:>8,}")
     for line in missed(found):
