@@ -61,7 +61,7 @@ class Batch(msgspec.Struct, frozen=True):
                 turns=turns,
                 turn_rewards=turn_rewards,
                 tasks=np.array([each.kind for each in self.outings]),
-                roles=np.zeros(turn_rewards.shape, dtype=np.int64),
+                roles=self._roles(turn_rewards.shape[1]) if options.turns == "per_role" else None,
                 values=self._chances() if options.turns == "progress" else None,
                 contributions=self._contributions(turn_rewards) if options.turns == "sum_decomposition" else None,
                 regions=self._regions(turns.shape[1], tokenizer)
@@ -100,6 +100,14 @@ class Batch(msgspec.Struct, frozen=True):
         lengths = np.array([len(each.earned.turns) for each in self.outings])
         chances = _table([each.earned.chances for each in self.outings], max(1, int(lengths.max())), np.nan)
         return chances_of_success(chances, self.rewards, self.groups, lengths)
+
+    def _roles(self, width: int) -> Any:
+        """(B, S) the agent of each turn as a number, the same for a name in all processes; None where one is not known."""
+        acted = [each.agents for each in self.outings if not each.lost and any(each.tokens.mask)]
+        if not all(acted):
+            return None
+        number = {name: place for place, name in enumerate(sorted(set().union(*acted)))}
+        return _table([[number.get(name, 0) for name in each.agents[:width]] for each in self.outings], width, 0)
 
     def _contributions(self, turn_rewards: Any) -> Any:
         """(B, S) what each turn contributed, by a linear fit of the rewards on the turns' own scores."""

@@ -15,7 +15,8 @@ class Outing(msgspec.Struct, frozen=True):
     and it trains nothing.
 
     `staleness`: of a past attempt that is played back, how many steps ago it was sampled. `guided`: it was sampled with a hint,
-    which `tokens` do not show. Of both, `tokens.logprobs` are those that they were sampled with.
+    which `tokens` do not show. Of both, `tokens.logprobs` are those that they were sampled with. `agents`: who acted at each turn
+    (`agent_id`); empty where that is not known.
     """
 
     task_id: str
@@ -27,6 +28,7 @@ class Outing(msgspec.Struct, frozen=True):
     lost: bool = False
     staleness: int | None = None
     guided: bool = False
+    agents: tuple[str, ...] = ()
 
     @property
     def off_policy(self) -> bool:

@@ -126,6 +126,7 @@ class Rollout:
             earned,
             solved and not earned.hacked,
             lost,
+            agents=() if record is None else tuple(turn.agent_id for turn in record.turns),
         )
 
 

@@ -48,6 +48,10 @@ def check(config: GrpoConfig) -> None:
         raise ConfigurationError(
             "grpo.selection chooses among what is played; leave it out, or set grpo.offline: false"
         )
+    if grpo.offline and grpo.credit.turns == "per_role":
+        raise ConfigurationError(
+            "grpo.credit.turns: per_role needs the agent of each turn, which exported groups do not hold; take turn_sum_norm"
+        )
     if not any(weight for weight in grpo.reward.values()):
         raise ConfigurationError("grpo.reward weighs every component 0; give one a weight")
 

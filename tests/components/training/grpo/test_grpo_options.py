@@ -85,6 +85,47 @@ def test_only_the_tokens_with_most_entropy_and_advantage_are_kept(tmp_path):
     assert int((output["advantages"] != 0).sum()) == math.ceil(0.25 * int(own.sum()))
 
 
+def of_agents(*names):
+    """Episodes in which each turn is one of these agents', in their order, with a score of its own."""
+    found = []
+    for place, each in enumerate(outings()):
+        count = max(each.tokens.turns) + 1
+        earned = replace(each.earned, turns=[0.1 * (place + turn) for turn in range(count)])
+        agents = tuple(names[turn % len(names)] for turn in range(count))
+        found.append(replace(each, earned=earned, agents=agents))
+    return found
+
+
+def test_each_agent_is_normalised_among_its_own_turns(tmp_path):
+    batch = of_agents("planner", "coder")
+    turn_rewards = [[*each.earned.turns, 0.0, 0.0][:3] for each in batch]
+    _, output = batch_of(tmp_path, batch, credit=CreditOptions(turns="per_role"))
+    returns = {
+        (row, turn): sum(turn_rewards[row][turn : len(each.agents)]) + REWARDS[row]
+        for row, each in enumerate(batch)
+        for turn in range(len(each.agents))
+    }
+    for row, each in enumerate(batch):
+        for place, turn in enumerate(each.tokens.turns):
+            if turn < 0:
+                continue
+            peers = [key for key in returns if key[0] // 4 == row // 4 and key[1] % 2 == turn % 2]
+            values, episodes = [returns[key] for key in peers], len({key[0] for key in peers})
+            mean = math.fsum(values) / len(values)
+            variance = math.fsum((value - mean) ** 2 for value in values) / len(values) * episodes / (episodes - 1)
+            wanted = (returns[row, turn] - mean) / (math.sqrt(variance) + 1e-4)
+            assert output["advantages"][row][place].item() == pytest.approx(wanted, abs=1e-5)
+    _, alone = batch_of(tmp_path, of_agents("one"), credit=CreditOptions(turns="per_role"))
+    _, pooled = batch_of(tmp_path, of_agents("one"), credit=CreditOptions(turns="turn_sum_norm"))
+    assert torch.equal(alone["advantages"], pooled["advantages"])
+    assert not torch.allclose(alone["advantages"], output["advantages"], atol=0.1)
+
+
+def test_roles_that_nobody_knows_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"'per_role' needs who acted at each turn"):
+        batch_of(tmp_path, outings(), credit=CreditOptions(turns="per_role"))
+
+
 def test_progress_adds_what_each_turn_did_to_the_chance_of_success(tmp_path):
     batch = outings()
     with pytest.raises(ConfigurationError, match=r"'progress' needs the chance of success"):

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from episodes import make_episode
+from msgspec.structs import replace
 from small_model import TASK, TOOLS, called
 
 from components.policies.sampler import Sampled, Sampling
@@ -97,6 +98,22 @@ class Trainer:
 
 GROUPS = [""] * 8
 """Two groups of four; which tasks is not TRL's to say."""
+
+
+class TwoAgents(Table):
+    """A planner and a coder take turns in each attempt."""
+
+    def play(self, policy, attempts):
+        found = []
+        for played in super().play(policy, attempts):
+            turns = tuple(replace(turn, agent_id=("planner", "coder")[turn.index % 2]) for turn in played.record.turns)
+            found.append(replace(played, record=replace(played.record, turns=turns)))
+        return found
+
+
+def test_the_agent_of_each_turn_is_known(rollout):
+    found = rollout(TwoAgents(lambda attempt, hinted: True))(GROUPS, Trainer())
+    assert {each.agents for each in found["outing"]} == {("planner", "coder", "planner")}
 
 
 def test_a_group_shares_its_world_and_prompt_and_every_attempt_draws_apart(rollout):
