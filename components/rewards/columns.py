@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +75,8 @@ class Gathering:
         self._versions.append(scored.version)
         self._begins.append(len(self._turns))
         whole: dict[str, float | None] = {f"layer.{name}": layer.score for name, layer in scored.layers.items()}
+        if scored.verifiable is not msgspec.UNSET:
+            whole |= {f"verifiable.{name}": score for name, score in scored.verifiable.items()}
         whole |= {"outcome": scored.outcome, EFFICIENCY: scored.efficiency, TOTAL: scored.total}
         self._add(WHOLE, WHOLE, scored.process, whole)
         for step in scored.steps:

@@ -11,6 +11,7 @@ from components.trajectories.record import digest
 
 from .guards import GUARDS_VERSION
 from .rules import RULES_VERSION
+from .verifiable.episode_components import VerifiableConfig, fingerprint
 
 ENGINE_VERSION = 1
 """Of the formulas in `engine`, `layers` and `episode`."""
@@ -29,11 +30,12 @@ class Weights(Configuration):
     outcome: Weight = 0.4
     process: Weight = 0.5
     efficiency: Weight = 0.1
+    verifiable: Weight = 0.0
 
     @pydantic.model_validator(mode="after")
     def _something_counts(self) -> Self:
-        if self.outcome + self.process + self.efficiency <= 0:
-            raise ValueError("at least one of outcome, process and efficiency must weigh more than 0")
+        if self.outcome + self.process + self.efficiency + self.verifiable <= 0:
+            raise ValueError("at least one of outcome, process, efficiency and verifiable must weigh more than 0")
         return self
 
 
@@ -66,6 +68,7 @@ class RewardConfig(Configuration):
     - `aggregation`: how the scores of the steps become the process score ("Rethinking Reward Models" compares them).
     - `guards`: an episode in which a hack is found earns nothing.
     - `reference_steps`: how many calls a task needs, for all tasks; None: the median of its successful episodes.
+    - `verifiable`: the verifiable components that are computed; their mean counts in the total by `weights.verifiable`.
     """
 
     weights: Weights = Weights()
@@ -75,6 +78,13 @@ class RewardConfig(Configuration):
     aggregation: Aggregation = "mean"
     guards: bool = True
     reference_steps: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] | None = None
+    verifiable: VerifiableConfig | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _verifiable_has_a_weight_and_components(self) -> Self:
+        if self.weights.verifiable > 0 and self.verifiable is None:
+            raise ValueError("weights.verifiable needs the section 'verifiable': which components, and by which truths")
+        return self
 
     def rubric_for(self, profile: DomainProfile) -> dict[str, float]:
         """The profile's rubric under the lines that are given here."""
@@ -90,7 +100,11 @@ class RewardConfig(Configuration):
 
     @cached_property
     def _hash(self) -> str:
-        return digest(self.model_dump())
+        given = self.model_dump(mode="json")
+        if self.verifiable is None:  # the names of versions are those from before there was this section
+            del given["verifiable"], given["weights"]["verifiable"]
+            return digest(given)
+        return digest(given, fingerprint(self.verifiable))
 
 
 @lru_cache(maxsize=256)

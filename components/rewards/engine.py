@@ -2,7 +2,8 @@
 
     step    = weighted mean of the lines that are not None, of all layers (`layers`); a weight is the line's times its layer's
     process = aggregation of the steps, joined with the lines that models gave to the episode as a whole
-    total   = weighted mean of outcome, process and efficiency, and every success above every failure (`episode`)
+    total   = weighted mean of outcome, process, efficiency and the verifiable components (`verifiable`), and every success
+              above every failure (`episode`)
 
 An episode in which a hack is found earns nothing: outcome, process, efficiency and total are 0. A step that changed nothing and
 showed nothing new can lower the process, and never raise it. Pure: the same record and parameters, the same scores.
@@ -12,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+
+import msgspec
 
 from components.protocol import DomainProfile, ToolCall, ToolResult, load_domain
 from components.trajectories.record import Trajectory, Turn
@@ -33,6 +36,7 @@ from .judgement import Judgement
 from .layers import NOTHING, Heard, Opinion, hear
 from .references import References, reference_steps
 from .rules import RULES, RuleEngine, StepScores
+from .verifiable.episode_components import scored_components, verifiable_score
 
 IDLE = "it changed nothing and showed nothing new: it earns nothing"
 
@@ -62,7 +66,17 @@ def score(
     outcome = outcome_score(trajectory, profile)
     process = scoring.process()
     efficiency = efficiency_score(config.reference_steps or reference, scoring.calls)
-    total = total_score(outcome, process, efficiency, is_success(trajectory.outcome, outcome), config.weights)
+    verifiable: dict[str, float | None] = {}
+    if config.verifiable is not None:
+        verifiable = scored_components(config.verifiable, trajectory)
+    total = total_score(
+        outcome,
+        process,
+        efficiency,
+        is_success(trajectory.outcome, outcome),
+        config.weights,
+        verifiable_score(config.verifiable, verifiable) if config.verifiable else None,
+    )
     if hacks:
         total = outcome = 0.0
         process, efficiency = (None if each is None else 0.0 for each in (process, efficiency))
@@ -71,7 +85,16 @@ def score(
         layers["guards"] = LayerScore(float(not hacks), counted=bool(hacks))
     explanations = [*map(_caught, hacks), *heard.notes, *scoring.explanations]
     return EpisodeScore(
-        trajectory.episode_id, total, outcome, process, efficiency, scoring.steps, layers, explanations, version
+        trajectory.episode_id,
+        total,
+        outcome,
+        process,
+        efficiency,
+        scoring.steps,
+        layers,
+        explanations,
+        version,
+        verifiable or msgspec.UNSET,
     )
 
 

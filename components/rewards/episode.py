@@ -72,19 +72,29 @@ def aggregate(how: Aggregation, scores: Sequence[float | None]) -> float | None:
 
 
 def total_score(
-    outcome: float | None, process: float | None, efficiency: float | None, success: bool | None, weights: Weights
+    outcome: float | None,
+    process: float | None,
+    efficiency: float | None,
+    success: bool | None,
+    weights: Weights,
+    verifiable: float | None = None,
 ) -> float | None:
     """The weighted mean of the parts that are not None, held below every success for a failure (see the module)."""
     by_outcome, by_process, by_efficiency = weights.outcome, weights.process, weights.efficiency
     weight, parts = 0.0, []
-    for each, score in ((by_outcome, outcome), (by_process, process), (by_efficiency, efficiency)):
+    for each, score in (
+        (by_outcome, outcome),
+        (by_process, process),
+        (by_efficiency, efficiency),
+        (weights.verifiable, verifiable),
+    ):
         if score is not None and each > 0:
             weight += each
             parts.append(each * score)
     if not parts:
         return None
     total = clip(math.fsum(parts) / weight)
-    floor = by_outcome / (by_outcome + by_process + by_efficiency)
+    floor = by_outcome / (by_outcome + by_process + by_efficiency + weights.verifiable)
     if floor == 0 or success is None:
         return total
     return max(total, floor) if success else min(total * floor, floor * _BELOW)

@@ -65,3 +65,5 @@ class EpisodeScore(msgspec.Struct, frozen=True, gc=False):
     layers: dict[LayerName, LayerScore] = {}
     explanations: list[Explanation] = []
     version: str = ""
+    verifiable: dict[str, float | None] | msgspec.UnsetType = msgspec.UNSET
+    """The verifiable components, where the configuration names some."""

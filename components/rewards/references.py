@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
+
 from components.protocol import DomainProfile, load_domain
 from components.trajectories.record import Trajectory
 
@@ -12,6 +14,7 @@ from .config import RewardConfig
 from .episode import efficiency_score, is_success, outcome_score, total_score
 from .episode_score import EpisodeScore
 from .guards import find_hacks
+from .verifiable.episode_components import verifiable_score
 
 TaskKey = tuple[str, str]
 References = dict[TaskKey, float]
@@ -62,6 +65,7 @@ class Awaiting(NamedTuple):
     process: float | None
     caught: bool
     failed: bool
+    verifiable: dict[str, float | None]
 
     @classmethod
     def of(cls, trajectory: Trajectory, profile: DomainProfile, own: DomainProfile, scored: EpisodeScore) -> "Awaiting":
@@ -75,7 +79,10 @@ class Awaiting(NamedTuple):
             solved = not (hacked if looked else find_hacks(trajectory, own))
         success = is_success(trajectory.outcome, scored.outcome)
         failed = trajectory.lost
-        return cls(task_of(trajectory), calls, solved, success, scored.outcome, scored.process, hacked, failed)
+        verifiable = {} if scored.verifiable is msgspec.UNSET else scored.verifiable
+        return cls(
+            task_of(trajectory), calls, solved, success, scored.outcome, scored.process, hacked, failed, verifiable
+        )
 
     def completed(self, references: References, config: RewardConfig) -> tuple[float | None, float | None]:
         """The efficiency and the total, as `engine.score` gives them."""
@@ -84,7 +91,8 @@ class Awaiting(NamedTuple):
         efficiency = efficiency_score(config.reference_steps or references.get(self.task), self.calls)
         if self.caught:
             return (None if efficiency is None else 0.0), 0.0
-        return efficiency, total_score(self.outcome, self.process, efficiency, self.success, config.weights)
+        found = verifiable_score(config.verifiable, self.verifiable) if config.verifiable else None
+        return efficiency, total_score(self.outcome, self.process, efficiency, self.success, config.weights, found)
 
 
 def references_of(episodes: Iterable[Awaiting]) -> References:

@@ -4,8 +4,10 @@
 |---|---|
 | `total`, `outcome`, `process`, `efficiency` | the reward engine's, in [0, 1] |
 | `success` | 1 or 0, as the environment said; 0 where a guard finds a hack (`grpo.scoring.guards`) |
+| `accuracy`, `program`, `execution_gated` | the last reply against the task's truth (`grpo.scoring.verifiable`); 0 for a hack |
+| `rule_fraction` | the share of the rules of `grpo.scoring.verifiable` that the episode keeps |
 | `format` | 1 where the last reply has the layout `<think>…</think><answer>…</answer>`, else 0 |
-| `language` | the share of English words in the replies |
+| `language` | the share of words in the target language (English) in the replies |
 | `module:function` | what a function of your own gives for a Trajectory |
 
 Only what the policy wrote is read: nothing in a prompt or an observation can earn anything. A component that is not known (None)
@@ -23,8 +25,8 @@ from components.rewards.config import RewardConfig
 from components.rewards.engine import score
 from components.rewards.episode_score import EpisodeScore
 from components.rewards.judgement import Judgement
-from components.rewards.verifiable.language import language_share
-from components.rewards.verifiable.tags import format_score
+from components.rewards.verifiable.episode_components import COMPONENTS as VERIFIABLE
+from components.rewards.verifiable.episode_components import NEED_TRUTHS, EpisodeComponents, VerifiableConfig
 from components.trajectories.record import Trajectory
 
 Component = Callable[[Trajectory, EpisodeScore], float | None]
@@ -54,22 +56,12 @@ def _success(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
     return None if found is None else float(found and not is_hacked(scored))
 
 
-def _format(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
-    return format_score(trajectory.turns[-1].text) if trajectory.turns else 0.0
-
-
-def _language(trajectory: Trajectory, scored: EpisodeScore) -> float | None:
-    return language_share("\n".join(turn.text for turn in trajectory.turns))
-
-
 COMPONENTS: dict[str, Component] = {
     "total": lambda trajectory, scored: scored.total,
     "outcome": lambda trajectory, scored: scored.outcome,
     "process": lambda trajectory, scored: scored.process,
     "efficiency": lambda trajectory, scored: scored.efficiency,
     "success": _success,
-    "format": _format,
-    "language": _language,
 }
 
 
@@ -88,7 +80,9 @@ class Rewards:
         self.weights = dict(weights)
         self._scoring = scoring
         self._judge = judge
-        self._components = {name: _component(name) for name in self.weights}
+        verifiable = [name for name in VERIFIABLE if name in self.weights]
+        self._verifiable = EpisodeComponents(scoring.verifiable or VerifiableConfig(), verifiable)
+        self._components = {name: _component(name) for name in self.weights if name not in VERIFIABLE}
 
     def of(self, trajectory: Trajectory | None) -> Earned:
         """What it earned."""
@@ -96,7 +90,11 @@ class Rewards:
             return Earned(None, dict.fromkeys(self.weights), [])
         judged = self._judge(trajectory) if self._judge is not None else ()
         scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring, None, judged)
-        parts = {name: component(trajectory, scored) for name, component in self._components.items()}
+        found = {name: component(trajectory, scored) for name, component in self._components.items()}
+        found |= self._verifiable.of(trajectory)
+        if is_hacked(scored):
+            found |= dict.fromkeys(NEED_TRUTHS & found.keys(), 0.0)
+        parts = {name: found[name] for name in self.weights}
         turns = _by_turn(trajectory, ((step.turn, step.total) for step in scored.steps))
         chances = _by_turn(trajectory, ((each.turn, each.overall) for each in judged), last=True)
         return Earned(self._sum(parts), parts, turns, chances if judged else [], is_hacked(scored))
@@ -119,7 +117,7 @@ def _component(name: str) -> Component:
     module, _, function = name.partition(":")
     if not function:
         raise ConfigurationError(
-            f"grpo.reward: there is no component '{name}'; known: {', '.join(COMPONENTS)}, or module:function"
+            f"grpo.reward: there is no component '{name}'; known: {', '.join((*COMPONENTS, *VERIFIABLE))}, or module:function"
         )
     try:
         own = getattr(importlib.import_module(module), function)

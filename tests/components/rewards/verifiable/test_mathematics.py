@@ -8,7 +8,7 @@ import pytest
 from patience import LIMIT
 
 from components.protocol import ConfigurationError, InfrastructureError
-from components.rewards.verifiable import MathVerifier, VerifiableConfig, mathematics, score_mathematics
+from components.rewards.verifiable import MathVerifier, mathematics
 
 EQUAL = [
     ("1/2", "0.5"),
@@ -99,19 +99,6 @@ def test_questions_from_many_threads_get_their_own_answers(verifier):
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda n: verifier.equal(f"{n}/2", f"{n % 7}/2"), range(64)))
     assert found == [n == n % 7 for n in range(64)]
-
-
-@pytest.mark.slow
-def test_a_reply_is_scored_by_accuracy_format_and_language_each_apart(verifier):
-    good = score_mathematics("<think>one half</think><answer>\\boxed{0.5}</answer>", "1/2", verifier)
-    assert (good.accuracy, good.format, good.language) == (1, 1, 1)
-    assert good.total(VerifiableConfig()) == 1
-    wrong = score_mathematics("<think>one половина</think><answer>0.4</answer>", "1/2", verifier)
-    assert (wrong.accuracy, wrong.format, wrong.language) == (0, 1, 0.5)
-    assert wrong.total(VerifiableConfig(accuracy=1, format=1, language=2)) == pytest.approx(0.5)
-    boxed = score_mathematics("so \\boxed{1/2}", "0.5", verifier)
-    assert (boxed.accuracy, boxed.format, boxed.language) == (1, 0, 1)
-    assert score_mathematics("", "0.5", verifier).total(VerifiableConfig(language=0)) == 0
 
 
 class TestTheProcess:

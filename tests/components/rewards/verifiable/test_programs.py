@@ -3,7 +3,7 @@
 import pytest
 
 from components.protocol import SandboxUnavailable
-from components.rewards.verifiable import Case, grade_program, score_program
+from components.rewards.verifiable import Case, grade_program
 from components.sandboxes.config import SandboxConfig
 from components.sandboxes.factory import make_sandbox
 
@@ -49,7 +49,6 @@ def test_a_program_that_is_right_at_times_has_no_accuracy(sandbox):
 
 def test_without_tests_there_is_nothing_to_say(sandbox):
     assert grade_program(GOOD_SUM, [], sandbox).accuracy is None
-    assert score_program("<answer>1</answer>", [], sandbox).accuracy is None
 
 
 @pytest.mark.slow
@@ -104,10 +103,3 @@ def test_a_sandbox_that_is_gone_says_nothing_of_the_program():
 
     with pytest.raises(SandboxUnavailable):
         grade_program(GOOD_SUM, SUM, Gone())
-
-
-def test_a_reply_is_scored_by_its_program(sandbox):
-    reply = f"<think>add them</think><answer>\n```python\n{GOOD_SUM}\n```\n</answer>"
-    found = score_program(reply, SUM, sandbox)
-    assert (found.accuracy, found.format, found.language) == (1, 1, 1)
-    assert score_program("I cannot.", SUM, sandbox).accuracy == 0

@@ -1,0 +1,191 @@
+"""The verifiable components of an episode, by name, for a GRPO job's reward and for scoring.
+
+| component | is |
+|---|---|
+| `accuracy` | 1 or 0: the last reply's answer equals the task's `answer` as mathematics, or its program passes every test case |
+| `program` | the share of the task's test cases that the last reply's program passes |
+| `execution_gated` | parse, run, tests, efficiency, each gate worth more than all before it (`gates`) |
+| `rule_fraction` | the share of the configured rules that the episode keeps, of those that apply |
+| `format` | 1 where the last reply has the layout `<think>...</think><answer>...</answer>`, else 0 |
+| `language` | the share of words in the target language, over the reasoning of all replies (all of one without the layout) |
+
+None: not known, because the task has no truth of that sort, no rule applies, or there are no words. Only what the policy wrote is
+read. Programs run in a fresh sandbox each, so that no attempt can leave anything for the next.
+"""
+
+import hashlib
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+import pydantic
+
+from components.protocol import ConfigurationError, DataError
+from components.protocol.configuration import Configuration
+from components.trajectories.record import Trajectory
+
+from .answers import final_answer, final_program
+from .gates import execution_gated, gates_of
+from .language import LANGUAGES, language_share
+from .mathematics import MathVerifier
+from .programs import Case, ProgramResult, grade_program
+from .rule_fraction import rule_fraction
+from .tags import format_score, read_reply
+
+Weight = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Component = Literal["accuracy", "program", "execution_gated", "rule_fraction", "format", "language"]
+COMPONENTS: tuple[Component, ...] = get_args(Component)
+NEED_TRUTHS = frozenset({"accuracy", "program", "execution_gated"})
+MATHEMATICS = MathVerifier()
+"""Of the whole process: it starts at the first question, which takes seconds."""
+
+
+class VerifiableConfig(Configuration):
+    """The weight of each component in the verifiable score of an episode, and what the components are computed with.
+
+    - `target`: the language that replies should keep to.
+    - `truths`: a JSONL file with a line for each task: its `task_id` and an `answer` (mathematics), or test `cases` (a program).
+    - `rules`: what `rule_fraction` counts, each `module:function` from a Trajectory to True, False or None (does not apply).
+    - `seconds`: the time limit of each test. `sandbox`: `module:function` that gives a sandbox to run programs in.
+    """
+
+    accuracy: Weight = 1.0
+    format: Weight = 0.5
+    language: Weight = 0.1
+    program: Weight = 0.0
+    execution_gated: Weight = 0.0
+    rule_fraction: Weight = 0.0
+    target: str = "en"
+    truths: Path | None = None
+    rules: tuple[str, ...] = ()
+    seconds: float = pydantic.Field(10.0, gt=0)
+    sandbox: str = "components.sandboxes:make_sandbox"
+
+
+class Truth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a task's reply is checked against. `reference_seconds`: how long all cases take a good program (the efficiency gate)."""
+
+    task_id: str
+    answer: str | None = None
+    cases: list[Case] = []
+    reference_seconds: float | None = None
+
+
+class EpisodeComponents:
+    """Computes the named components. Raises ConfigurationError for one that lacks its input, DataError for unreadable truths."""
+
+    def __init__(self, config: VerifiableConfig, names: Iterable[Component]) -> None:
+        self.config, self.names = config, tuple(names)
+        if config.truths is None and (lacking := sorted(NEED_TRUTHS & set(self.names))):
+            raise ConfigurationError(
+                f"reward component '{lacking[0]}' needs verifiable.truths: a JSONL file with the answer or the test cases of "
+                "each task; "
+                "without it give the component the weight 0"
+            )
+        if "rule_fraction" in self.names and not config.rules:
+            raise ConfigurationError(
+                "reward component 'rule_fraction' needs verifiable.rules: functions of a trajectory, each named module:function"
+            )
+        if config.target not in LANGUAGES:
+            raise ConfigurationError(
+                f"verifiable.target: language '{config.target}' is not known; choose one of {', '.join(LANGUAGES)}"
+            )
+        self._truths = read_truths(config.truths) if config.truths else {}
+        self._rules = [_function(name, "verifiable.rules") for name in config.rules]
+
+    def of(self, trajectory: Trajectory) -> dict[str, float | None]:
+        """Each component of one episode. Raises SandboxUnavailable."""
+        reply = trajectory.turns[-1].text if trajectory.turns else ""
+        truth = self._truths.get(trajectory.task.task_id, Truth(trajectory.task.task_id))
+        tested = self._tested(reply, truth) if truth.cases and NEED_TRUTHS & set(self.names) else None
+        compute: Mapping[Component, Callable[[], float | None]] = {
+            "accuracy": lambda: self._accuracy(reply, truth, tested),
+            "program": lambda: tested.passed / tested.total if tested else None,
+            "execution_gated": lambda: execution_gated(gates_of(tested, truth.reference_seconds)) if tested else None,
+            "rule_fraction": lambda: rule_fraction(rule(trajectory) for rule in self._rules),
+            "format": lambda: format_score(reply),
+            "language": lambda: language_share(_reasoning(trajectory), self.config.target),
+        }
+        return {name: compute[name]() for name in self.names}
+
+    def _accuracy(self, reply: str, truth: Truth, tested: ProgramResult | None) -> float | None:
+        if truth.answer is None:
+            return None if tested is None else tested.accuracy
+        answer = final_answer(reply)
+        equal = False if answer is None else MATHEMATICS.equal(truth.answer, answer)
+        return None if equal is None else float(equal)
+
+    def _tested(self, reply: str, truth: Truth) -> ProgramResult:
+        program = final_program(reply)
+        if program is None:
+            return ProgramResult(False, False, 0, len(truth.cases), 0.0)
+        with _function(self.config.sandbox, "verifiable.sandbox")() as sandbox:
+            return grade_program(program, truth.cases, sandbox, self.config.seconds)
+
+
+def read_truths(path: Path) -> dict[str, Truth]:
+    """The truths of a JSONL file by task. Raises ConfigurationError where it cannot be read, DataError naming file and line."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigurationError(
+            f"verifiable.truths: {path} cannot be read: {error.strerror}; give a JSONL file"
+        ) from error
+    found: dict[str, Truth] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            truth = msgspec.json.decode(line, type=Truth)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}: not the truth of a task: {error}") from error
+        if truth.task_id in found:
+            raise DataError(f"{path}, line {number}: task '{truth.task_id}' stands there twice; keep one")
+        if (truth.answer is None) == (not truth.cases):
+            raise DataError(f"{path}, line {number}: task '{truth.task_id}' needs an answer or cases, and not both")
+        found[truth.task_id] = truth
+    return found
+
+
+def fingerprint(config: VerifiableConfig) -> str:
+    """SHA-256 of the truths; empty without any. Raises ConfigurationError where the file cannot be read."""
+    if config.truths is None:
+        return ""
+    read_truths(config.truths)
+    return hashlib.sha256(config.truths.read_bytes()).hexdigest()
+
+
+def scored_components(config: VerifiableConfig, trajectory: Trajectory) -> dict[str, float | None]:
+    """The components that the configuration gives a weight."""
+    return _weighted(config.model_dump_json()).of(trajectory)
+
+
+def verifiable_score(config: VerifiableConfig, components: Mapping[str, float | None]) -> float | None:
+    """The mean of the components that are known, by their weights; None where none is."""
+    known = [(getattr(config, name), score) for name, score in components.items() if score is not None]
+    weight = sum(each for each, _ in known)
+    return min(1.0, sum(each * score for each, score in known) / weight) if weight > 0 else None
+
+
+@lru_cache(maxsize=8)
+def _weighted(config: str) -> EpisodeComponents:
+    """Truths are read once."""
+    read = VerifiableConfig.model_validate_json(config)
+    return EpisodeComponents(read, [name for name in COMPONENTS if getattr(read, name) > 0])
+
+
+def _reasoning(trajectory: Trajectory) -> str:
+    replies = ((read_reply(turn.text), turn.text) for turn in trajectory.turns)
+    return "\n".join(text if reply is None else reply.reasoning for reply, text in replies)
+
+
+def _function(name: str, key: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"{key}: '{name}' cannot be found: {error}; name it as module:function") from error
+    return found
