@@ -83,6 +83,8 @@ def authorization(name: str) -> dict[str, str]:
         return basic(with_user(name))
     if name == "prefect":
         auth_string = environment("PREFECT_API_AUTH_STRING")
+        if not auth_string and named(name) == recorded(name):
+            auth_string = with_user(name)  # PREFECT_API_URL names this home's own server, as `PrefectServer` sees it
         return basic(auth_string) if auth_string else bearer(environment("PREFECT_API_KEY") or None)
     user, password = environment("MLFLOW_TRACKING_USERNAME"), environment("MLFLOW_TRACKING_PASSWORD")
     if user and password:

@@ -108,3 +108,65 @@ def test_a_model_server_of_ours_is_asked_what_it_serves(monkeypatch, tmp_path):
     assert check.state is State.ABSENT
     assert check.found.startswith(f"no model server answers at {url}")
     assert check.advice == "start one with `ratchet serve`"
+
+
+@contextmanager
+def answers(status: int) -> Iterator[tuple[str, list[str | None]]]:
+    """A server that answers everything but /health with one status; its address, and the credentials that it was sent."""
+    sent: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            sent.append(self.headers["Authorization"])
+            self.rfile.read(int(self.headers["Content-Length"] or 0))
+            self.send_response(200 if self.path.endswith("/health") else status)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", sent
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("title", "address", "credential", "expected"),
+    [
+        ("Prefect", "PREFECT_API_URL", "PREFECT_API_KEY", "Bearer made-up"),
+        ("Prefect", "PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "Basic bWFkZS11cA=="),
+        ("MLflow", "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "Bearer made-up"),
+    ],
+)
+def test_a_named_server_is_asked_with_the_credential_of_the_environment(
+    monkeypatch, title, address, credential, expected
+):
+    for name in ("PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(credential, "made-up")
+    for status, state in ((200, State.OK), (401, State.MISSING), (403, State.MISSING), (500, State.MISSING)):
+        with answers(status) as (url, sent):
+            monkeypatch.setenv(address, f"http://{url}")
+            check = found(f"{title} server")
+        assert sent == [expected, expected]
+        assert check.state is state
+        if status in (401, 403):
+            assert "refuses the credentials" in check.found and credential in check.advice
+            assert "made-up" not in check.found + check.advice
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+def test_a_password_in_an_address_is_sent_and_never_shown(monkeypatch, status):
+    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    with answers(status) as (url, sent):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:made-up@{url}")
+        check = found("MLflow server")
+    assert sent == ["Basic dXNlcjptYWRlLXVw"] * 2
+    assert url in check.found and "made-up" not in check.found + check.advice

@@ -76,8 +76,11 @@ def test_credentials_of_the_environment_are_for_the_server_that_it_names(monkeyp
 
 def test_a_homes_own_servers_are_never_asked_with_the_credentials_of_the_environment(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    own = asked_with(monkeypatch, "prefect", PREFECT_API_AUTH_STRING="u:p", PREFECT_API_KEY="k")
-    assert own == httpx.BasicAuth(*with_user("prefect").split(":"))._auth_header
+    own = httpx.BasicAuth(*with_user("prefect").split(":"))._auth_header
+    assert asked_with(monkeypatch, "prefect", PREFECT_API_AUTH_STRING="u:p", PREFECT_API_KEY="k") == own
+    remember("prefect", "http://127.0.0.1:1/api", os.getpid())
+    assert asked_with(monkeypatch, "prefect", PREFECT_API_URL="http://127.0.0.1:1/api") == own
+    assert asked_with(monkeypatch, "prefect", PREFECT_API_URL="http://127.0.0.1:2/api") is None
     assert asked_with(monkeypatch, "mlflow", MLFLOW_TRACKING_TOKEN="t", MLFLOW_TRACKING_URI="sqlite:///x") != "Bearer t"
 
 
