@@ -17,7 +17,7 @@ text at the mark. U+FDD0, a noncharacter of Unicode that no text holds, is repla
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -342,9 +342,11 @@ def _encoded_with_quotes(
     The tokenizer reads the text with fillers in the place of those spans, which gives the control tokens around them. Each run of
     text between added tokens that has such a span is then encoded once more by the tokenizer's model alone, without added tokens.
     """
-    masked = text
+    pieces, behind = [], 0
     for start, end in quoted:
-        masked = masked[:start] + _FILLER * (end - start) + masked[end:]
+        pieces += [text[behind:start], _FILLER * (end - start)]
+        behind = end
+    masked = "".join((*pieces, text[behind:]))
     ids, offsets = _encoded(masked, tokenizer)
     fences = [index for index, id in enumerate(ids) if id in control.added]
     found: list[int] = []
@@ -352,7 +354,8 @@ def _encoded_with_quotes(
     for before, after in zip([-1, *fences], [*fences, len(ids)], strict=True):
         begin = offsets[before][1] if before >= 0 else 0
         end = offsets[after][0] if after < len(ids) else len(text)
-        spans = [span for span in quoted if begin <= span[0] < end]
+        first, behind = (bisect_left(quoted, place, key=lambda span: span[0]) for place in (begin, end))
+        spans = quoted[first:behind]
         if spans:
             run, shown = _plain(text, begin, end, spans, control, tokenizer)
         else:
