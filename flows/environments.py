@@ -1,9 +1,11 @@
 """What there is to play in: what `ratchet envs` shows."""
 
+from pathlib import Path
 from typing import Any
 
-from components.environments.tasksets import played_in
+from components.environments.tasksets import load, played_in
 from components.protocol import RatchetError, list_envs, make, spec
+from components.sandboxes import SandboxConfig, describe
 
 
 def environments() -> list[dict[str, Any]]:
@@ -32,3 +34,11 @@ def _tools(id: str) -> tuple[list[str], str]:
             return list(environment.available_tools), ""
     except (RatchetError, ImportError, AttributeError) as error:
         return [], " ".join(str(error).split())
+
+
+def sandbox_of(taskset: str | Path, config: SandboxConfig) -> str | None:
+    """Which sandbox a taskset's commands run in, and why, in one line; None where its environment runs none.
+
+    Raises SandboxUnavailable where `config` requires another back end than the one that is there.
+    """
+    return describe(config) if spec(load(taskset).head.environment).sandboxed else None

@@ -27,7 +27,7 @@ from flows.report import reported
 from flows.scale import load_scale
 from flows.season import declare_tonight
 from flows.state import begin
-from flows.tonight import Tonight, announce
+from flows.tonight import Tonight, announce, settle_sandbox
 from flows.train import train_first, train_pair
 from flows.uses import record_uses
 from tasks.display import display
@@ -49,6 +49,7 @@ def nightly(
         claim(state.id)
         for line in mend_damaged():
             display().say(line)
+        parameters = settle_sandbox(parameters)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)
         told = {"scale": scale, "seed": state.seed, "recipe": how.name}
         played = played_in(state.id)

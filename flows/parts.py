@@ -15,6 +15,7 @@ from tasks.display import Display
 from tasks.player import remark_of
 
 from .choice import draw
+from .environments import sandbox_of
 from .scale import load_scale
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def collect_into(
 
 def played(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
     """Play a plan into a folder in this process, with a line of progress. Raises RatchetError."""
+    where = sandbox_of(plan.taskset, plan.sandbox)
     with Display() as display, display.step(title) as step:
+        if where:
+            display.say(where)
         return collect(plan, folder, on_progress=lambda seen: step.update(seen.done, seen.total, remark_of(seen)))
 
 

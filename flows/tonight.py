@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from components.sandboxes import resolve
 from components.tracking.runs import Run
 from tasks.display import display
 
+from .environments import sandbox_of
 from .played import Played
 from .recipe import Recipe
 from .scale import Scale
@@ -47,3 +49,16 @@ def announce(tonight: Tonight) -> None:
     display().say(
         f"night {tonight.id} (scale {tonight.scale.name}, recipe {tonight.recipe.name}, seed {tonight.seed}) {how}"
     )
+
+
+def settle_sandbox(scale: Scale) -> Scale:
+    """Say where commands run tonight, and hold on to docker where it is there: no later step takes a weaker back end.
+
+    Raises SandboxUnavailable where the scale requires another one.
+    """
+    line = sandbox_of(scale.taskset, scale.sandbox)
+    if line is None:
+        return scale
+    display().say(line)
+    pinned = scale.sandbox.model_copy(update={"backend": resolve(scale.sandbox.backend, scale.sandbox.image)})
+    return scale.model_copy(update={"sandbox": pinned}) if pinned.backend == "docker" else scale

@@ -55,7 +55,8 @@ def back(found: "Trace") -> None:
 
 
 def _counters(found: "Trace") -> dict[str, Mapping[str, int]]:
-    named = {"scorers": found.scorers, "policies": found.policies, "images": found.images, "commits": found.commits}
+    kinds = ("scorers", "policies", "images", "sandboxes", "commits")
+    named = {name: getattr(found, name) for name in kinds}
     return {name: counts for name, counts in named.items() if counts}
 
 

@@ -1,6 +1,5 @@
 """Commands about sandboxes and what is played in them: sandbox run, create, exec, reset, list, stop, replay; envs."""
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,9 +50,8 @@ def run_command(
     from components.sandboxes import make_sandbox
 
     config = _config(backend, image)
+    _say_where(config)
     with make_sandbox(config) as made:
-        if backend == "auto" and made.backend == "local" and "DOCKER_HOST" in os.environ:
-            note("no engine with the image answers at DOCKER_HOST: this runs in the local sandbox")
         try:
             result = made.run(_given(command), timeout=timeout, stdin=_input(stdin))
         except CommandFailure as failure:
@@ -74,7 +72,9 @@ def create(
     """
     from components.sandboxes.standing import create as make
 
-    made = make(_config(backend, image), lifetime)
+    config = _config(backend, image)
+    _say_where(config)
+    made = make(config, lifetime)
     if as_json:
         emit(made)
     else:
@@ -225,6 +225,14 @@ def _config(backend: str, image: str | None) -> "SandboxConfig":
         )
         raise ConfigurationError(f"{wanted}; leave --image out, or take --backend docker")
     return SandboxConfig.load({"backend": backend, "image": image})
+
+
+def _say_where(config: "SandboxConfig") -> None:
+    """Say on standard error which back end `auto` took where it is the weaker one."""
+    from components.sandboxes import describe, resolve
+
+    if config.backend == "auto" and resolve(config.backend, config.image) == "local":
+        note(describe(config))
 
 
 def _given(command: list[str]) -> str | list[str]:

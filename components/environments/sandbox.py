@@ -79,7 +79,9 @@ class SandboxEnvironment(Environment):
         self._sandbox.start()
         self._layout.lay_out(self._sandbox)
         self._tools = (*TOOLS[:-1], GIT, TOOLS[-1]) if self._has_git(self._sandbox) else TOOLS
-        return TimeStep(observation=self._task.description, info={"task_id": self._task.task_id})
+        return TimeStep(
+            observation=self._task.description, info={"task_id": self._task.task_id, "sandbox": _facts(self._sandbox)}
+        )
 
     def step(self, action: Action) -> TimeStep:
         """Carry out one action; `info["result"]` is its ToolResult, `info["outcome"]` the outcome when it was the last."""
@@ -164,3 +166,8 @@ def _result(observation: Observation, call_id: str) -> ToolResult:
 def _outcome(graded: Grade, reason: str | None) -> dict[str, Any]:
     outcome: dict[str, Any] = msgspec.structs.asdict(graded)
     return outcome if reason is None else {**outcome, "reason": reason}
+
+
+def _facts(sandbox: Sandbox) -> dict[str, str | None]:
+    """Where commands run, as the fields of a record's provenance."""
+    return {"sandbox": sandbox.backend, "isolation": sandbox.isolation, "image_digest": sandbox.image_digest}

@@ -4,7 +4,7 @@ An infrastructure failure is nobody's success or failure: its attempt has `succe
 mean, and is counted. So is an episode whose success nobody knows. A success that a guard calls a hack is a failure.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -74,12 +74,13 @@ class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one policy version did, task by task, sorted by role and task id."""
+    """What one policy version did, task by task, sorted by role and task id. `sandboxes` counts episodes by Provenance.where."""
 
     name: str
     policy: str
     policy_version: str
     tasks: tuple[TaskResult, ...]
+    sandboxes: dict[str, int] = {}
 
     def of(self, role: str | None) -> tuple[TaskResult, ...]:
         """The tasks of one role, or all."""
@@ -101,6 +102,7 @@ def agent_result(trajectories: Iterable[Trajectory], *, name: str | None = None)
     """
     tasks: dict[str, TaskResult] = {}
     attempts: dict[str, dict[int, Attempt]] = defaultdict(dict)
+    sandboxes: Counter[str] = Counter()
     agent, whose = None, f"{name}: " if name else ""
     for trajectory in trajectories:
         if agent is None:
@@ -122,6 +124,8 @@ def agent_result(trajectories: Iterable[Trajectory], *, name: str | None = None)
                 "read each shard once"
             )
         attempts[task.task_id][trajectory.attempt] = _attempt(trajectory)
+        if trajectory.provenance.where:
+            sandboxes[trajectory.provenance.where] += 1
     if agent is None:
         raise DataError(f"{whose}no episodes to evaluate; collect some first")
     rows = [
@@ -129,7 +133,9 @@ def agent_result(trajectories: Iterable[Trajectory], *, name: str | None = None)
         for task_id, task in tasks.items()
     ]
     rows.sort(key=lambda task: (task.role, task.task_id))
-    return AgentResult(name or agent.name, agent.policy, agent.policy_version, tuple(rows))
+    return AgentResult(
+        name or agent.name, agent.policy, agent.policy_version, tuple(rows), dict(sorted(sandboxes.items()))
+    )
 
 
 def inspected(result: AgentResult, inspections: Mapping[str, Inspection]) -> AgentResult:

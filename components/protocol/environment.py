@@ -16,6 +16,7 @@ class Environment(ABC):
     """The contract. One environment plays one episode at a time; `reset` begins the next.
 
     - `reset` lays out a TaskSpec and returns the first observation.
+      `info["sandbox"]` says where commands run, as fields of a record's provenance; it is left out where none are run.
     - `step` carries out one action. A wrong tool name or wrong parameters are an observation with
       `info["result"].error`, never an exception. `info["result"]` is the ToolResult of the call. When the step ends the episode,
       `info["outcome"]` is a dict `{success, score, tests_passed, tests_total, reason}` (None where nothing is known).

@@ -58,12 +58,15 @@ class OutputLimitExceeded(CommandFailure):
 class Sandbox(ABC):
     """The contract. Paths are relative to the workspace, or absolute beneath it; anything else is a SandboxFileError.
 
-    `start` makes it ready; `stop` removes it and all that ran in it, and is safe to call twice.
+    `start` makes it ready; `stop` removes it and all that ran in it, and is safe to call twice. Once it is started, `isolation`
+    names what separates commands from the host: `container` or the engine's runtime (docker), or a level of
+    components.sandboxes.isolation (local).
     """
 
     backend: str
     workspace: str = "/workspace"
     image_digest: str | None = None
+    isolation: str | None = None
 
     @property
     def lost(self) -> str:

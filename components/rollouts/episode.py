@@ -103,6 +103,7 @@ class Episode:
         self._enter("reset")
         environment = self._environment = self.settings.make_environment()
         first = environment.reset(task=self.planned.task, seed=self.planned.seed)
+        self.provenance = msgspec.structs.replace(self.provenance, **first.info.get("sandbox", {}))
         self.recorder = Recorder(self.planned, self.settings.agent, environment.tools, first.observation)
         if self.planned.branch is not None:
             check_opening(self.planned.branch.parent, first.observation)

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
+
 from components.protocol import Action, Environment, PolicyReply, TaskSpec, TimeStep, ToolCall, ToolResult
 from components.protocol.wrappers import Wrapper
 from components.trajectories.record import Agent, Provenance, Trajectory
@@ -25,11 +27,13 @@ class RecordTrajectory(Wrapper):
         self._attempts: Counter[str] = Counter()
         self._task: TaskSpec | None = None
         self._recorder: Recorder | None = None
+        self._sandbox: dict[str, str | None] = {}
 
     def reset(self, *, task: TaskSpec | None = None, seed: int | None = None) -> TimeStep:
         """Begin an episode, and its record."""
         self._task = task or self._task
         first = super().reset(task=task, seed=seed)
+        self._sandbox = first.info.get("sandbox", {})
         self._recorder = None if self._task is None else self._begin(self._task, seed or 0, first)
         return first
 
@@ -64,7 +68,7 @@ class RecordTrajectory(Wrapper):
                 outcome,
                 terminated=step.terminated,
                 truncated=step.truncated,
-                provenance=Provenance(collected_at=utc_now()),
+                provenance=msgspec.structs.replace(Provenance(collected_at=utc_now()), **self._sandbox),
             )
         )
         self._recorder = None

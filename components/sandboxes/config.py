@@ -10,7 +10,10 @@ IMAGE = "ratchet-sandbox:latest"
 
 
 class SandboxConfig(Configuration):
-    """Limits of one sandbox. `memory_mb` holds for the container (docker) or for each process (local).
+    """Back end and limits of one sandbox. `backend: auto` takes docker where an engine with the image answers, else local; with
+    `require: docker` nothing is ever run in another back end.
+
+    `memory_mb` holds for the container (docker) or for each process (local).
 
     `workspace_mb` is the size of the workspace (docker) or of any one file (local). Docker's alone are: `image`, a name, a
     name@digest or an id (None: `ratchet-sandbox:latest`, made by infra/sandbox); `runtime`, the engine's, runsc for one;
@@ -21,6 +24,7 @@ class SandboxConfig(Configuration):
     """
 
     backend: Literal["auto", "docker", "local"] = "auto"
+    require: Literal["docker"] | None = None
     image: str | None = None
     cpus: float = Field(default=1.0, gt=0)
     memory_mb: int = Field(default=512, ge=64)

@@ -53,7 +53,7 @@ class DockerSandbox(Sandbox):
         timeout = self.config.start_timeout
         shape = Shape.of(self.config)
         self._lease = pool().lease(shape, self.config.max_containers or default_most(shape, timeout), timeout)
-        self.image_digest = shape.image
+        self.image_digest, self.isolation = shape.image, shape.runtime or "container"
 
     def run(
         self,

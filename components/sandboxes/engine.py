@@ -120,17 +120,26 @@ def ran_out_of_memory(container: str, since: float, timeout: float) -> bool:
 
 def has_image(image: str, timeout: float) -> bool:
     """Whether an engine answers within `timeout` seconds and has the image. Never raises."""
-    import docker
+    return not image_problem(image, timeout)
 
+
+def image_problem(image: str, timeout: float) -> str:
+    """Why the image cannot be used: no engine answers within `timeout` seconds, or it has none of that name. Never raises."""
+    import docker
+    import docker.errors
+
+    silent = f"no Docker engine answers at {address() or 'its usual socket'} within {timeout:g} s"
     try:
         probe = docker.from_env(timeout=timeout, version="1.41")
     except Exception:  # the SDK, requests, urllib3 and the operating system: whatever it is, it is no answer
-        return False
+        return silent
     try:
         probe.api.inspect_image(image)
-        return True
+        return ""
+    except docker.errors.ImageNotFound:
+        return f"the Docker engine has no image {image}"
     except Exception:
-        return False
+        return silent
     finally:
         with suppress(Exception):
             probe.close()

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from components.protocol import ConfigurationError, Sandbox
+from components.protocol import ConfigurationError, Sandbox, SandboxUnavailable
 
 from .config import IMAGE, SandboxConfig
 
@@ -13,9 +13,15 @@ PROBE_SECONDS = 1.0
 
 
 def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
-    """A sandbox of the configured back end, not yet started. Raises ConfigurationError for what that one cannot give."""
+    """A sandbox of the configured back end, not yet started. Raises ConfigurationError for what that one cannot give.
+
+    Raises SandboxUnavailable where another back end is required than the one that is there.
+    """
     config = config or SandboxConfig()
-    if resolve(config.backend, config.image) == "docker":
+    backend = resolve(config.backend, config.image)
+    if config.require not in (None, backend):
+        raise _refused(config)
+    if backend == "docker":
         from .docker import DockerSandbox
 
         return DockerSandbox(config)
@@ -36,15 +42,41 @@ def resolve(backend: str = "auto", image: str | None = None) -> Literal["docker"
     if backend == "local":
         return "local"
     if backend == "auto":
-        return "docker" if _engine_has(image or IMAGE) else "local"
+        return "local" if _problem(image or IMAGE) else "docker"
     raise ConfigurationError(f"unknown sandbox back end '{backend}'; choose docker, local or auto")
 
 
 @cache
-def _engine_has(image: str) -> bool:
+def _problem(image: str) -> str:
+    """Why docker cannot be had; empty where it can."""
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if host.startswith("unix://") and not Path(host.removeprefix("unix://")).is_socket():
-        return False
-    from .engine import has_image
+        return f"no Docker engine listens at {host}"
+    from .engine import image_problem
 
-    return has_image(image, PROBE_SECONDS)
+    return image_problem(image, PROBE_SECONDS)
+
+
+def describe(config: SandboxConfig) -> str:
+    """Which back end `config` means here, and why, in one line. Raises SandboxUnavailable where it requires another one."""
+    backend = resolve(config.backend, config.image)
+    if config.require not in (None, backend):
+        raise _refused(config)
+    why = "as configured"
+    if config.backend == "auto":
+        image = config.image or IMAGE
+        why = (
+            f"an engine that has {image} answers" if backend == "docker" else f"{_problem(image)}; see `ratchet doctor`"
+        )
+    if backend == "docker":
+        return f"sandbox: docker, {config.runtime or 'container'} ({why})"
+    from .isolation import isolation
+
+    return f"sandbox: local, {isolation()} ({why})"
+
+
+def _refused(config: SandboxConfig) -> SandboxUnavailable:
+    why = "`backend` is local" if config.backend == "local" else _problem(config.image or IMAGE)
+    return SandboxUnavailable(
+        f"`sandbox.require` is {config.require}, but {why}; make it available, or leave `require` out"
+    )

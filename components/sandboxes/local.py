@@ -60,6 +60,7 @@ class LocalSandbox(Sandbox):
         except OSError as error:
             raise SandboxUnavailable(f"the local sandbox has no folder: {error}; is the disk full?") from error
         self._folder = folder
+        self.isolation = self._isolation.value
         self.workspace = "/workspace" if self._isolation.jailed else str(folder / "workspace")
 
     def run(

@@ -16,7 +16,13 @@ def dataset_of(decision: Decision) -> tuple[str, str]:
 def log_decision(night: Run, decision: Decision) -> None:
     """The decision as a person reads it, and as a program does."""
     night.metrics(_metrics(decision))
-    night.tags({"verdict": decision.verdict, "self_improvement": str(decision.self_improvement).lower()})
+    night.tags(
+        {
+            "verdict": decision.verdict,
+            "self_improvement": str(decision.self_improvement).lower(),
+            "sandbox": "; ".join(decision.sandboxes) or "not recorded",
+        }
+    )
     night.table("decision/by_kind.json", _by_kind(decision))
     night.table("decision/guardrails.json", _guardrails(decision))
     night.artifact("decision/decision.json", decision.text.encode())

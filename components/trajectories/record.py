@@ -113,12 +113,24 @@ class Parent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Where the record comes from. `collected_at` is ISO 8601 in UTC; `source` a reader's name or `ratchet`."""
+    """Where the record comes from. `collected_at` is ISO 8601 in UTC; `source` a reader's name or `ratchet`.
+
+    `sandbox` is the back end that the agent's commands ran in, `isolation` what separated them from the host (see Sandbox);
+    both are left out where nothing was run, of foreign logs, and of older records, whose bytes stay as they are.
+    """
 
     source: str = "ratchet"
     commit: str | None = None
     image_digest: str | None = None
     collected_at: str | None = None
+    sandbox: str | msgspec.UnsetType | None = msgspec.UNSET
+    isolation: str | msgspec.UnsetType | None = msgspec.UNSET
+
+    @property
+    def where(self) -> str | None:
+        """Back end, isolation and image in a few words; None where no sandbox is known."""
+        named = [each for each in (self.sandbox, self.isolation, self.image_digest) if each]
+        return ", ".join(named) if self.sandbox else None
 
 
 class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -4,17 +4,24 @@ import os
 import signal
 import threading
 
+import msgspec
 import pytest
 import tiny
 from patience import LIMIT
 
 from components.evaluation.comparison import compare
-from components.protocol import ConfigurationError, Role
+from components.evaluation.promotion import PromotionRule, decide
+from components.protocol import ConfigurationError, Role, SandboxUnavailable
 from components.rollouts.crew import Crew
 from components.rollouts.interruption import Interrupted
+from components.sandboxes import SandboxConfig, factory
+from components.tracking.results import log_decision
 from components.trajectories.shards import read_folder
 from flows import evaluation
+from flows.environments import sandbox_of
 from flows.evaluation import evaluate_agent
+from flows.scale import load_scale
+from flows.tonight import settle_sandbox
 
 pytestmark = pytest.mark.usefixtures("tiny_home")
 
@@ -135,3 +142,50 @@ def test_a_wrong_question_is_one_line_and_plays_nothing(taskset, asked, said):
 def test_an_unknown_policy_is_one_line(taskset):
     with pytest.raises(ConfigurationError, match="unknown policy 'techer'"):
         evaluate_agent("techer", taskset)
+
+
+def test_where_the_agents_commands_ran_stands_in_each_record_and_in_the_result(capfd):
+    from components.sandboxes.isolation import isolation
+
+    found = evaluate_agent("teacher", "repair", k=1, tasks=1, role="promote", sandbox={"backend": "local"})
+    (record,) = read_folder(found.folder)
+    where = record.provenance
+    assert (where.sandbox, where.isolation, where.image_digest) == ("local", isolation().value, None)
+    assert found.result.sandboxes == {where.where: 1}
+    assert f"sandbox: local, {isolation()} (as configured)" in capfd.readouterr().err
+
+
+def test_a_scale_that_requires_docker_plays_nothing_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    factory._problem.cache_clear()
+    smoke = load_scale("smoke")
+    strict = smoke.model_copy(update={"sandbox": SandboxConfig(require="docker")})
+    with pytest.raises(SandboxUnavailable, match="no Docker engine listens"):
+        settle_sandbox(strict)
+    with pytest.raises(SandboxUnavailable, match="no Docker engine listens"):
+        evaluate_agent("teacher", "repair", k=1, tasks=1, role="promote", sandbox={"require": "docker"})
+    assert settle_sandbox(smoke) == smoke
+    factory._problem.cache_clear()
+
+
+def test_a_night_that_begins_in_docker_never_goes_on_in_a_weaker_sandbox(monkeypatch):
+    monkeypatch.setattr(factory, "_problem", lambda image: "")
+    assert settle_sandbox(load_scale("smoke")).sandbox.backend == "docker"
+
+
+def test_a_taskset_whose_environment_runs_no_commands_needs_no_sandbox(taskset):
+    assert sandbox_of(taskset, SandboxConfig(require="docker", backend="local")) is None
+
+
+def test_the_run_of_a_night_names_its_sandboxes_in_a_tag():
+    from unittest.mock import Mock
+
+    from contenders import TASKSET, contender, wins
+
+    agents = [
+        msgspec.structs.replace(contender(name, wins(0.5, 24)), sandboxes={"local, jail": 96})
+        for name in ("champion", "challenger")
+    ]
+    run = Mock()
+    log_decision(run, decide(*agents, None, TASKSET, PromotionRule(n_resamples=200)))
+    assert run.tags.call_args.args[0]["sandbox"] == "local, jail"

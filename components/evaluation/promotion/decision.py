@@ -1,5 +1,7 @@
 """Deciding: from the results of the agents to the decision record."""
 
+from collections import Counter
+
 import msgspec
 
 from ..comparison import AgentRef, Comparison, compare
@@ -95,7 +97,12 @@ def decide(
         declared=declared,
         match=match,
         looked=(*looked, _taken(look, found, versus_champion, declared)) if look and declared else (),
+        sandboxes=_sandboxes(champion, challenger, control),
     )
+
+
+def _sandboxes(*results: AgentResult | None) -> dict[str, int]:
+    return dict(sum((Counter(each.sandboxes) for each in results if each is not None), Counter()))
 
 
 def _taken(look: PlannedLook, found: Answer, effect: Effect, declared: Declared) -> TakenLook:

@@ -115,6 +115,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     superiority, `spread` how much the paired difference of success varies: the next night plans with it. `declared` is what was
     written down before anything was played, None of agents that were compared by hand. `trained`: None where that is not known.
     `looked`: what each declared look found, the last of them where the evaluation ended; empty where none was declared.
+    `sandboxes`: episodes of all agents by back end, isolation level and image digest; empty where that is not known.
     Of a record of version 1 all that is newer is None, and its guardrails compared point estimates.
     """
 
@@ -147,6 +148,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     declared: Declared | None = None
     match: Match | None = None
     looked: tuple[TakenLook, ...] = ()
+    sandboxes: dict[str, int] = {}
 
     @property
     def tested_at(self) -> float:

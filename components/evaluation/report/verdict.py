@@ -19,6 +19,7 @@ from .words import (
     p_text,
     percent,
     points,
+    sandboxes_text,
     sentence,
 )
 
@@ -63,6 +64,8 @@ def success(decision: Decision) -> Iterator[Block]:
         rows,
         "Leads, and tasks solved more often, less often, as often",
     )
+    if decision.sandboxes:
+        yield Prose(f"{sandboxes_text(decision)}.")
     claimed = "yes" if decision.self_improvement else "not claimed"
     yield Prose(f"Self-improvement: {claimed}. {sentence(decision.self_improvement_why)}")
     if (match := decision.match) is not None:

@@ -63,6 +63,11 @@ def summary_sentence(decision: "Decision") -> str:
     )
 
 
+def sandboxes_text(decision: "Decision") -> str:
+    """Where the agents' commands ran: back end, isolation level and image digest, with the number of episodes."""
+    return "Sandbox: " + "; ".join(f"{name} ({count} episodes)" for name, count in decision.sandboxes.items())
+
+
 def explain(decision: "Decision") -> str:
     """The whole decision in plain lines: what was played, what came out, and the account of every test that it rests on."""
     from ..promotion.account import account
@@ -80,6 +85,8 @@ def explain(decision: "Decision") -> str:
     ]
     if (control := control_sentence(decision)) is not None:
         lines.insert(2, control)
+    if decision.sandboxes:
+        lines.append(f"{sandboxes_text(decision)}.")
     if (made := decision.trained) is not None:
         lines.append(
             f"Trained: the challenger by the recipe {made.recipe} ({made.challenger_tokens:,} tokens), the control by "

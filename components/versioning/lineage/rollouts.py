@@ -37,6 +37,7 @@ class Rollout(msgspec.Struct, frozen=True):
     commit: str | None
     image_digest: str | None
     source: str
+    sandbox: str | None = None
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -127,6 +128,7 @@ def _examine(wanted: frozenset[str], night: str, job: tuple[str, Path]) -> Read:
                     commit=origin.commit,
                     image_digest=origin.image_digest,
                     source=origin.source,
+                    sandbox=origin.where,
                 )
             )
     except DataError as error:

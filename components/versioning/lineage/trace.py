@@ -28,7 +28,8 @@ SHOWN = 20
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something comes from. Counters are of episodes: by scorer's version, policy version, image digest, commit, source.
+    """Where something comes from. Counters are of episodes: by scorer's version, policy version, image digest, sandbox, commit,
+    source.
 
     `rows` and `rollouts` are all of them; `wrong` names the first checks that do not hold.
     """
@@ -46,6 +47,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     scorers: dict[str, int]
     policies: dict[str, int]
     images: dict[str, int]
+    sandboxes: dict[str, int]
     commits: dict[str, int]
     sources: dict[str, int]
     checks: dict[str, Count]
@@ -151,6 +153,7 @@ def _told(
         scorers=scorers,
         policies=_counts(each.policy_version for each in rollouts),
         images=_counts(each.image_digest for each in rollouts),
+        sandboxes=_counts(each.sandbox for each in rollouts),
         commits=_counts(each.commit for each in rollouts),
         sources=_counts(each.source for each in rollouts),
         checks=counted(walk.checks),

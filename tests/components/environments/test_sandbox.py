@@ -56,6 +56,12 @@ def test_the_registry_knows_it_and_it_tells_of_its_tools():
     assert made.domain == "coding"
 
 
+def test_the_first_step_says_where_commands_run(env):
+    from components.sandboxes.isolation import isolation
+
+    assert env.first.info["sandbox"] == {"sandbox": "local", "isolation": isolation().value, "image_digest": None}
+
+
 def test_the_first_observation_is_the_description(env):
     assert env.first.observation == "double(x): twice x."
     assert not env.first.done

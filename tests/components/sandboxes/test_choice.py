@@ -6,15 +6,15 @@ import pytest
 from patience import LIMIT
 
 from components.protocol import ConfigurationError, SandboxUnavailable
-from components.sandboxes import SandboxConfig, engine, factory, make_sandbox, resolve
+from components.sandboxes import SandboxConfig, describe, engine, factory, make_sandbox, resolve
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    factory._engine_has.cache_clear()
+    factory._problem.cache_clear()
     engine._client.cache_clear()
     yield
-    factory._engine_has.cache_clear()
+    factory._problem.cache_clear()
     engine._client.cache_clear()
 
 
@@ -25,7 +25,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one():
 
 def test_auto_is_local_at_once_where_there_is_no_engine(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    monkeypatch.setattr(engine, "has_image", lambda *_: pytest.fail("nobody is there to be asked"))
+    monkeypatch.setattr(engine, "image_problem", lambda *_: pytest.fail("nobody is there to be asked"))
     assert resolve("auto") == "local"
     assert make_sandbox().backend == "local"
 
@@ -72,3 +72,40 @@ def test_an_owner_is_dead_only_when_it_is_known_to_be():
     assert engine.is_dead(f"{place}/{pid}/1")  # the id was given to another process
     assert not engine.is_dead(f"another-boot/1/{ended.pid}/{started}")
     assert not engine.is_dead("")
+
+
+def test_what_auto_takes_is_said_in_one_line_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    said = describe(SandboxConfig())
+    assert said.startswith("sandbox: local, ") and f"no Docker engine listens at unix://{tmp_path}/absent.sock" in said
+    monkeypatch.setattr(factory, "_problem", lambda image: f"the Docker engine has no image {image}")
+    assert "the Docker engine has no image ratchet-sandbox:latest" in describe(SandboxConfig())
+    monkeypatch.setattr(factory, "_problem", lambda image: "")
+    assert describe(SandboxConfig()) == "sandbox: docker, container (an engine that has ratchet-sandbox:latest answers)"
+    assert describe(SandboxConfig(backend="docker", runtime="runsc")) == "sandbox: docker, runsc (as configured)"
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("backend", ["auto", "local"])
+def test_where_docker_is_required_and_absent_nothing_is_run_elsewhere(monkeypatch, tmp_path, backend):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    config = SandboxConfig(backend=backend, require="docker")
+    for refused in (make_sandbox, describe):
+        with pytest.raises(SandboxUnavailable, match=r"`sandbox\.require` is docker, but") as caught:
+            refused(config)
+        assert "\n" not in str(caught.value)
+
+
+def test_where_docker_is_required_and_there_it_is_taken(monkeypatch):
+    monkeypatch.setattr(factory, "_problem", lambda image: "")
+    assert make_sandbox(SandboxConfig(require="docker")).backend == "docker"
+    with pytest.raises(ConfigurationError, match="require"):
+        SandboxConfig.load({"require": "podman"})
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_image_that_the_engine_has_not_is_named_in_the_reason():
+    if engine.image_problem("ratchet-sandbox:latest", 5.0):
+        pytest.skip("no Docker engine answers that has ratchet-sandbox:latest; .ci/run starts one")
+    assert engine.image_problem("no/such:image", 5.0) == "the Docker engine has no image no/such:image"

@@ -8,6 +8,9 @@ from contenders import TASKSET, contender, wins
 from components.evaluation.promotion import Declared, PromotionRule, decide, read_decision
 from components.evaluation.promotion.account import account
 from components.evaluation.promotion.season import Past, declare
+from components.evaluation.report import explain
+from components.evaluation.report.blocks import Prose
+from components.evaluation.report.verdict import success
 from components.protocol import ConfigurationError, DataError
 
 RULE = PromotionRule(n_resamples=400, min_tasks=20, min_families=6)
@@ -26,6 +29,24 @@ def decided(champion=WORSE, challenger=BETTER, control=None, rule=RULE, **more):
 
 def named(result, name):
     return msgspec.structs.replace(result, name=name, policy_version=f"{name}-v")
+
+
+class TestSandboxes:
+    def test_the_record_counts_the_episodes_of_all_agents_by_sandbox_and_its_account_names_them(self):
+        ran = {"docker, container, sha256:12": 100}
+        mixed = ran | {"local, jail": 60}
+        found = decided(
+            msgspec.structs.replace(WORSE, sandboxes=ran),
+            msgspec.structs.replace(BETTER, sandboxes=mixed),
+            control=WORSE,
+        )
+        assert found.sandboxes == {"docker, container, sha256:12": 200, "local, jail": 60}
+        said = "Sandbox: docker, container, sha256:12 (200 episodes); local, jail (60 episodes)."
+        assert said in explain(found)
+        assert any(isinstance(each, Prose) and said == each.text for each in success(found))
+
+    def test_a_record_that_knows_of_none_says_nothing(self):
+        assert decided().sandboxes == {} and "Sandbox" not in explain(decided())
 
 
 class TestVerdict:

@@ -21,7 +21,13 @@ TASK_HASHES = {each.task.task_id: each.task.task_hash for each in night_of(12, 1
 def made(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Two nights, each built and tagged; the second build is of both."""
     history = History(tmp_path_factory.mktemp("history"))
-    image = Provenance(commit="c0ffee", image_digest="sha256:1234", collected_at="2026-11-20T03:00:00Z")
+    image = Provenance(
+        commit="c0ffee",
+        image_digest="sha256:1234",
+        collected_at="2026-11-20T03:00:00Z",
+        sandbox="docker",
+        isolation="container",
+    )
     history.night(FIRST, [*night_of(6, 3), make_episode("repair/train-0900", provenance=image)])
     history.build(FIRST)
     history.tag(FIRST)
@@ -42,6 +48,12 @@ def tasks(taskset: str) -> dict[str, str]:
 
 def traced(history: History, name: str | None = None, dataset: str = "sft", **how):
     return trace_dataset(find_state(name, history.root), dataset, task_hashes=tasks, **how)
+
+
+def test_the_sandboxes_of_the_episodes_are_counted(made: History) -> None:
+    found = traced(made)
+    assert set(found.sandboxes) == {"docker, container, sha256:1234", "not recorded"}
+    assert sum(found.sandboxes.values()) == len(found.rollouts)
 
 
 def test_from_a_model_every_row_is_reached_and_every_hash_recomputed_equal(made: History) -> None:
