@@ -98,7 +98,8 @@ def prepare(
     """Tokenised rows that fit. With `weigh` they have the weights that the configuration asks for.
 
     Weights have the mean 1 over all trained tokens; what weighs nothing is not trained. Raises DataError where nothing is left, or
-    where replies should weigh by their steps and none says what.
+    where replies should weigh by their steps and none says what; ConfigurationError where the template refuses all that could be
+    trained.
     """
     stepwise = weigh and config.sft.step_weighted_loss
     if stepwise and not any("weight" in message for row in rows for message in row.messages):
@@ -107,14 +108,22 @@ def prepare(
         )
     found: list[tuple[TrainingRow, SftRow]] = []
     counts: Counter[str] = Counter()
+    refusal: ConfigurationError | None = None
     for row in rows:
-        with located(row.episode_id):
-            told = _tokenized(row, tokenizer, config, weigh, stepwise)
+        try:
+            with located(row.episode_id):
+                told = _tokenized(row, tokenizer, config, weigh, stepwise)
+        except ConfigurationError as error:
+            refusal = refusal or error
+            counts["refused_by_template"] += 1
+            continue
         made = fit(told.rows, config.format)
         trained = [each for each in map(counting, made.rows) if each.trained_tokens]
         found += [(each, row) for each in trained]
         counts.update(told.refused)
         counts.update(_left_out(made) if trained or not made.rows else {"untrained": 1})
+    if not found and refusal is not None:
+        raise refusal
     if not found:
         said = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
         raise DataError(

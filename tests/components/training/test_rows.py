@@ -10,7 +10,7 @@ from chat_templates import TEMPLATES as CHAT_TEMPLATES
 from chat_templates import THINKING, chat_tokenizer, tokenizer_for
 from training_jobs import make_job
 
-from components.protocol import DataError
+from components.protocol import ConfigurationError, DataError
 from components.training.format import IGNORE
 from components.training.rows import SftRow, prepare, read_rows
 
@@ -195,3 +195,16 @@ def test_a_quoted_end_token_trains_no_end_in_the_middle():
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert labels.count(end) == 1 and labels[-1] == end
     assert tokenizer.decode(labels) == "It is <|im_end|>, I think.<|im_end|>"
+
+
+def test_a_conversation_that_the_template_refuses_is_left_out_and_counted_and_told_where_none_is_left():
+    said = {"role": "assistant", "content": "1"}
+    odd = SftRow(messages=[said, {"role": "user", "content": "x?"}, said], episode_id="ep-odd")
+    good = SftRow(messages=[{"role": "user", "content": "x?"}, said], episode_id="ep-good")
+    tokenizer = thinking_tokenizer("llama2")  # user and assistant take turns
+    made = prepare([odd, good], tokenizer, job(), weigh=True)
+    assert made.episode_ids == ["ep-good"] and made.left_out == {"refused_by_template": 1}
+    with pytest.raises(
+        ConfigurationError, match="ep-odd: the chat template refuses the conversation: user and assistant"
+    ):
+        prepare([odd], tokenizer, job(), weigh=True)
