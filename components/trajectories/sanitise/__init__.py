@@ -2,7 +2,7 @@
 
 Promised: what a detector finds is gone from every text of a record, under the same placeholder wherever it stood; findings, audits
 and messages never hold a secret; what is clean is found clean again. Not promised: names (see `names`), secrets without any
-context or known form, base64 within base64, and files beside the record (blobs, the sidecar of tokens).
+context or known form, what is encoded more than twice, and files beside the record (blobs, the sidecar of tokens).
 """
 
 from ..record import Trajectory

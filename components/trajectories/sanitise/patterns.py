@@ -38,6 +38,10 @@ class Span(NamedTuple):
     kind: Kind
     plain: bytes = b""
 
+    def value(self, data: bytes) -> bytes:
+        """The secret without the disguise that `data` gives it."""
+        return self.plain or data[self.start : self.end]
+
 
 class Hints:
     """Which of many patterns occur in a text, told in one pass. Each is small, and occurs wherever what it hints at does."""

@@ -58,7 +58,7 @@ def redact(data: bytes, spans: Iterable[Span], pseudonyms: Pseudonyms) -> bytes:
     pieces = []
     at = 0
     for span in spans:
-        mark = pseudonyms.placeholder(span.kind, data[span.start : span.end])
+        mark = pseudonyms.placeholder(span.kind, span.value(data))
         quote = _quote_of(data, span)
         pieces += [data[at : span.start], quote, mark, quote]
         at = span.end

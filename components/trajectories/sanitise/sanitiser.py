@@ -118,14 +118,15 @@ class Sanitiser:
         spans = scan(data)
         if fields:
             spans = merged([*_within(spans, fields), *_told(fields)])
-        return [span for span in spans if not self._allow.permits(data[span.start : span.end])]
+        permits = self._allow.permits
+        return [span for span in spans if not (permits(data[span.start : span.end]) or permits(span.value(data)))]
 
     def _complete(self, data: bytes, spans: list[Span], pseudonyms: Pseudonyms) -> list[Span]:
         """The spans, and every other place where the same secrets stand."""
         if spans:
             pseudonyms.reserve(data)
         for span in spans:
-            pseudonyms.placeholder(span.kind, data[span.start : span.end])
+            pseudonyms.placeholder(span.kind, span.value(data))
         if not pseudonyms.known:
             return spans
         return merged([*spans, *elsewhere(data, spans, pseudonyms.known)])
@@ -142,8 +143,8 @@ class Sanitiser:
                     span.kind.severity,
                     f"{where}, line {line}" if many else where,
                     len(value.decode("utf-8", "replace")),
-                    pseudonyms.digest(span.kind, value),
-                    pseudonyms.placeholder(span.kind, value).decode(),
+                    pseudonyms.digest(span.kind, span.value(data)),
+                    pseudonyms.placeholder(span.kind, span.value(data)).decode(),
                 )
             )
         return made
@@ -176,7 +177,8 @@ def _within(spans: Iterable[Span], fields: Sequence[Field]) -> list[Span]:
     for span in found:
         index = bisect_right(offsets, span.start) - 1
         begin = offsets[index] + len(fields[index].lead)
-        cut.append(Span(max(span.start, begin), min(span.end, begin + len(fields[index].text)), span.kind))
+        start, end = max(span.start, begin), min(span.end, begin + len(fields[index].text))
+        cut.append(span if (start, end) == span[:2] else Span(start, end, span.kind))
     return cut
 
 
@@ -210,7 +212,7 @@ def _redacted(
         index = bisect_right(offsets, span.start) - 1
         base = offsets[index] + len(fields[index].lead)
         if span.start < span.end:
-            of_field.setdefault(index, []).append(Span(span.start - base, span.end - base, span.kind))
+            of_field.setdefault(index, []).append(span._replace(start=span.start - base, end=span.end - base))
     for index, own in of_field.items():
         field = fields[index]
         found.append((field, field.text, own))

@@ -166,7 +166,7 @@ def find(data: bytes) -> Iterator[Span]:
     for match in _dialogue.finditer(data):
         yield from _of_dialogue(data, match.start(), match.end() - 1)
     for match in _generated.finditer(data):
-        if word := _WORD.match(data, match.end()):
+        if (word := _WORD.match(data, match.end())) and not is_placeholder(word.group()):
             yield Span(word.start(), word.end(), kinds.PASSWORD)
     for match in _codes.finditer(data):
         yield from _listed_codes(data, match.end())

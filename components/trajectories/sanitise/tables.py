@@ -39,6 +39,8 @@ _FORBIDDEN = re.compile(rb"[A-Za-z ]+\(\d*(?:,\d+)?\)|[A-Za-z]+(?:[ _/][A-Za-z]+
 _STRONG = re.compile(rb"(?=.*[0-9])(?=.*[A-Za-z])|[A-Za-z0-9]*[!@#$%^&*~+]", re.S)
 _UPPER_NAME = re.compile(rb"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _RULES = frozenset({Rule.PASSWORD, Rule.SECRET, Rule.TOKEN, Rule.MACHINE, Rule.RANDOM, Rule.LOGIN})
+FRUITLESS = 20
+"""Rows without a secret after which no more are read: each row of a list could be taken for a heading."""
 ROWS, WIDEST = 5000, 4096
 """Rows of one table, and bytes of one line, that are read."""
 
@@ -169,10 +171,15 @@ def _rows(data: bytes, at: int, separator: bytes, count: int) -> Iterator[list[C
 
 
 def _of_rows(data: bytes, columns: list[Column], rows: Iterator[list[Cell]]) -> Iterator[Span]:
+    without = 0
     for cells in rows:
+        without += 1
         for index, told in columns:
             if index < len(cells) and _holds(data[cells[index][0] : cells[index][1]], told):
+                without = 0
                 yield Span(*cells[index], told.kind)
+        if without == FRUITLESS:
+            return
 
 
 def _holds(value: bytes, told: Meaning) -> bool:
