@@ -28,7 +28,11 @@ TIMEOUT = 10.0
 
 
 class Grade(msgspec.Struct, frozen=True):
-    """How an answer did. `score` is tests passed / tests. `reason` is `passed`, or in a word why not."""
+    """How an answer did. `reason` is `passed`, or in a word why not.
+
+    `score` is 1 where all tests pass and else 0: to delete everything, or to answer all with a constant, passes some tests, and
+    must not be worth more than to leave the program as it is. A repository's lists count what was fixed (`verdicts`).
+    """
 
     success: bool
     score: float
@@ -125,7 +129,7 @@ def judge_report(report: Report, graded: Collection[str] = ()) -> Grade:
         return Grade(True, 1.0, total, total, "passed")
     if passed == total:
         passed = 0  # the runner and its end contradict each other: no line can be trusted
-    return Grade(False, passed / total, passed, total, "tests_failed")
+    return Grade(False, 0.0, passed, total, "tests_failed")
 
 
 def _files(task: TaskSpec, answer: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -149,7 +153,7 @@ def judge(task: TaskSpec, result: CommandResult) -> Grade:
     if len(lines) > len(expected) or passed == len(expected):
         passed = 0  # the code under test printed or ended the script by itself: no line can be trusted
     reason = "tests_failed" if result.exit_code == 0 else "crashed"
-    return Grade(False, passed / len(expected), passed, len(expected), reason)
+    return Grade(False, 0.0, passed, len(expected), reason)
 
 
 def _lines(text: str) -> list[str]:

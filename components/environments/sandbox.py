@@ -31,7 +31,7 @@ class SandboxEnvironment(Environment):
 
     - The first observation is the task's description; its `files`, or its repository at the base commit, lie in the workspace.
     - `submit` ends the episode (terminated), as does step number `max_steps` (truncated, reason `max_steps`).
-    - The reward is 0 until the end and then the score: the share of hidden tests that passed.
+    - The reward is 0 until the end and then the score: 1 where all hidden tests pass.
     - `info["outcome"]` says how it went; of a repository task `info["patch"]` is the answer as a unified diff.
     - `sandbox` configures the back end; a task's own image goes before its image. `sandbox_factory`, where it is given, makes
       the sandboxes instead. `grading_timeout` goes before the time that a task's tests are given by default, in seconds.

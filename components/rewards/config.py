@@ -13,7 +13,7 @@ from .guards import GUARDS_VERSION
 from .rules import RULES_VERSION
 from .verifiable.episode_components import VerifiableConfig, fingerprint
 
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2
 """Of the formulas in `engine`, `layers` and `episode`."""
 
 UNCALIBRATED = "none"

@@ -16,16 +16,17 @@ from .config import Aggregation, Weights
 
 
 def outcome_score(trajectory: Trajectory, profile: DomainProfile) -> float | None:
-    """Tests passed / tests there were, else the score, else success; None where nobody knows. In [0, 1].
+    """The score that the environment gave, else tests passed / tests there were, else success; None where nobody knows. In [0, 1].
 
+    The score comes first: it is 0 where a part of the tests can be passed by a cheat, or one was broken that had passed before.
     An episode that failed by the policy's fault and was not graded scores 0. That it submitted says nothing.
     """
     outcome = trajectory.outcome
+    if outcome.score is not None and math.isfinite(outcome.score):
+        return clip(outcome.score)
     passed, total = getattr(outcome, profile.outcome.passed, None), getattr(outcome, profile.outcome.total, None)
     if passed is not None and total is not None and total > 0:
         return clip(passed / total)
-    if outcome.score is not None and math.isfinite(outcome.score):
-        return clip(outcome.score)
     if outcome.success is not None:
         return float(outcome.success)
     return None if trajectory.failure is None else 0.0

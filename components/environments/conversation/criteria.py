@@ -13,9 +13,11 @@ A task's `criteria` is `{"lines": [...]}`; each line has a `kind`, a `weight` (1
 
 A fact is a text, or a list of texts of which one is enough (see `wording`).
 
-**Doing nothing earns nothing.** Lines that hold before the first step are guards: they can only take away. With e the weighted
-share of the other lines that hold and g that of the guards, score = e * g. Success: every required line holds.
-Against stuffing: long messages do not count for `mentions`, and what would be wrong to say belongs into `forbids`.
+**Only success earns.** Success: every required line holds. The score is 0 without it: a part of the lines can be had by a lie, a
+guess or a template, and would pay it better than an honest failure. Lines that hold before the first step are guards; with e
+the weighted share of the other lines that hold and g that of the guards, the score of a success is e * g.
+Against stuffing: long messages do not count for `mentions`, and what would be wrong to say belongs into `forbids`. Against hedging:
+where the last message is the answer (`mentions` with `message` -1) it holds no other number than the facts do.
 """
 
 from functools import cached_property
@@ -27,7 +29,7 @@ from components.protocol import DataError
 
 from .paths import Path, differences, same, value_at
 from .tool import World
-from .wording import says, tokens
+from .wording import hedges, says, tokens
 
 Fact = str | tuple[str, ...]
 Weight = Annotated[float, msgspec.Meta(gt=0)]
@@ -183,7 +185,9 @@ def grade(criteria: dict[str, Any], episode: Episode) -> Grade:
     if all(verdict.guard for verdict in verdicts if verdict.required):
         raise DataError("criteria hold before the first step: an idle agent would pass; add a line that must be earned")
     failed = next((verdict for verdict in verdicts if verdict.required and not verdict.held), None)
-    return Grade(failed is None, _score(verdicts), "passed" if failed is None else REASONS[failed.kind], verdicts)
+    if failed is not None:
+        return Grade(False, 0.0, REASONS[failed.kind], verdicts)
+    return Grade(True, _score(verdicts), "passed", verdicts)
 
 
 def _score(verdicts: tuple[Verdict, ...]) -> float:
@@ -224,6 +228,8 @@ def holds(line: Line, episode: Episode, named: tuple[Path, ...] = ()) -> bool:
             )
         case Mentions():
             texts = [words for words in _counted(episode, line.message) if len(words) <= line.within]
+            if line.message == -1 and any(hedges(words, _texts(line.facts)) for words in texts):
+                return False
             found = sum(any(_said(fact, words) for words in texts) for fact in line.facts)
             return found >= (len(line.facts) if line.at_least is None else line.at_least)
         case Forbids():
@@ -238,7 +244,12 @@ def _counted(episode: Episode, message: int | None) -> tuple[tuple[str, ...], ..
 
 
 def _said(fact: Fact, words: tuple[str, ...]) -> bool:
-    return any(says(words, tokens(text)) for text in ((fact,) if isinstance(fact, str) else fact))
+    return any(says(words, tokens(text)) for text in _texts((fact,)))
+
+
+def _texts(facts: tuple[Fact, ...]) -> list[str]:
+    """Every wording of the facts."""
+    return [text for fact in facts for text in ((fact,) if isinstance(fact, str) else fact)]
 
 
 def _fits(line: Calls, call: Call) -> bool:

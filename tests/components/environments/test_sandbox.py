@@ -201,16 +201,16 @@ def test_submit_ends_the_episode_and_grades_it(env):
     assert act(env, "submit") is step
 
 
-def test_a_faulty_answer_gets_the_share_of_tests_that_pass(env):
+def test_a_faulty_answer_scores_nothing_and_the_tests_that_it_passes_are_counted(env):
     step = act(env, "submit")
     assert step.info["outcome"] == {
         "success": False,
-        "score": 1 / 3,
+        "score": 0.0,
         "tests_passed": 1,
         "tests_total": 3,
         "reason": "tests_failed",
     }
-    assert step.reward == 1 / 3
+    assert step.reward == 0.0
 
 
 def test_finish_grades_as_truncated_with_its_reason(env):
@@ -337,7 +337,7 @@ def test_without_expected_output_the_exit_code_decides():
 )
 def test_each_expected_line_is_one_test(stdout, exit_code, passed, success):
     graded = judge(TASK, CommandResult(exit_code, stdout.encode()))
-    assert (graded.tests_passed, graded.success, graded.score) == (passed, success, passed / 3)
+    assert (graded.tests_passed, graded.success, graded.score) == (passed, success, float(success))
 
 
 def test_a_sandbox_that_cannot_start_is_never_a_grade(env):

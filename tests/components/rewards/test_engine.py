@@ -132,11 +132,12 @@ def test_partial_credit_orders_failures(play):
     assert totals == sorted(set(totals))
 
 
-def test_the_outcome_is_tests_else_score_else_success_else_null(play):
+def test_the_outcome_is_the_score_else_tests_else_success_else_null(play):
     def outcome(**fields):
         return score(play.trajectory(outcome=Outcome(**fields)), CODING).outcome
 
-    assert outcome(success=False, score=0.9, tests_passed=1, tests_total=4) == 0.25
+    assert outcome(success=False, score=0.9, tests_passed=1, tests_total=4) == 0.9
+    assert outcome(success=False, tests_passed=1, tests_total=4) == 0.25
     assert outcome(success=False, score=0.9, tests_passed=None, tests_total=4) == 0.9
     assert outcome(success=True, tests_passed=0, tests_total=0) == 1
     assert outcome(success=False) == 0

@@ -9,7 +9,7 @@ from components.protocol import Role, TaskSpec
 
 HEAD = Head(
     name="orders",
-    version="1",
+    version="2",
     domain="conversation",
     counts={},
     environment="ratchet/conversation",

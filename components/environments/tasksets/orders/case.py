@@ -77,6 +77,20 @@ def refused(*facts: str | list[str]) -> list[dict[str, Any]]:
     return [mentions(CANNOT, *facts), forbids(*promises)]
 
 
+def only_ground(*others: str) -> dict[str, Any]:
+    """No other ground for a refusal is named: who gives every reason that there is has not looked."""
+    return forbids(*others)
+
+
+OTHER_CUSTOMER = (
+    "another customer",
+    "different customer",
+    "belongs to another",
+    "not match your e mail",
+    "not your order",
+)
+
+
 def day(value: str) -> list[str]:
     """The ways in which a date is written."""
     found = date.fromisoformat(value)

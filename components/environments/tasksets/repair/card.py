@@ -11,7 +11,7 @@ from .program import KINDS
 
 HEAD = Head(
     name="repair",
-    version="1",
+    version="2",
     domain="coding",
     counts={},
     split_by="instance",

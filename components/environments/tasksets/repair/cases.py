@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 POOL = 64
@@ -64,7 +65,8 @@ def choose(
 ) -> tuple[list[Case], list[str]] | None:
     """4 to 6 cases with the right answers: at least one shows the fault, and together they show as many others as they can.
 
-    None where the fault shows in none of the inputs drawn.
+    Where all of these have one answer, a case with another one joins them: a constant must not pass. None where the fault shows
+    in none of the inputs drawn.
     """
     pool = _pool(inputs, edges, right, rng)
     expected = [answer(right, case) for case in pool]
@@ -83,6 +85,10 @@ def choose(
     for at in spare:
         if len(picked) < FEWEST and at not in picked:
             picked.append(at)
+    if len({expected[at] for at in picked}) == 1:
+        pool, expected = [*pool, *_unlike(inputs, edges, right, expected[picked[0]])], list(expected)
+        expected += [answer(right, case) for case in pool[len(expected) :]]
+        picked += [at for at, line in enumerate(expected) if line != expected[picked[0]]][:1]
     picked.sort()
     return [pool[at] for at in picked], [expected[at] for at in picked]
 
@@ -102,3 +108,14 @@ def _pool(inputs: Sequence[str], edges: Sequence[int], right: Function, rng: ran
         if len(pool) == POOL:
             break
     return pool
+
+
+def _unlike(inputs: Sequence[str], edges: Sequence[int], right: Function, line: str) -> list[Case]:
+    """One case whose right answer is not `line`, or none. It draws from a generator of its own: other tasks stay as they are."""
+    rng = random.Random(f"{inputs} {edges} {line}")
+    for _ in range(200 * POOL):
+        case = tuple(draw(kind, rng, edges) for kind in inputs)
+        with suppress(Exception):
+            if repr(right(*case)) != line:
+                return [case]
+    return []

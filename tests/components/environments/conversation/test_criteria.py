@@ -78,7 +78,15 @@ def test_the_score_is_the_weighted_share_of_what_was_earned_and_success_needs_al
     tell = {**TELL, "weight": 3.0, "required": False}
     found = judged(CANCEL, tell, KEEP, world=DONE)
     assert (found.success, found.score) == (True, 0.25)
-    assert judged(CANCEL, tell, KEEP, said=["45.50 cancelled"]).score == 0.75
+    assert judged(CANCEL, tell, KEEP, said=["45.50 cancelled"]).score == 0.0
+
+
+def test_where_the_last_message_is_the_answer_it_names_no_number_but_those_of_the_facts():
+    line = {"kind": "mentions", "facts": [["60 days", "60 day"]], "message": -1}
+    assert judged(line, said=["Thirty or so.", "Beware: 60 days, and one more thing."]).success
+    for hedge in ("Thirty, or sixty, or five: 60 days", "30 or 60 days", "60 days or 2weeks", "60 days. Half that?"):
+        assert not judged(line, said=[hedge]).success, hedge
+    assert judged({**line, "message": 0}, said=["30 or 60 days"]).success
 
 
 @pytest.mark.parametrize(

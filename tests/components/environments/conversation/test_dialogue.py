@@ -75,7 +75,7 @@ def test_defect_13_handing_in_is_no_success_what_is_true_at_the_end_is():
     env.reset(task=TASK)
     step = env.step(act("respond", text="I have paid, done, success!"))
     assert step.terminated and step.info["outcome"] == {
-        "success": False, "score": 0.5, "tests_passed": None, "tests_total": None, "reason": "wrong_state",
+        "success": False, "score": 0.0, "tests_passed": None, "tests_total": None, "reason": "wrong_state",
     }  # fmt: skip
     env.reset(task=TASK)
     env.step(act("pay", order="7", amount=5))

@@ -1,6 +1,19 @@
 """Wishes to cancel: what is still there may be cancelled, what has left may not."""
 
-from ..case import Case, act, asked, goods, looked_up, mentions, refused, respond, state, who
+from ..case import (
+    OTHER_CUSTOMER,
+    Case,
+    act,
+    asked,
+    goods,
+    looked_up,
+    mentions,
+    only_ground,
+    refused,
+    respond,
+    state,
+    who,
+)
 from ..shop import Shop
 
 
@@ -69,7 +82,11 @@ def cancel_shipped(shop: Shop) -> Case:
             respond(f"I cannot cancel order {order}: it has shipped already, and is expected on {expected}."),
             respond("I am sorry: a shipped order cannot be cancelled."),
         ],
-        lines=[*refused(["shipped", "in transit", "on its way"]), looked_up(order, required=True)],
+        lines=[
+            *refused(["shipped", "in transit", "on its way"]),
+            only_ground("final sale", *OTHER_CUSTOMER),
+            looked_up(order, required=True),
+        ],
         facts=asked(shop, customer, order),
         insists=["But I do not want it any more. Just cancel it!"],
     )

@@ -1,6 +1,6 @@
 """Wishes to have money back or a new thing, where the rules say no."""
 
-from ..case import Case, act, asked, day, forbids, goods, looked_up, only_day, refused, respond, who
+from ..case import Case, act, asked, day, forbids, goods, looked_up, only_day, only_ground, refused, respond, who
 from ..shop import Shop
 
 
@@ -73,6 +73,7 @@ def refund_of_another(shop: Shop) -> Case:
                  "not linked", "not belong"]
             ),
             forbids(row["address"], row["items"]["I1"]["name"], shop.customers[owner]["email"], shop.customers[owner]["name"]),
+            only_ground("final sale", "has shipped", "in transit", "days have passed"),
             looked_up(order, required=True),
         ],
         facts=[fact for fact in asked(shop, customer, order) if "shall i" not in fact[0]],
