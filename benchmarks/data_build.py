@@ -72,7 +72,7 @@ def run_stages(scratch: Path, nights: list[str], until: str | None = None) -> di
 
 def commands(fixed: Build) -> Iterator[tuple[str, str]]:
     """The commands of `dvc.yaml` with their variables filled in, stage by stage."""
-    values = msgspec.to_builtins(fixed)
+    values = msgspec.to_builtins(fixed) | {"python": "python"}
     stages: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     for name, stage in stages.items():
         if "foreach" not in stage:

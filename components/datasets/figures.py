@@ -1,4 +1,4 @@
-"""Stage `figures`: the ranked table and the exported datasets in; small tables for `dvc plots`, and figures for `dvc metrics`, out.
+"""Stage `figures`: the ranked table and the datasets in; tables for `dvc plots`, a summary for `dvc metrics`, and details out.
 
 python -m components.datasets.figures --ranked data/ranked.parquet --datasets data/datasets --out data/figures
 """
@@ -43,15 +43,15 @@ def main(arguments: list[str] | None = None) -> None:
     write_csv(given.out / "rewards.csv", ("reward", *SOURCES), rewards(ranked))
     write_csv(given.out / "terms.csv", ("term", "accepted", "all"), terms(ranked))
     write_csv(given.out / "rows.csv", ("dataset", "rows"), rows)
-    encoded = msgspec.json.format(msgspec.json.encode(summary(ranked)), indent=2)
-    write_atomically(given.out / "summary.json", encoded + b"\n")
+    write_json(given.out / "details.json", details(ranked))
+    write_json(given.out / "summary.json", summary(ranked))
 
 
 def read_ranked(path: Path) -> "pa.Table":
     """The columns of the ranked table that are shown. Raises DataError."""
     import pyarrow.parquet as pq
 
-    plain = ("source", "success", "reward", "gdi", "weight", "accepted")
+    plain = ("source", "success", "reward", "gdi", "weight", "accepted", "quarantined")
     try:
         found = pq.read_schema(path).names
     except (OSError, ValueError):
@@ -96,6 +96,18 @@ def terms(ranked: "pa.Table") -> list[tuple[str, float | None, float | None]]:
 
 
 def summary(ranked: "pa.Table") -> dict[str, Any]:
+    """The figures for `dvc metrics`, flat and few: it shows them in one line. Null where there is nothing to measure."""
+    return {
+        "episodes": ranked.num_rows,
+        "quarantined": int(booleans(ranked, "quarantined").sum()),
+        "accepted": int(booleans(ranked, "accepted").sum()),
+        "success": mean(floats(ranked, "success")),
+        "reward": mean(floats(ranked, "reward")),
+        "gdi.mean": mean(floats(ranked, "gdi")),
+    }
+
+
+def details(ranked: "pa.Table") -> dict[str, Any]:
     """The figures of the whole table; null where there is nothing to measure."""
     import numpy as np
 
@@ -153,6 +165,11 @@ def mean(values: "np.ndarray[Any, Any]") -> float | None:
 def rounded(value: float | None) -> float | None:
     """To as many digits as are shown."""
     return None if value is None else round(value, DIGITS)
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write values whole or not at all."""
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n")
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,5 +1,6 @@
 """Calling DVC: as a subprocess of this very interpreter, silent about itself, in the project's folder."""
 
+import configparser
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from components.protocol import ConfigurationError, InfrastructureError
+from components.trajectories.files import write_atomically
 
 from .leftovers import CALLER, settle
 
@@ -35,11 +37,12 @@ def stream(arguments: Sequence[str], root: Path, on_line: Callable[[str], None])
     if not (root / ".dvc").is_dir():
         raise ConfigurationError(f"{root.absolute()} has no .dvc folder: run the command in the root of the repository")
     settle(root)
+    settings = {"DVC_SYSTEM_CONFIG_DIR": str(_settings_without_git(root))}
     command = [sys.executable, "-P", str(Path(__file__).with_name("dvc_process.py")), *arguments]
     process = subprocess.Popen(
         command,
         cwd=root,
-        env={**environment(), CALLER: str(os.getpid())},
+        env={**environment(), **settings, CALLER: str(os.getpid())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -55,6 +58,34 @@ def stream(arguments: Sequence[str], root: Path, on_line: Callable[[str], None])
         if process.poll() is None:
             process.terminate()
             process.wait()
+
+
+def _settings_without_git(root: Path) -> Path:
+    """A folder with the machine's settings of DVC and `core.no_scm`, to take the place of the machine's own.
+
+    With git, DVC edits `.gitignore` files and reads the git index; a build is to leave all of that alone. Only the calls made
+    here go without: DVC by hand works with git.
+    """
+    import platformdirs
+
+    given = os.environ.get("DVC_SYSTEM_CONFIG_DIR") or platformdirs.site_config_dir("dvc", "iterative")
+    sections = read_settings(Path(given) / "config")
+    sections["core"] = sections.get("core", {}) | {"no_scm": "true"}
+    lines = [line for name, own in sections.items() for line in (f"[{name}]", *(f"{key} = {own[key]}" for key in own))]
+    content = ("\n".join(lines) + "\n").encode()
+    file = (root / ".dvc" / "tmp" / "without_git" / "config").absolute()
+    if not file.is_file() or file.read_bytes() != content:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, content)
+    return file.parent
+
+
+def read_settings(path: Path) -> dict[str, dict[str, str]]:
+    """A file of DVC's settings by section; nothing where there is none. DVC indents it, as configparser's continued lines."""
+    parser = configparser.ConfigParser(interpolation=None)
+    if path.is_file():
+        parser.read_string("\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines()))
+    return {section: dict(parser[section]) for section in parser.sections()}
 
 
 def run(arguments: Sequence[str], root: Path) -> str:

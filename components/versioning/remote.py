@@ -1,6 +1,5 @@
 """The remote: where data lies beside a clone. Local by default; S3 or another by one setting."""
 
-import configparser
 import os
 from pathlib import Path
 
@@ -43,18 +42,9 @@ def _sections(root: Path) -> dict[str, dict[str, str]]:
     """DVC's settings by section: what is committed, then what is this clone's own."""
     found: dict[str, dict[str, str]] = {}
     for name in ("config", "config.local"):
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read_string(_dedented(root / ".dvc" / name))
-        for section in parser.sections():
-            found[section] = found.get(section, {}) | dict(parser[section])
+        for section, own in dvc.read_settings(root / ".dvc" / name).items():
+            found[section] = found.get(section, {}) | own
     return found
-
-
-def _dedented(path: Path) -> str:
-    """DVC indents its settings, which configparser takes for continued lines."""
-    if not path.is_file():
-        return ""
-    return "\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
 
 
 def push(*, remote: str | None = None, root: Path = Path()) -> str:

@@ -104,7 +104,7 @@ def check_night(night: str, kind: Path = ROLLOUTS, *, root: Path = Path()) -> st
     return expected
 
 
-def ensure_build_file(root: Path) -> None:
+def ensure_build_file(root: Path = Path()) -> None:
     """DVC reads `dvc.yaml` whatever it is asked, and that needs every key of `data/build.yaml`.
 
     Where there is none one without nights is written; one of an older Ratchet gets the keys that it lacks.

@@ -2,13 +2,24 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+from components.versioning import dvc
 
 FILES = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore")
 
 
 def git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def by_hand(root: Path, *arguments: str) -> str:
+    """The output of DVC as somebody calls it: with git, and nothing of ours about it."""
+    command = [sys.executable, "-m", "dvc", *arguments]
+    done = subprocess.run(command, cwd=root, env=dvc.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def new_project(root: Path) -> Path:

@@ -1,6 +1,7 @@
 """A data build of two stages that take moments: for promises about builds that no stage of ours has a part in."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 from episodes import night_of, write_night
@@ -14,6 +15,8 @@ stages:
     - data/rollouts/{night}
     params:
     - rank
+    - data/build.yaml:
+      - nights
     outs:
     - data/ranked.parquet
   gate:
@@ -37,6 +40,7 @@ def small_build(root: Path, night: str = "n1", *, seconds: float = 0) -> Path:
     for name in (".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore", "data/.gitignore"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(name, root / name)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     (root / "dvc.yaml").write_text(DVC_YAML.format(seconds=seconds, night=night))
     (root / "params.yaml").write_text("data:\n  rollouts: null\nrank: 1\ngate: 1\n")
     write_night(root / "data/rollouts" / night, night_of(2, 2))

@@ -38,7 +38,7 @@ def stages_of(root: Path) -> Iterator[tuple[str, list[str]]]:
 
 def _words(command: str, values: dict[str, Any]) -> list[str]:
     words = [word for each in shlex.split(command) for word in _word(each, values)]
-    assert words[:2] == ["python", "-m"]
+    assert words[0] == values["python"] and words[1] == "-m"
     return words[2:]
 
 

@@ -14,7 +14,7 @@ from components.datasets import figures
 from components.protocol import DataError
 from components.quality.tables import write_table
 
-NAMES = ("gdi.csv", "rewards.csv", "terms.csv", "rows.csv", "summary.json")
+NAMES = ("gdi.csv", "rewards.csv", "terms.csv", "rows.csv", "details.json", "summary.json")
 SCHEMA = pa.schema(
     [
         ("source", pa.string()),
@@ -23,15 +23,16 @@ SCHEMA = pa.schema(
         ("gdi", pa.float64()),
         ("weight", pa.float64()),
         ("accepted", pa.bool_()),
+        ("quarantined", pa.bool_()),
         ("gdi_reward", pa.float64()),
         ("gdi_process", pa.float64()),
     ]
 )
 ROWS = [
-    ("demonstration", 1.0, 1.0, 0.9, 1.0, True, 0.6, 0.3),
-    ("on_policy", 1.0, 0.8, 0.74, 0.5, True, 0.5, 0.24),
-    ("on_policy", 0.0, -0.2, 0.01, None, False, 0.0, 0.01),
-    ("on_policy", None, None, None, None, False, None, None),
+    ("demonstration", 1.0, 1.0, 0.9, 1.0, True, False, 0.6, 0.3),
+    ("on_policy", 1.0, 0.8, 0.74, 0.5, True, False, 0.5, 0.24),
+    ("on_policy", 0.0, -0.2, 0.01, None, False, True, 0.0, 0.01),
+    ("on_policy", None, None, None, None, False, False, None, None),
 ]
 
 
@@ -87,12 +88,12 @@ def test_terms_rows_and_the_summary(tmp_path: Path) -> None:
         ("sft train", "12"),
         ("sft validation", "3"),
     ]
-    summary = json.loads((out / "summary.json").read_text())
-    assert (summary["episodes"], summary["accepted"]) == (4, 2)
+    summary, details = (json.loads((out / name).read_text()) for name in ("summary.json", "details.json"))
+    assert (summary["episodes"], summary["accepted"], summary["quarantined"]) == (4, 2, 1)
     assert summary["success"] == pytest.approx(2 / 3, abs=1e-6)
-    assert summary["gdi"]["mean"] == pytest.approx(statistics.mean([0.9, 0.74, 0.01]), abs=1e-6)
-    assert summary["gdi"]["p90"] == pytest.approx(np.quantile([0.9, 0.74, 0.01], 0.9), abs=1e-6)
-    assert summary["weight_accepted"] == 0.75
+    assert summary["gdi.mean"] == pytest.approx(statistics.mean([0.9, 0.74, 0.01]), abs=1e-6)
+    assert details["gdi"]["p90"] == pytest.approx(np.quantile([0.9, 0.74, 0.01], 0.9), abs=1e-6)
+    assert details["weight_accepted"] == 0.75
 
 
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
@@ -105,7 +106,8 @@ def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_nothing_ranked_is_no_error(tmp_path: Path) -> None:
     out = run(table_of(tmp_path, ROWS[:0]))
-    assert json.loads((out / "summary.json").read_text())["gdi"] == {
+    assert json.loads((out / "summary.json").read_text())["gdi.mean"] is None
+    assert json.loads((out / "details.json").read_text())["gdi"] == {
         "mean": None,
         "p10": None,
         "p50": None,

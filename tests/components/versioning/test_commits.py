@@ -24,7 +24,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "init", "-q", "-b", "main")
     for name in ("dvc.yaml", "params.yaml", "code.py", "staged.py"):
         (tmp_path / name).write_text(f"{name}: 1\n")
-    (tmp_path / ".gitignore").write_text("/dvc.lock\n/data/\n")
+    (tmp_path / ".gitignore").write_text("\ufeff/dvc.lock\n/data/\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
     for kind in SEALED:

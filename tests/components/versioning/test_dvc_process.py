@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.versioning import dvc
+from components.versioning.dvc_process import TESTED, read_locks_quickly
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +48,26 @@ def test_the_lock_is_the_one_that_dvc_writes(tmp_path: Path) -> None:
     ours = built(project(tmp_path / "ours"), sys.executable, "-P", str(script))
     assert ours == built(project(tmp_path / "theirs"), sys.executable, "-m", "dvc")
     assert b"second:" in ours and b"1e-09" in ours
+
+
+def test_another_version_of_dvc_reads_its_locks_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dvc as installed
+    from dvc.utils.serialize import _yaml
+
+    own = _yaml.parse_yaml_for_update
+    monkeypatch.setattr(_yaml, "parse_yaml_for_update", own)  # put back afterwards
+    assert installed.__version__.startswith(TESTED)
+    for version in ("3.66.0", "3.70.0", "4.0.0"):
+        monkeypatch.setattr(installed, "__version__", version)
+        read_locks_quickly()
+        assert _yaml.parse_yaml_for_update is own
+    with monkeypatch.context() as patch:
+        patch.delattr(_yaml, "parse_yaml_for_update")
+        read_locks_quickly()
+    monkeypatch.setattr(installed, "__version__", f"{TESTED}9")
+    read_locks_quickly()
+    assert _yaml.parse_yaml_for_update is not own
+    assert _yaml.parse_yaml_for_update("a: 1 # b\n", "dvc.lock") == {"a": 1}
 
 
 def test_dvcs_own_exit_code_is_told(tmp_path: Path) -> None:

@@ -19,8 +19,22 @@ def test_a_nights_commit_ignores_the_data_and_not_what_names_it(tmp_path: Path) 
     for path, content in files.items():
         (tmp_path / path).write_bytes(content)
     assert ignored(tmp_path, small) == [] and ignored(tmp_path, large) == large
-    assert "no_scm = false" in (tmp_path / ".dvc/config").read_text()
     assert with_git(tmp_path) == files
+
+
+def test_git_ignores_what_names_the_data_and_dvc_does_not() -> None:
+    """DVC refuses a lock, a pointer or a parameter file that its git ignores, and adds a line for an output that it does not."""
+    from dulwich.ignore import IgnoreFilterManager
+    from dulwich.repo import Repo
+
+    with Repo(".") as repo:
+        seen = IgnoreFilterManager.from_repo(repo)
+    assert not any(
+        seen.is_ignored(name) for name in ("dvc.lock", "data/build.yaml", "data/rollouts/n.dvc", "data/uses/n.dvc")
+    )
+    assert all(seen.is_ignored(name) for name in ("data/rollouts/n/", "data/ranked.parquet", "data/figures/gdi.csv"))
+    tasksets = ["data/tasksets/new/tasks.jsonl", "data/benchmarks/new.jsonl", "data/.gitignore"]
+    assert ignored(Path(), tasksets) == [] and not any(seen.is_ignored(name) for name in tasksets)
 
 
 def ignored(root: Path, names: list[str]) -> list[str]:
