@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measured(given: argparse.Namespace) -> dict[str, Any]:
     """Measure under a Prefect server, which has to be there before Prefect is imported."""
-    from flows.run import farewell, quiet_logs
+    from flows.run import quiet_logs
     from tasks.display import Display
     from tasks.server import PrefectServer
 
@@ -82,7 +82,6 @@ def _measured(given: argparse.Namespace) -> dict[str, Any]:
                 bench = Bench(load_scale(given.scale), champion, data)
                 return as_flow("recipes", lambda: measured(bench, given.recipes, given.seeds, display.say))
     finally:
-        farewell()
         server.stop()
 
 

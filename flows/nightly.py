@@ -25,6 +25,7 @@ from flows.reap import own_run
 from flows.recipe import load_recipe
 from flows.report import reported
 from flows.scale import load_scale
+from flows.schedule import end_with_scheduler, name_by_night
 from flows.season import declare_tonight
 from flows.state import begin
 from flows.tonight import Tonight, announce, settle_sandbox
@@ -37,11 +38,12 @@ AT_ONCE: Any = ThreadPoolTaskRunner(max_workers=3)
 """Steps beside each other: two training jobs, three evaluations."""
 
 
-@flow(name="nightly", flow_run_name="night-{scale}", task_runner=AT_ONCE)
+@flow(name="nightly", flow_run_name=name_by_night, task_runner=AT_ONCE)
 def nightly(
     scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
 ) -> dict[str, Any]:
     """Run a night of a scale, or go on with an unfinished one; the decision record."""
+    end_with_scheduler()
     parameters = load_scale(scale)
     own_run()
     with only_night() as claim:

@@ -3,17 +3,14 @@
 import logging
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import psutil
-
 from tasks.display import Display
 from tasks.home import folder, home_tag, narrow_files
-from tasks.process import stop_all
+from tasks.process import exit_with_children
 from tasks.server import PrefectServer
 from tasks.servers import healthy, named
 
@@ -48,7 +45,6 @@ def run_night(scale: str, seed: int | None, night: str | None, recipe: str | Non
             with tags(home_tag()):
                 decision: dict[str, Any] = nightly(scale, state.seed, state.id, recipe)
         finally:
-            farewell()
             server.stop()
         display.say(f"night {state.id} took {(time.monotonic() - begun) / 60:.1f} minutes; log: {log}")
     return decision
@@ -79,16 +75,6 @@ def quiet_logs(name: str) -> Path:
     return path
 
 
-def farewell() -> None:
-    """Let Prefect hand over its last logs and events while its server still listens."""
-    if "prefect" in sys.modules:
-        from prefect.events.worker import EventsWorker
-        from prefect.logging.handlers import APILogWorker
-
-        APILogWorker.drain_all(timeout=5)
-        EventsWorker.drain_all(timeout=5)
-
-
 def _end_at_once_on_signals() -> None:
     """Ctrl-C and SIGTERM end the night as safely as a kill does, but leave nothing behind and say so."""
 
@@ -97,10 +83,7 @@ def _end_at_once_on_signals() -> None:
         show_cursor = "\x1b[?25h" if os.isatty(2) else ""
         os.write(2, f"{show_cursor}\nerror: {INTERRUPTED}\n".encode())
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # steps that end meanwhile have nothing to add
-        stop_all()
-        for child in psutil.Process().children(recursive=True):
-            child.kill()
-        os._exit(130 if number == signal.SIGINT else 143)
+        exit_with_children(130 if number == signal.SIGINT else 143)
 
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)

@@ -1,13 +1,38 @@
-"""The nightly schedule: this process serves the flow, and Prefect starts a run of it when its time has come."""
+"""The nightly schedule: this process serves the flow, and Prefect starts a run of it when its time has come.
 
+A night outlives the Prefect server, which is started again (tasks/server.py). A run that crashed is started again at once, at most
+RESTARTS times in a row; the night goes on from its state. A run ends with the process that serves it.
+"""
+
+import logging
+import os
+import signal
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from components.protocol import ConfigurationError
+from components.protocol import ConfigurationError, RatchetError
 from tasks.home import home_tag
+from tasks.process import end_with, exit_with_children
 from tasks.server import PrefectServer
 
+from .lock import holder
+from .reap import close_stale_runs
+from .state import begin
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
 NAME = "nightly"
+SCHEDULER = "RATCHET_SCHEDULER_PID"
+"""Environment variable of a scheduled run: the process that serves it."""
+RESTARTS = 3
+"""How often in a row a crashed run is started again before the next scheduled time."""
+LOOK_SECONDS = 10.0
+"""Between two looks for a crashed run."""
+logger = logging.getLogger(__name__)
 
 
 def serve(
@@ -23,32 +48,121 @@ def serve(
     load_recipe(recipe or parameters.recipe, parameters.size)
     check_times(cron, timezone)
     server = PrefectServer(port).start()
+    stopping = threading.Event()
     try:
         server.ready(on_wait=say)
+        if holder() is None:
+            close_stale_runs(server.url)
         from .nightly import nightly
 
         say(
             f"nights of scale {scale} at '{cron}' ({timezone}); Prefect: {server.url.removesuffix('/api')}; Ctrl-C ends it"
         )
-        serve_flow(nightly, schedule_of(cron, timezone), {"scale": scale, "recipe": recipe})
+        serve_flow(nightly, schedule_of(cron, timezone), {"scale": scale, "recipe": recipe}, stopping=stopping, say=say)
     finally:
+        stopping.set()
         server.stop()
 
 
-def serve_flow(flow: Any, schedule: Any, parameters: dict[str, Any]) -> None:
-    """Serve a flow: no two runs at once, and a restart of this process leaves the schedule as it is."""
-    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+def serve_flow(
+    flow: Any,
+    schedule: Any,
+    parameters: dict[str, Any],
+    *,
+    stopping: threading.Event,
+    say: Callable[[str], None],
+) -> None:
+    """Serve a flow: no two runs at once, and a restart of this process leaves the schedule as it is.
 
-    flow.serve(
-        name=NAME,
-        schedules=[schedule],
-        parameters=parameters,
-        tags=[home_tag()],
-        pause_on_shutdown=False,
-        print_starting_message=False,
-        limit=1,
-        global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+    `limit` is this process's own. A limit of the deployment would give each run a lease, and a run whose lease was lost with the
+    server ends.
+    """
+    os.environ[SCHEDULER] = str(os.getpid())
+    options: dict[str, Any] = {
+        "name": NAME,
+        "schedules": [schedule],
+        "parameters": parameters,
+        "tags": [home_tag()],
+        "pause_on_shutdown": False,
+        "print_starting_message": False,
+        "limit": 1,
+    }
+    watch = threading.Thread(target=_restart_crashed, args=(f"{flow.name}/{NAME}", stopping, say), daemon=True)
+    # Prefect's runner waits for its runs when it is interrupted in the main thread; signals end both here.
+    with ThreadPoolExecutor(1) as executor:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)
+        watch.start()
+        executor.submit(flow.serve, **options).result()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"\nstopped; a night that was running goes on when nights are served again\n")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    exit_with_children(0)
+
+
+def end_with_scheduler() -> None:
+    """In a scheduled run: end when the process that serves it has ended, however it did. Elsewhere nothing."""
+    if pid := os.environ.get(SCHEDULER):
+        end_with(int(pid))
+
+
+def name_by_night() -> str:
+    """The name of a flow run in Prefect: `night-` and the id of the night that it begins or goes on with."""
+    from prefect.runtime import flow_run
+
+    given = flow_run.get_parameters()
+    try:
+        return f"night-{begin(given['scale'], given['seed'], given['night'], given['recipe']).id}"
+    except RatchetError:  # the flow itself fails with it
+        return f"night-{given['scale']}"
+
+
+def _restart_crashed(deployment: str, stopping: threading.Event, say: Callable[[str], None]) -> None:
+    """Start a crashed run of the deployment again, until `stopping` is set. A server that does not answer is asked again."""
+    from prefect.client.orchestration import get_client
+
+    while not stopping.wait(LOOK_SECONDS):
+        try:
+            with get_client(sync_client=True) as client:
+                if (told := restart_if_crashed(client, deployment)) is not None:
+                    say(told)
+        except Exception as error:
+            logger.info("crashed runs could not be looked for: %s", error)
+
+
+def restart_if_crashed(client: "SyncPrefectClient", deployment: str) -> str | None:
+    """Start the deployment's newest run again where it crashed; a line that says so, None where there is nothing to do.
+
+    After RESTARTS crashes in a row beyond the first, the next scheduled run is waited for.
+    """
+    from datetime import UTC, datetime
+    from itertools import takewhile
+
+    from prefect.client.schemas.filters import (
+        DeploymentFilter,
+        DeploymentFilterId,
+        FlowRunFilter,
+        FlowRunFilterExpectedStartTime,
     )
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    found = client.read_deployment_by_name(deployment)
+    runs = client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[found.id])),
+        flow_run_filter=FlowRunFilter(expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC))),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=RESTARTS + 1,
+    )
+    crashes = len(list(takewhile(lambda run: run.state is not None and run.state.is_crashed(), runs)))
+    if not 1 <= crashes <= RESTARTS:
+        return None
+    crashed = runs[0]
+    client.create_flow_run_from_deployment(
+        found.id, parameters=crashed.parameters, idempotency_key=f"{crashed.id}-again"
+    )
+    return f"run {crashed.name} crashed; it is started again ({crashes} of {RESTARTS})"
 
 
 def schedule_of(cron: str, timezone: str) -> Any:

@@ -1,8 +1,6 @@
 """The two user interfaces, Prefect's and MLflow's, on loopback until Ctrl-C. Only what was started here is stopped."""
 
-import os
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -70,7 +68,6 @@ class Interfaces:
     """Both servers as a context manager."""
 
     def __init__(self, prefect_port: int, mlflow_port: int) -> None:
-        self._prefect_port = prefect_port
         self.prefect = PrefectServer(prefect_port)
         self.mlflow = MlflowServer(mlflow_port)
 
@@ -102,14 +99,3 @@ class Interfaces:
             None if self.prefect.given else with_user("prefect"),
             None if self.mlflow.given else credential("mlflow"),
         )
-
-    def watch(self, say: Callable[[str], None]) -> None:
-        """Stay until interrupted. Where the Prefect server was a night's and ended with it, start one of our own."""
-        borrowed = not self.prefect.ours and not self.prefect.given
-        while True:
-            time.sleep(1)
-            if borrowed and recorded("prefect") is None and not healthy("prefect", self.prefect.url):
-                os.environ.pop("PREFECT_API_URL", None)
-                self.prefect = PrefectServer(self._prefect_port).start()
-                borrowed = not self.prefect.ours
-                say(f"Prefect  {self.prefect.ready().removesuffix('/api')}")

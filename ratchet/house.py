@@ -1,5 +1,6 @@
 """Commands about the house: doctor, ui, status, reap."""
 
+import threading
 from typing import Annotated
 
 import typer
@@ -57,7 +58,7 @@ def ui(
                 if login is not None:
                     _say_login(name, login)
             note("Ctrl-C ends both")
-            interfaces.watch(say)
+            threading.Event().wait()
     except KeyboardInterrupt:
         note("stopped")
 

@@ -1,9 +1,11 @@
-"""Display: what a person sees while a night runs. Progress goes to stderr; a pipe gets plain lines instead of bars.
+"""Display: the progress of a night. A terminal shows bars on stderr, a pipe or a file gets plain lines.
 
-One display serves the process; steps that run beside each other each have their own line. A display that was never opened prints
-nothing, which is what a scheduled run wants: it has Prefect's UI and its log.
+Every line also goes to the logger `ratchet`: to the night's log file, and in a flow run to the Logs tab of Prefect. A running step
+reports its progress there at least once a minute. One display serves the process; a display that was never opened only logs.
 """
 
+import contextvars
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -11,9 +13,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from components.trajectories.rendering import harmless
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+
+
+REPORT_SECONDS = 30.0
+"""Between two progress lines of a step, where lines are printed or logged."""
+
+logger = logging.getLogger("ratchet")
+logger.setLevel(logging.INFO)
 
 
 class Step:
@@ -23,13 +34,43 @@ class Step:
         self._display = display
         self.name = name
         self.remark = ""
+        self._begun = time.monotonic()
+        self._first: tuple[float, float] | None = None  # a resumed step does not begin at 0
+        self._done: float | None = None
+        self._total: float | None = None
         self._bar: TaskID | None = display._add(name)
 
     def update(self, done: float | None = None, total: float | None = None, remark: str | None = None) -> None:
         """Move the bar; `remark` stands beside it, and becomes part of the closing line."""
         if remark is not None:
             self.remark = remark
+        if done is not None:
+            self._first = self._first or (time.monotonic(), done)
+            self._done = done
+        if total is not None:
+            self._total = total
         self._display._move(self._bar, done, total, self.remark)
+
+    def progress(self, now: float) -> str:
+        """Progress at the monotonic time `now`: `collect: 1,200/5,600, 12.3/s, 5:58 left; remark`, as far as it is known."""
+        parts = []
+        if self._done is not None:
+            parts.append(f"{self._done:,.0f}" + (f"/{self._total:,.0f}" if self._total else ""))
+        if self._first is not None and self._done is not None and now > self._first[0]:
+            rate = (self._done - self._first[1]) / (now - self._first[0])
+            if rate > 0:
+                parts.append(f"{rate:,.1f}/s" if rate >= 1 else f"{60 * rate:,.1f}/min")
+                if self._total:
+                    parts.append(f"{_clock(max(0.0, self._total - self._done) / rate)} left")
+        told = ", ".join(parts or [f"{_clock(now - self._begun)} so far"])
+        return f"{self.name}: {told}" + (f"; {self.remark}" if self.remark else "")
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any: `5:58`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Display:
@@ -74,6 +115,8 @@ class Display:
 
     def say(self, message: str, *, style: str | None = None) -> None:
         """A line that stays."""
+        message = harmless(message)
+        logger.info(message)
         with self._lock:
             if self._console is not None:
                 self._console.print(message, style=style, markup=False)
@@ -83,8 +126,12 @@ class Display:
         """A step while it runs; a line with its time and remark when it has succeeded, and when it has failed."""
         begin = time.monotonic()
         step = Step(self, name)
-        if self._progress is None:
-            self.say(f"… {name}")
+        self._say_plainly(f"… {name}")
+        ended = threading.Event()
+        context = contextvars.copy_context()  # Prefect finds the run of a log line there
+        threading.Thread(
+            target=context.run, args=(self._report, step, ended), name=f"progress {name}", daemon=True
+        ).start()
         try:
             yield step
         except BaseException:
@@ -93,15 +140,29 @@ class Display:
         else:
             self.say(f"✓ {name:<28} {time.monotonic() - begin:7.1f} s  {step.remark}".rstrip())
         finally:
+            ended.set()
             if self._progress is not None and step._bar is not None:
                 self._progress.remove_task(step._bar)
 
+    def _report(self, step: Step, ended: threading.Event) -> None:
+        while not ended.wait(REPORT_SECONDS):
+            self._say_plainly(f"… {step.progress(time.monotonic())}")
+
+    def _say_plainly(self, message: str) -> None:
+        """A line for logs and pipes; a terminal has its bars."""
+        if self._progress is None:
+            self.say(message)
+        else:
+            logger.info(message)
+
     def _add(self, name: str) -> "TaskID | None":
-        return None if self._progress is None else self._progress.add_task(name, total=None, remark="")
+        return None if self._progress is None else self._progress.add_task(harmless(name), total=None, remark="")
 
     def _move(self, bar: "TaskID | None", done: float | None, total: float | None, remark: str) -> None:
         if self._progress is not None and bar is not None:
-            moved: dict[str, Any] = {"remark": remark}
+            from rich.markup import escape
+
+            moved: dict[str, Any] = {"remark": escape(harmless(remark))}
             if done is not None:
                 moved["completed"] = done
             if total is not None:

@@ -1,17 +1,45 @@
-"""A job run to its end in a process of its own, and its error brought home."""
+"""Jobs in processes of their own: run to the end, their errors brought home; and the end of this process with all its children."""
 
+import contextlib
 import json
+import os
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
+
+import psutil
 
 from components.processes import Process, stop_all
 from components.protocol import ConfigurationError, DataError, InfrastructureError, RatchetError
 
-__all__ = ["Process", "run_to_end", "stop_all"]
+__all__ = ["Process", "end_with", "exit_with_children", "run_to_end", "stop_all"]
 
 POLL = 0.5
 """Seconds between two looks at a job."""
+
+
+def exit_with_children(code: int) -> NoReturn:
+    """End this process at once, and everything that it started."""
+    stop_all()
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+    os._exit(code)
+
+
+def end_with(pid: int) -> None:
+    """End this process, with everything that it started, within seconds of the end of process `pid`."""
+
+    def watch() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            owner = psutil.Process(pid)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(1)
+        exit_with_children(143)
+
+    threading.Thread(target=watch, name=f"end-with-{pid}", daemon=True).start()
 
 
 def run_to_end(

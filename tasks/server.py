@@ -9,24 +9,33 @@ hosts and origins (`RequestGuard`). The client finds the credential in `PREFECT_
 """
 
 import atexit
+import contextlib
+import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-from components.protocol import InfrastructureError
+from components.protocol import ConfigurationError, InfrastructureError
 
 from .home import folder, home, narrow_files
 from .process import Process
 from .servers import forget, free_port, healthy, recorded, remember, require_free, with_user, without_password
 
+logger = logging.getLogger(__name__)
 LIMIT = 240.0
 """Seconds that a server has to become healthy: a first start takes 13 on an idle machine, a minute on a busy one."""
 ATTEMPTS = 3
 """A free port may be taken by another before the server has it."""
 PATIENCE = 10.0
-"""Seconds that a server that is not ours has to answer."""
+"""Seconds that a server which `PREFECT_API_URL` names has to answer; one of this home may just be starting."""
+WATCH_SECONDS = 1.0
+"""Between two looks at a server that serves this home."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two starts of a server that ends again and again; pauses double up to it."""
 
 
 def settings() -> dict[str, str]:
@@ -38,6 +47,8 @@ def settings() -> dict[str, str]:
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_CLI_PROMPT": "false",
+        "PREFECT_CLIENT_MAX_RETRIES": "6",  # 2 + 4 + ... + 64 s: longer than a server takes to be started again
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "ratchet",  # progress lines appear in the Logs tab of a run
     }
 
 
@@ -51,12 +62,19 @@ def create_app() -> Any:
 
 
 class PrefectServer:
-    """`start` returns at once, `ready` waits for health, `stop` ends the server if it was we who started it."""
+    """`start` returns at once, `ready` waits for health, `stop` ends the server if it was we who started it.
+
+    From `ready` to `stop`, a server that ends is started again at the same address, so that a night outlives it; only one that
+    `PREFECT_API_URL` names is left to its owner.
+    """
 
     def __init__(self, port: int | None = None) -> None:
         self._port = port
         self._process: Process | None = None
         self._attempts = 0
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
         self.given = False
         """Whether `PREFECT_API_URL` named it."""
         self.url = ""
@@ -87,8 +105,10 @@ class PrefectServer:
     def _launch(self) -> None:
         if self._port is not None:
             require_free(self._port, "Prefect", "--prefect-port")
-        port = self._port or free_port()
         self._attempts += 1
+        self._serve(self._port or free_port())
+
+    def _serve(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/api"
         command = [sys.executable, "-m", "uvicorn", "--factory", "tasks.server:create_app"]
         command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", "--timeout-keep-alive", "5"]
@@ -118,7 +138,7 @@ class PrefectServer:
         told = False
         while not healthy("prefect", self.url):
             waited = time.monotonic() - begin
-            if self._process is None and waited > PATIENCE:
+            if self.given and waited > PATIENCE:
                 where = without_password(self.url)
                 raise InfrastructureError(
                     f"the Prefect server at {where} does not answer; start it, or unset PREFECT_API_URL to have one started"
@@ -132,7 +152,30 @@ class PrefectServer:
                 told = True
             time.sleep(0.1)
         os.environ["PREFECT_API_URL"] = self.url
+        if self._watcher is None and not self.given:
+            self._watcher = threading.Thread(target=self._watch, name="prefect-watch", daemon=True)
+            self._watcher.start()
         return self.url
+
+    def _watch(self) -> None:
+        """Start the server again whenever it has ended: ours, or one of this home that its owner stopped."""
+        pause = WATCH_SECONDS
+        while not self._stopping.wait(pause):
+            gone = self._process.poll() is not None if self._process is not None else recorded("prefect") is None
+            if not gone or self._answers():
+                pause = WATCH_SECONDS
+                continue
+            pause = min(2 * pause, LONGEST_PAUSE)
+            logger.warning("the Prefect server at %s has ended; it is started again", self.url)
+            with self._lock, contextlib.suppress(InfrastructureError, OSError):
+                if not self._stopping.is_set():
+                    self._serve(urlsplit(self.url).port or 80)
+
+    def _answers(self) -> bool:
+        try:
+            return healthy("prefect", self.url)
+        except ConfigurationError:  # another server has the port, and refuses our credential
+            return False
 
     def _again(self) -> None:
         """The server ended before it answered: another port, or a clear error."""
@@ -150,9 +193,22 @@ class PrefectServer:
 
     def stop(self) -> None:
         """End the server if we started it; safe to call twice."""
-        if self._process is None:
+        self._stopping.set()
+        _hand_over_logs()
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None:
             return
-        process, self._process = self._process, None
         atexit.unregister(self.stop)
         process.stop()
         forget("prefect")
+
+
+def _hand_over_logs() -> None:
+    """Let Prefect send its last logs and events while the server still listens; afterwards it would try again for minutes."""
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
+
+        APILogWorker.drain_all(timeout=5)
+        EventsWorker.drain_all(timeout=5)

@@ -11,6 +11,7 @@ import httpx
 import psutil
 import pytest
 from patience import LIMIT, gone, until
+from prefect_client import query
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("prefect")]
 
@@ -153,6 +154,26 @@ def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code
     assert broken.returncode == 1 and "Traceback" not in err
     assert "goes on" not in err, "no step was finished"
     assert err.splitlines()[-1].startswith("error: ZeroDivisionError: no such luck; the traceback is in ")
+
+
+LOGS = """
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+found = {}
+for run in client.read_flow_runs():
+    logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run.id])), limit=200)
+    found[run.name] = [log.message for log in logs]
+print(json.dumps(found))
+"""
+
+
+def test_a_flow_run_is_named_by_its_night_and_a_pipe_and_prefect_show_its_steps(prefect):
+    running = night(prefect, "well")
+    _, err = running.communicate(timeout=5 * LIMIT)
+    assert running.returncode == 0, err
+    began = next(line.split()[1] for line in err.splitlines() if line.startswith("night ") and " begins" in line)
+    assert "… step 2" in err.splitlines()
+    logged = query(prefect, LOGS)[f"night-{began}"]
+    assert "… step 2" in logged and any(line.startswith("✓ step 2 ") for line in logged), "Prefect's Logs tab"
 
 
 def test_ctrl_c_ends_a_night_at_once_and_leaves_nothing_running(prefect, tmp_path):

@@ -1,36 +1,60 @@
+import contextlib
+import json
 import signal
 import subprocess
 import sys
 
+import httpx
+import psutil
 import pytest
-from patience import LIMIT, until
+from patience import LIMIT, gone, until
+from prefect_client import query
 
 from components.protocol import ConfigurationError
-from flows.schedule import check_times, serve
+from flows.schedule import RESTARTS, check_times, serve
 
 FLOW = """
+import os, time
 from pathlib import Path
-from prefect import flow
+from prefect import flow, task
+from flows.schedule import end_with_scheduler
+
+@task
+def step(number, folder):
+    time.sleep(0.5)
+    with (folder / "steps").open("a") as file:
+        file.write(f"{number}\\n")
 
 @flow
-def tick(marker: str):
-    with Path(marker).open("a") as file:
-        file.write("tick\\n")
+def tick(folder: str, steps: int = 1):
+    end_with_scheduler()
+    folder = Path(folder)
+    (folder / "pid").write_text(str(os.getpid()))
+    for number in range(steps):
+        step(number, folder)
+    with (folder / "ends").open("a") as file:
+        file.write("end\\n")
 """
 SERVE = """
-import sys
+import json, sys, threading
 sys.path.insert(0, {folder!r})
+import flows.schedule
+from flows.reap import close_stale_runs
+from flows.schedule import serve_flow
 from tasks.server import PrefectServer
-server = PrefectServer().start()
-try:
-    server.ready()
-    print(server.url, flush=True)
-    from prefect.schedules import Interval
-    from flows.schedule import serve_flow
-    from tiny import tick
-    serve_flow(tick, Interval(2), {{"marker": {marker!r}}})
-finally:
-    server.stop()
+flows.schedule.LOOK_SECONDS = 0.5
+if __name__ == "__main__":
+    server = PrefectServer().start()
+    try:
+        server.ready()
+        own = server._process.pid if server.ours else 0
+        print(json.dumps({{"url": server.url, "server": own}}), flush=True)
+        from prefect.schedules import Interval
+        from tiny import tick
+        options = {{"stopping": threading.Event(), "say": lambda line: print(line, flush=True)}}
+        serve_flow(tick, Interval({every}), {{"folder": {folder!r}, "steps": {steps}}}, **options)
+    finally:
+        server.stop()
 """
 ACTIVE = """
 import httpx, sys
@@ -41,8 +65,7 @@ server = PrefectServer().start()
 found = httpx.post(server.ready() + "/deployments/filter", json={}, headers=authorization("prefect"), timeout=60).json()
 for each in found:
     assert each["tags"] == [home_tag()], each["tags"]
-    limits = each["global_concurrency_limit"]["limit"], each["concurrency_options"]["collision_strategy"]
-    print(each["name"], each["paused"], [schedule["active"] for schedule in each["schedules"]], *limits)
+    print(each["name"], each["paused"], [schedule["active"] for schedule in each["schedules"]], each["global_concurrency_limit"])
 server.stop()
 """
 
@@ -69,18 +92,119 @@ def test_a_recipe_that_there_is_none_of_is_said_before_anything_is_started():
         serve("0 1 * * *", "UTC", "smoke", 1, recipe="no-such-recipe", say=pytest.fail)
 
 
+def serving(folder, environment, *, every=3600, steps=1):
+    """A process that serves the flow of FLOW; its output goes to `said`."""
+    (folder / "tiny.py").write_text(FLOW)
+    script = folder / "serve.py"
+    script.write_text(SERVE.format(folder=str(folder), every=every, steps=steps))
+    with (folder / "said").open("ab") as said:
+        return subprocess.Popen([sys.executable, str(script)], stdout=said, stderr=said, env=environment)
+
+
+START = """
+import time
+while not (deployments := client.read_deployments()):
+    time.sleep(0.1)
+found = deployments[0]
+run = client.create_flow_run_from_deployment(found.id)
+print(json.dumps(str(run.id)))
+"""
+STATES = """
+runs = client.read_flow_runs()
+print(json.dumps([run.state.type.value for run in runs if "auto-scheduled" not in run.tags]))
+"""
+
+
+def answers(url):
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/health", timeout=5, trust_env=False).status_code < 500
+    return False
+
+
+@pytest.fixture(scope="module")
+def own(prefect, tmp_path_factory):
+    """The environment of a home that has no server of its own yet; its database is prepared once."""
+    return prefect | {"RATCHET_HOME": str(tmp_path_factory.mktemp("own"))}
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("prefect")
-def test_a_scheduled_run_happens_and_the_schedule_outlives_the_process_that_serves_it(prefect, tmp_path):
-    (tmp_path / "tiny.py").write_text(FLOW)
-    marker = tmp_path / "marker"
-    script = SERVE.format(folder=str(tmp_path), marker=str(marker))
-    with (tmp_path / "said").open("wb") as said:
-        serving = subprocess.Popen([sys.executable, "-c", script], stdout=said, stderr=said, env=prefect)
-        until(lambda: (marker.exists() and marker.read_text()) or serving.poll() is not None, 5 * LIMIT)
-        serving.send_signal(signal.SIGINT)
-        serving.wait(LIMIT)
-    assert marker.exists() and marker.read_text().startswith("tick\n"), (tmp_path / "said").read_text()
-    assert "Traceback" not in (tmp_path / "said").read_text()
-    done = subprocess.run([sys.executable, "-c", ACTIVE], capture_output=True, text=True, env=prefect, check=True)
-    assert done.stdout.strip() == "nightly False [True] 1 CANCEL_NEW", done.stderr
+def test_a_run_outlives_the_death_of_its_server_which_is_started_again(own, tmp_path):
+    environment = own
+    served = serving(tmp_path, environment, steps=30)
+    try:
+        until(lambda: "{" in (tmp_path / "said").read_text(), 5 * LIMIT)
+        first = json.loads((tmp_path / "said").read_text().splitlines()[0])
+        query(environment, START)
+        until(lambda: (tmp_path / "steps").exists(), 5 * LIMIT)
+        for process in [*psutil.Process(first["server"]).children(recursive=True), psutil.Process(first["server"])]:
+            process.kill()
+        assert not (tmp_path / "ends").exists()
+        until(lambda: (tmp_path / "ends").exists(), 5 * LIMIT)
+        assert (tmp_path / "steps").read_text().split() == [str(number) for number in range(30)]
+        until(lambda: answers(first["url"]), 5 * LIMIT)
+        until(lambda: query(environment, STATES) == ["COMPLETED"], 5 * LIMIT)
+    finally:
+        served.send_signal(signal.SIGINT)
+        served.wait(LIMIT)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("prefect")
+def test_a_run_ends_with_a_scheduler_that_was_killed_and_the_next_one_starts_it_again_at_once(own, tmp_path):
+    environment = own
+    served = serving(tmp_path, environment, steps=10_000)
+    until(lambda: "{" in (tmp_path / "said").read_text(), 5 * LIMIT)
+    query(environment, START)
+    until(lambda: (tmp_path / "steps").exists(), 5 * LIMIT)
+    run = int((tmp_path / "pid").read_text())
+    served.kill()
+    served.wait()
+    until(lambda: gone(run))
+    (tmp_path / "said").write_text("")
+    (tmp_path / "pid").unlink()
+    served = serving(tmp_path, environment, steps=10_000)
+    try:
+        until(lambda: "{" in (tmp_path / "said").read_text(), 5 * LIMIT)
+        query(environment, CRASH)  # what `ratchet schedule` does where no night runs
+        until(lambda: (tmp_path / "pid").exists(), 5 * LIMIT)
+        assert f"it is started again (1 of {RESTARTS})" in (tmp_path / "said").read_text()
+    finally:
+        run = int((tmp_path / "pid").read_text())
+        served.send_signal(signal.SIGTERM)
+        served.wait(LIMIT)
+    assert served.returncode == 0 and "stopped" in (tmp_path / "said").read_text()
+    until(lambda: gone(run))
+
+
+CRASH = """
+from prefect.states import Crashed
+for run in client.read_flow_runs():
+    if run.state.is_running():
+        client.set_flow_run_state(run.id, Crashed(), force=True)
+print("null")
+"""
+BOUNDED = """
+from prefect import flow
+from prefect.states import Crashed, Completed
+from flows.schedule import restart_if_crashed
+client_flow = flow(lambda: None, name="bounded")
+found = client.create_deployment(client.create_flow(client_flow), name="nightly", parameters={"scale": "smoke"})
+newest = client.create_flow_run_from_deployment(found).id
+said = [restart_if_crashed(client, "bounded/nightly")]
+for _ in range(6):
+    client.set_flow_run_state(newest, Crashed(), force=True)
+    said.append(restart_if_crashed(client, "bounded/nightly"))
+    said.append(restart_if_crashed(client, "bounded/nightly"))
+    newest = client.read_flow_runs(sort="EXPECTED_START_TIME_DESC", limit=1)[0].id
+print(json.dumps([None if each is None else each.partition("crashed; ")[2] for each in said]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("prefect")
+def test_a_run_that_crashes_again_and_again_is_started_again_a_bounded_number_of_times(prefect):
+    again = [f"it is started again ({number} of {RESTARTS})" for number in range(1, RESTARTS + 1)]
+    expected = [None] + [each for line in again for each in (line, None)]
+    said = query(prefect, BOUNDED)
+    assert said[: len(expected)] == expected and set(said[len(expected) :]) <= {None}

@@ -1,0 +1,69 @@
+import io
+import logging
+
+import pytest
+from patience import until
+
+import tasks.display
+from tasks.display import Display, Step
+
+
+@pytest.fixture
+def step(monkeypatch):
+    monkeypatch.setattr(tasks.display.time, "monotonic", lambda: 100.0)
+    return Step(Display(quiet=True), "collect")
+
+
+def test_progress_has_done_total_rate_and_the_time_left(step):
+    step.update(200, 5600, "62.1 % succeed")
+    step.update(1400)
+    assert step.progress(now=220.0) == "collect: 1,400/5,600, 10.0/s, 7:00 left; 62.1 % succeed"
+
+
+def test_the_rate_of_a_resumed_step_leaves_out_what_was_done_before(step):
+    step.update(5000, 5600)
+    step.update(5006)
+    assert step.progress(now=160.0) == "collect: 5,006/5,600, 6.0/min, 1:39:00 left"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "told"),
+    [
+        (None, None, "0:30 so far"),
+        (0, 0, "0"),
+        (0, 10, "0/10"),
+        (7, None, "7"),
+        (12, 10, "12/10"),
+    ],
+)
+def test_progress_says_only_what_is_known(step, done, total, told):
+    step.update(done, total)
+    assert step.progress(now=130.0) == f"collect: {told}"
+
+
+def test_a_long_step_is_reported_again_and_again_where_there_is_no_terminal(monkeypatch, capsys, caplog):
+    monkeypatch.setattr(tasks.display, "REPORT_SECONDS", 0.01)
+    with caplog.at_level(logging.INFO, "ratchet"), Display() as display, display.step("train challenger") as step:
+        step.update(20, 600, "loss 1.234")
+        until(lambda: sum("20/600" in line for line in caplog.messages) >= 2)
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0] == "… train challenger" and printed[-1].startswith("✓ train challenger")
+    assert sum("… train challenger: 20/600; loss 1.234" in line for line in printed) >= 2
+
+
+def test_a_terminal_has_bars_and_the_log_has_the_lines(monkeypatch, caplog):
+    monkeypatch.setattr(tasks.display, "REPORT_SECONDS", 0.01)
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with caplog.at_level(logging.INFO, "ratchet"), Display() as display, display.step("build") as step:
+        step.update(remark="score")
+        until(lambda: any("so far; score" in line for line in caplog.messages))
+    assert "so far" not in terminal.getvalue()
+
+
+def test_a_display_that_was_never_opened_prints_nothing_and_logs_its_lines(capsys, caplog):
+    with caplog.at_level(logging.INFO, "ratchet"):
+        tasks.display.display().say("declared: 150 tasks")
+    assert capsys.readouterr().err == "" and caplog.messages == ["declared: 150 tasks"]
