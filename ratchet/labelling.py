@@ -114,7 +114,7 @@ def page(trajectory: Trajectory, turn: int, step: int, title: str, *, full: bool
     result = _result(at, call)
     parts.append(Rule("what came back", style="dim"))
     parts.append(Text("(nothing)" if result is None else cut(_came_back(result), full)))
-    return Panel(Group(*parts), title=Text(title), title_align="left")  # type: ignore[arg-type]
+    return Panel(Group(*parts), title=Text(one_line(title)), title_align="left")  # type: ignore[arg-type]
 
 
 def cut(text: str, full: bool) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import ExitOf, emit, facts, note, say, table
+from .terminal import ExitOf, emit, facts, note, say, show_output, table
 
 if TYPE_CHECKING:
     from components.protocol import CommandResult
@@ -244,7 +244,7 @@ def _input(wanted: bool) -> bytes | None:
 
 
 def _show(result: "CommandResult", as_json: bool, ended: str = "") -> int:
-    """Print a result as it came, byte for byte, or as JSON; the command's exit code."""
+    """Print a result, or its JSON; the command's exit code."""
     if as_json:
         emit(
             {
@@ -257,10 +257,8 @@ def _show(result: "CommandResult", as_json: bool, ended: str = "") -> int:
             }
         )
         return ExitOf(result.exit_code)
-    for stream, data in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
-        stream.flush()
-        stream.buffer.write(data)
-        stream.flush()
+    show_output(sys.stdout, result.stdout)
+    show_output(sys.stderr, result.stderr)
     if ended:
         note(ended)
     return ExitOf(result.exit_code)

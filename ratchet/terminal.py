@@ -3,10 +3,12 @@
 Whatever stands in records and logs is shown as text: nothing in it is a style of a table, and no terminal obeys it.
 """
 
+import io
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from components.protocol import RatchetError
 
@@ -98,7 +100,40 @@ def emit(value: object) -> None:
     import msgspec
 
     sys.stdout.flush()
-    print(msgspec.json.encode(value).decode(), flush=True)
+    line = msgspec.json.encode(value).decode()
+    print(escaped_json(line) if sys.stdout.isatty() else line, flush=True)
+
+
+def escaped_json(line: str) -> str:
+    """The same JSON with every character that a terminal obeys, or that hides or turns text, as a `\\u` escape."""
+    return line if line.isascii() and line.isprintable() else _UNPRINTABLE.sub(_as_escape, line)
+
+
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+class _EscapedJson(io.BytesIO):
+    """JSON lines on a terminal."""
+
+    def write(self, data: Any) -> int:
+        sys.stdout.write(escaped_json(bytes(data).decode()))
+        return len(data)
+
+
+def json_lines() -> BinaryIO:
+    """stdout for JSON lines as bytes: as they are in a pipe or a file, with `escaped_json` on a terminal."""
+    return _EscapedJson() if sys.stdout.isatty() else sys.stdout.buffer
+
+
+def show_output(stream: TextIO, data: bytes) -> None:
+    """What a command printed: byte for byte in a pipe or a file, as text that acts on nothing on a terminal."""
+    stream.flush()
+    stream.buffer.write(_harmless(data.decode("utf-8", "replace")).encode() if stream.isatty() else data)
+    stream.flush()
 
 
 WIDTH = 140
