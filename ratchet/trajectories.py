@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from .terminal import emit, left_out, note, say, whole_or_not
+from .terminal import emit, json_lines, left_out, note, say, whole_or_not
 
 if TYPE_CHECKING:
     from components.trajectories.convert import Report
@@ -46,20 +46,46 @@ def convert_log(
             help="Folder for images and other bytes; by default X.blobs beside OUT, of X.jsonl.", show_default=False
         ),
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="The policy that played; default: the model in the log.", show_default=False)
+    ] = None,
+    policy_version: Annotated[
+        str | None,
+        typer.Option(help="Its version; default: the model in the log, else the agent's name.", show_default=False),
+    ] = None,
+    task_id: Annotated[
+        str | None,
+        typer.Option(help="The one task that all episodes are attempts at; default: the log's.", show_default=False),
+    ] = None,
+    taskset: Annotated[
+        str | None, typer.Option(help="The taskset of the tasks; default: the log's.", show_default=False)
+    ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(help="The domain whose rules score the episodes; default: the log's.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The counts as one JSON line.")] = False,
 ) -> None:
     """Convert a log, or a folder of logs, into trajectories: one JSON line each. A success that no log proves is null.
 
-    Example: `ratchet trajectories convert runs/ -o runs.jsonl --skip-bad`
+    Examples: `ratchet trajectories convert runs/ -o runs.jsonl --skip-bad`,
+    `ratchet trajectories convert chats.jsonl -o chats/own.jsonl --policy-version helpdesk-7 --domain conversation`
     """
-    from components.trajectories.convert import convert
+    from components.trajectories.convert import Naming, convert
 
     from .trajectory_pages import conversion
 
     with whole_or_not(out), _spooled(log) as path:
-        target: Path | BinaryIO = sys.stdout.buffer if out == STANDARD else out
+        target: Path | BinaryIO = json_lines() if out == STANDARD else out
         report = convert(
-            path, target, format=format, to=to, skip_bad=skip_bad, blobs=blobs, progress=_Progress(time.monotonic())
+            path,
+            target,
+            format=format,
+            to=to,
+            skip_bad=skip_bad,
+            blobs=blobs,
+            naming=Naming(policy, policy_version, task_id, taskset, domain),
+            progress=_Progress(time.monotonic()),
         )
     if isinstance(target, Path) and as_json:
         emit(report)
@@ -74,18 +100,21 @@ def validate_files(
     files: Annotated[
         list[Path], typer.Argument(help="Files of trajectories, or folders of sealed shards.", show_default=False)
     ],
+    for_build: Annotated[
+        bool, typer.Option("--for-build", help="Also what would stop a data build, or leave the episode out of it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line a problem, then the summary.")] = False,
 ) -> int:
     """Look for every problem of our files: identity, hashes, order, answers, encoding, cut or damaged lines.
 
-    Exit code 3 where there is an error. Example: `ratchet trajectories validate runs.jsonl`
+    Exit code 3 where there is an error. Example: `ratchet trajectories validate runs.jsonl --for-build`
     """
     from components.trajectories.rendering import one_line
     from components.trajectories.validate import Validator
 
     from .trajectory_pages import validation
 
-    validator = Validator()
+    validator = Validator(for_build=for_build)
     for path in files:
         for problem in validator.path(path):
             emit(problem) if as_json else say(f"{problem.severity}: {one_line(str(problem), 1000)}")

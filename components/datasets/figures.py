@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 BINS = 20
 """Equal parts of [0, 1] in which ranks and rewards are counted."""
 DIGITS = 6
-SOURCES = ("demonstration", "on_policy")
+SOURCES = ("demonstration", "on_policy", "imported")
 CONTRIBUTION = "gdi_"
 """Before the name of a term: the column of what it contributed."""
 

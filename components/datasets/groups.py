@@ -18,7 +18,7 @@ def groups_of(rows: Iterable[Ranked], size: int) -> list[list[Ranked]]:
     """
     members: dict[tuple[str, str], list[Ranked]] = defaultdict(list)
     for row in rows:
-        if row.usable and row.reward is not None and row.source == "on_policy":
+        if row.usable and row.reward is not None and row.source != "demonstration":
             members[row.task_id, row.group_id].append(row)
     groups = []
     for _, found in sorted(members.items()):

@@ -145,7 +145,7 @@ def trace_row(trace: dict[str, Any], ranked: Ranked) -> Row:
 
 def mean_pass_rate(attempts: Iterable[Ranked]) -> float | None:
     """The mean over groups of their pass rates; demonstrations have none."""
-    rates = {row.group_id: row.pass_rate for row in attempts if row.source == "on_policy"}
+    rates = {row.group_id: row.pass_rate for row in attempts if row.source != "demonstration"}
     known = [rate for rate in rates.values() if rate is not None]
     return round(sum(known) / len(known), 6) if known else None
 

@@ -15,6 +15,7 @@ from components.trajectories.messages import chat
 from components.trajectories.parallel import ShardPlace
 from components.trajectories.record import Trajectory
 from components.trajectories.rules import Severity, faults
+from components.trajectories.writers import OURS
 
 from .dialogue import alternates, chat_fault, tools_fault
 from .language import script_of
@@ -111,13 +112,20 @@ def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, An
         "domain": task.domain,
         "policy": agent.policy,
         "policy_version": _name(agent.policy_version),
-        "source": "demonstration" if agent.policy in reading.demonstrators else "on_policy",
+        "source": _source(trajectory, reading),
         "attempt": trajectory.attempt if abs(trajectory.attempt) < 1 << 31 else None,
         "content_hash": trajectory.content_hash,
         "collected_on": day.isoformat() if day else None,
         "days_ahead": (day - reading.as_of).days if day and reading.as_of else None,
         "infrastructure_failure": trajectory.lost,
     }
+
+
+def _source(trajectory: Trajectory, reading: Reading) -> str:
+    """Who played: a demonstrator, the policy that is trained here, or (`imported`) another system whose log was converted."""
+    if trajectory.agent.policy in reading.demonstrators:
+        return "demonstration"
+    return "on_policy" if trajectory.provenance.source == OURS else "imported"
 
 
 def _sealed(trajectory: Trajectory) -> dict[str, Any]:

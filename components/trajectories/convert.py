@@ -8,13 +8,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from components.protocol import ConfigurationError, DataError
+from components.protocol import ConfigurationError, DataError, list_domains
+from components.protocol.nearest import nearest
 
 from .files import whole_file
 from .logs import Logs, Reject
 from .named import blobs_folder
 from .readers import Bad, Blobs
-from .record import Trajectory
+from .record import Trajectory, digest, episode_id, group_id, sealed
 from .writers import OURS, lines_of, writer
 
 
@@ -47,6 +48,70 @@ class Report(msgspec.Struct):
 Progress = Callable[[Report], None]
 
 
+class Naming(msgspec.Struct, frozen=True):
+    """Names that a log lacks, or that are to be others. None keeps what the log says.
+
+    A `policy_version` that neither names is that of the agent's name, since a build needs one. With `task_id`, all episodes are
+    attempts at one task, counted from 0 in the order of the log.
+    """
+
+    policy: str | None = None
+    policy_version: str | None = None
+    task_id: str | None = None
+    taskset: str | None = None
+    domain: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.domain is not None and self.domain not in (known := list_domains()):
+            raise ConfigurationError(f"unknown domain '{self.domain}'; {nearest(self.domain, known)}")
+
+
+KEEP = Naming()
+
+
+class _Renaming:
+    """Applies a Naming to the episodes of a log; a parent that was renamed is found under its new id."""
+
+    def __init__(self, naming: Naming) -> None:
+        self.naming = naming
+        self._ids: dict[str, str] = {}
+
+    def apply(self, trajectory: Trajectory) -> Trajectory:
+        given, task, agent = self.naming, trajectory.task, trajectory.agent
+        task_id = given.task_id or task.task_id
+        task = msgspec.structs.replace(
+            task,
+            task_id=task_id,
+            taskset=given.taskset or task.taskset,
+            family=task_id if task.family == task.task_id else task.family,
+            domain=given.domain or task.domain,
+        )
+        version = given.policy_version or agent.policy_version or agent.name
+        agent = msgspec.structs.replace(agent, policy=given.policy or agent.policy or version, policy_version=version)
+        parent = trajectory.parent
+        if parent is not None and parent.episode_id in self._ids:
+            parent = msgspec.structs.replace(parent, episode_id=self._ids[parent.episode_id])
+        if (task, agent, parent) == (trajectory.task, trajectory.agent, trajectory.parent):
+            return trajectory
+        attempt = trajectory.attempt if given.task_id is None else len(self._ids)
+        if trajectory.provenance.source == OURS:
+            renamed = episode_id(task_id, task.task_hash, version, attempt, trajectory.seed)
+        else:
+            renamed = f"ep-{digest(trajectory.episode_id, task_id, version)}"
+        self._ids[trajectory.episode_id] = renamed
+        return sealed(
+            msgspec.structs.replace(
+                trajectory,
+                episode_id=renamed,
+                group_id=group_id(task_id, task.task_hash, version),
+                attempt=attempt,
+                task=task,
+                agent=agent,
+                parent=parent,
+            )
+        )
+
+
 def convert(
     path: Path,
     out: Path | BinaryIO,
@@ -55,6 +120,7 @@ def convert(
     to: str = OURS,
     skip_bad: bool = False,
     blobs: Path | None = None,
+    naming: Naming = KEEP,
     progress: Progress = lambda report: None,
 ) -> Report:
     """Read a log, or a folder of logs, and write one file.
@@ -64,6 +130,7 @@ def convert(
     - `skip_bad`: what cannot be read goes to `OUT.rejected.jsonl`, with its place, the reason and its bytes; else it ends all.
     - `blobs`: the folder for images and other bytes; default: that beside OUT (`named.blobs_folder`); of a stream none.
       What records of ours name is taken there from beside their file.
+    - `naming`: names that the log lacks, or that are to be others.
     - `progress`: told after every trajectory.
 
     Raises ConfigurationError (an unknown format, no place to write), DataError (nothing to read, damaged).
@@ -83,7 +150,7 @@ def convert(
         else:
             file = out
             logs = Logs(path, format, blobs=Blobs(folder))
-        _write(logs, file, to, report, progress)
+        _write(logs, file, to, report, _Renaming(naming), progress)
         report.blobs_absent = len(logs.blobs_absent)
         if not report.trajectories:
             raise DataError(_nothing(path, report))
@@ -97,10 +164,11 @@ def beside(out: Path, name: str) -> Path:
     return out.with_name(f"{out.name.removesuffix('.jsonl')}.{name}")
 
 
-def _write(logs: Logs, file: BinaryIO, to: str, report: Report, progress: Progress) -> None:
+def _write(logs: Logs, file: BinaryIO, to: str, report: Report, renaming: _Renaming, progress: Progress) -> None:
     encode = lines_of(to)
     written: dict[str, str] = {}
-    for trajectory in logs:
+    for read in logs:
+        trajectory = renaming.apply(read)
         if written.get(trajectory.episode_id) == trajectory.content_hash:
             report.repeated += 1
         else:

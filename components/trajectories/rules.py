@@ -46,6 +46,25 @@ def faults(trajectory: Trajectory) -> Iterator[Fault]:
     yield from unplain("source_extra", trajectory.source_extra)
 
 
+def build_faults(trajectory: Trajectory) -> Iterator[Fault]:
+    """`faults`, and what would stop a data build (an error) or leave the episode out of it (a warning)."""
+    yield from faults(trajectory)
+    task, name = trajectory.task, "ratchet trajectories convert"
+    if not trajectory.agent.policy_version:
+        yield Fault(
+            "agent.policy_version", "is missing", f"`{name} --policy-version` gives one: a build stops without it"
+        )
+    if not task.family:
+        yield Fault("task.family", "is missing", f"`{name} --task-id` names task and family: a build stops without it")
+    if task.role in set(Role) and task.role != Role.TRAIN:
+        yield Fault("task.role", f"is {task.role!r}", "build from episodes of train tasks alone: others are held out")
+    if not trajectory.turns:
+        yield Fault("turns", "are none", "an episode without a turn is quarantined", Severity.WARNING)
+    if trajectory.outcome.success is None and not trajectory.lost:
+        advice = "a build quarantines it: add the outcome to the log, or grade it"
+        yield Fault("outcome", "is unknown", advice, Severity.WARNING)
+
+
 def _identity(trajectory: Trajectory) -> Iterator[Fault]:
     task, version = trajectory.task, trajectory.agent.policy_version
     expected = group_id(task.task_id, task.task_hash, version)

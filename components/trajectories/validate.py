@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from components.protocol import DataError
+from components.protocol import DataError, list_domains
+from components.protocol.nearest import nearest
 
 from .files import sha256_of
 from .line import CONVERT, read_line
 from .readers.source import LINE_LIMIT
 from .readers.values import UTF_16
 from .record import Trajectory
-from .rules import Fault, Severity, faults
+from .rules import Fault, Severity, build_faults, faults
 from .shards import MANIFEST, ShardEntry, read_manifest
 
 BOM = b"\xef\xbb\xbf"
@@ -55,10 +56,15 @@ class Summary(msgspec.Struct):
 
 
 class Validator:
-    """Looks at files one after another; identities and contents are compared across all of them."""
+    """Looks at files one after another; identities and contents are compared across all of them.
 
-    def __init__(self) -> None:
+    `for_build`: problems for a data build are looked for, too (`rules.build_faults`).
+    """
+
+    def __init__(self, *, for_build: bool = False) -> None:
         self.summary = Summary()
+        self._faults = build_faults if for_build else faults
+        self._domains = list_domains()
         self._ids: dict[str, tuple[Path, int]] = {}
         self._contents: dict[str, tuple[Path, int]] = {}
 
@@ -121,8 +127,11 @@ class Validator:
             yield _problem(path, number, fault)
         if trajectory is not None:
             self.summary.records += 1
-            for fault in faults(trajectory):
+            for fault in self._faults(trajectory):
                 yield _problem(path, number, fault)
+            if (domain := trajectory.task.domain) not in self._domains:
+                advice = f"{nearest(domain, self._domains)} An episode of an unknown domain is scored as generic"
+                yield _problem(path, number, Fault("task.domain", f"is {domain!r}", advice, Severity.WARNING))
             yield from self._repeated(path, number, trajectory)
 
     def _repeated(self, path: Path, number: int, trajectory: Trajectory) -> Iterator[Problem]:

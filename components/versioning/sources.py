@@ -22,6 +22,7 @@ from components.protocol.configuration import Configuration, read_section
 from components.trajectories.files import sha256_of, write_atomically
 from components.trajectories.integrity import check_link
 from components.trajectories.readers.blobs import is_blob_name
+from components.trajectories.record import Trajectory
 from components.trajectories.shards import (
     MANIFEST,
     ShardEntry,
@@ -154,9 +155,27 @@ def _hashed(entry: ShardEntry) -> Iterator[tuple[str, str | None]]:
         yield entry.tokens, entry.tokens_sha256
 
 
+def _once(folder: Path) -> Iterator[Trajectory]:
+    """The episodes of a folder's files, each once. Raises DataError where two different ones have the same identity."""
+    known: dict[str, tuple[Path, str]] = {}
+    for path in _files(folder):
+        for episode in read_jsonl(path):
+            if episode.episode_id not in known:
+                known[episode.episode_id] = path, episode.content_hash
+                yield episode
+                continue
+            first, content = known[episode.episode_id]
+            if content != episode.content_hash:
+                files = f"{first} {path}" if first != path else f"{path}"
+                raise DataError(
+                    f"{path}: episode {episode.episode_id} occurs twice with different contents (first in {first.name}); keep one "
+                    f"of the two: `ratchet trajectories validate {files}` names their lines"
+                )
+
+
 def _make(folder: Path, spool: Path) -> None:
     """Make shards of files of trajectories that no manifest lists."""
-    episodes = itertools.chain.from_iterable(read_jsonl(path) for path in _files(folder))
+    episodes = _once(folder)
     for index in itertools.count():
         batch = list(itertools.islice(episodes, SHARD))
         if batch:

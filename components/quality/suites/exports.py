@@ -78,7 +78,12 @@ def _origins() -> list[Any]:
         sound("unknown", "episodes_ranked", "critical", "it is of an episode that is not ranked"),
         sound("unusable", "episodes_usable", "critical", "it is of an episode that may not be trained on"),
         sound("strayed", "split_kept", "critical", "it is of a task that belongs to another split"),
-        sound("shown", "on_policy_only", "critical", "it is of a demonstration, and only the policy's own were wanted"),
+        sound(
+            "shown",
+            "on_policy_only",
+            "critical",
+            "it is not the policy's own, and only those were wanted",
+        ),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from components.protocol import Role
+from components.protocol import Role, list_domains
 from components.trajectories.record import SCHEMA_VERSION
 
 from ..facts import FIELDS
@@ -65,6 +65,7 @@ def _identity(params: QualityParams) -> list[Any]:
             "identity_fault", "identity_matches", "critical", "the record is not the episode that its identity names"
         ),
         true("hash_matches", "content_hash_matches", "critical", "the record is not what its content_hash says"),
+        one_of("domain", "domain_known", "info", "its domain has no profile: it is scored as generic", list_domains()),
         between(
             "days_ahead",
             "not_from_the_future",

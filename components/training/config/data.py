@@ -13,7 +13,7 @@ class Data(Configuration):
 
     train: Path
     validation: Path | None = None
-    sources: tuple[Literal["demonstration", "on_policy"], ...] | None = None
+    sources: tuple[Literal["demonstration", "on_policy", "imported"], ...] | None = None
 
 
 class GrpoData(Configuration):

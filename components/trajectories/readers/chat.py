@@ -22,14 +22,16 @@ _ITEMS = ("function_call", "function_call_output", "reasoning")
 class Chat:
     """Puts messages into `draft` in their order. What a message holds beside its role and content goes to the extra of its turn.
 
-    `tags`: calls and results may stand in the text, between tags (Hermes).
+    `tags`: calls and results may stand in the text, between tags (Hermes). `in_parts`: a reply may be written as several messages
+    in a row (a thought, a text, then its calls), which are one turn, and an empty message after a turn is none.
     """
 
-    def __init__(self, draft: Draft, source: Source, where: str, *, tags: bool = False) -> None:
+    def __init__(self, draft: Draft, source: Source, where: str, *, tags: bool = False, in_parts: bool = False) -> None:
         self.draft = draft
         self.source = source
         self.where = where
         self.tags = tags
+        self.in_parts = in_parts
         self._thought: str | None = None  # of a reasoning item, until its turn comes
 
     def take_all(self, messages: Iterable[Any], *, context: bool = False, agent_id: str | None = None) -> None:
@@ -56,7 +58,8 @@ class Chat:
             self._said(role or "user", message)
         return None
 
-    def _reply(self, message: Mapping[str, Any], agent_id: str | None) -> TurnDraft:
+    def _reply(self, message: Mapping[str, Any], agent_id: str | None) -> TurnDraft | None:
+        """A reply; None where `in_parts` makes it no turn."""
         content = content_of(message.get("content"), self.source.blobs)
         said = content.text or (clean(message["refusal"]) if isinstance(message.get("refusal"), str) else "")
         thought = self._thoughts(message, content)
@@ -64,17 +67,28 @@ class Chat:
             thought, said = split_thought(said)
         calls = [*_listed(message.get("tool_calls")), *_listed(message.get("function_call"))]
         tagged = split_calls(said) if self.tags and not calls else (said, [])
+        beside = {
+            **({"blobs": content.blobs} if content.blobs else {}),
+            **content.extra,
+            **rest(message, *_OF_ASSISTANT),
+        }
+        last = self.draft.turns[-1] if self.draft.turns and self.in_parts else None
+        if last is not None and not (tagged[0] or thought or calls or tagged[1] or content.blocks or content.blobs):
+            last.extra.update({name: value for name, value in beside.items() if name not in last.extra})
+            return None
         turn = self.draft.turn(tagged[0], thought, agent_id)
+        if last is not None and not last.calls and not last.results and last.agent_id == turn.agent_id:
+            self.draft.turns.pop()
+            last.text = "\n".join(filter(None, (last.text, turn.text)))
+            last.thought = "\n".join(filter(None, (last.thought, turn.thought))) or None
+            turn = last
         for each in calls:
             self.call(turn, each)
         for call in tagged[1]:
             self.draft.call(call.tool, arguments_of(call.arguments), raw=call.raw)
         for block in content.blocks:
             self._block(turn, block)
-        if content.blobs:
-            turn.extra["blobs"] = content.blobs
-        turn.extra.update(content.extra)
-        turn.extra.update(rest(message, *_OF_ASSISTANT))
+        turn.extra.update(beside)
         return turn
 
     def _thoughts(self, message: Mapping[str, Any], content: Content) -> str | None:

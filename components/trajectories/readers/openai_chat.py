@@ -182,7 +182,7 @@ def _trajectory(
 def _open(draft: Draft, source: Source, where: str, messages: list[Any]) -> None:
     if not any((isinstance(each, Mapping) and each.get("role") in ASSISTANT) or _is_item(each) for each in messages):
         draft.extra["unanswered"] = True  # a prompt alone
-    Chat(draft, source, where, tags=has_tags(messages)).take_all(messages)
+    Chat(draft, source, where, tags=has_tags(messages), in_parts=True).take_all(messages)
 
 
 def _close(draft: Draft, response: Mapping[str, Any]) -> None:

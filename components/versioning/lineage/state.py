@@ -9,6 +9,7 @@ from pathlib import Path
 from components.protocol import ConfigurationError, DataError
 from components.versioning.git import commit_of
 
+from ..sealed import ROLLOUTS
 from .check import Check, found_sha256
 from .history import HERE, Known, find_build, here, known_builds, of_commit, pointers
 from .objects import Objects
@@ -134,6 +135,8 @@ def as_it_is(place: Path) -> Mapping[str, Path] | None:
 def find_state(name: str | None, root: Path) -> State:
     """The data of a night, of a tag or commit, of a lock's hash, of a folder, or (None or `here`) as it stands.
 
+    A sealed folder that no tag names stands for the first build that is known here whose last night it is.
+
     Raises ConfigurationError for a name that is none of these.
     """
     if name is None or name in ("here", "."):
@@ -147,10 +150,13 @@ def find_state(name: str | None, root: Path) -> State:
         commit = commit_of(f"refs/tags/{tag}", root)
         if commit is not None:
             return State(tag, root, of_commit(tag, commit, root))
-    found = find_build(name, known_builds(root))
+    builds = known_builds(root)
+    found = find_build(name, builds) or next((each for each in builds if each.fixed.nights[-1:] == [name]), None)
     if found is not None:
         return State(found.name, root, found)
     commit = commit_of(name, root)
+    if commit is None and (root / ROLLOUTS / name).is_dir():
+        raise ConfigurationError(f"no build that ends with {name} is known here; `ratchet build {name}` makes one")
     if commit is None:
         raise ConfigurationError(
             f"'{name}' is no night, tag, commit, build or folder of data; see `git tag -l 'night/*'`"

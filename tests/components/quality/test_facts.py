@@ -213,3 +213,18 @@ def test_the_parameters_say_how_records_are_read() -> None:
     reading = reading_of(QualityParams(demonstrators=("expert",), max_bytes=5), date(2026, 1, 1))
     assert reading.demonstrators == {"expert"}
     assert (reading.max_bytes, reading.as_of) == (5, date(2026, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("policy", "source", "said"),
+    [
+        ("teacher", "ratchet", "demonstration"),
+        ("transformers", "ratchet", "on_policy"),
+        ("gpt-9", "openai_chat", "imported"),
+        ("teacher", "openai_chat", "demonstration"),
+    ],
+)
+def test_a_log_of_another_system_is_no_episode_of_the_trained_policy(policy: str, source: str, said: str) -> None:
+    made = make_episode(policy=policy)
+    made = changed(made, provenance=msgspec.structs.replace(made.provenance, source=source))
+    assert row(made)["source"] == said

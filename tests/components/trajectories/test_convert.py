@@ -12,10 +12,10 @@ from episodes import make_episode
 from records import recorded
 
 from components.protocol import ConfigurationError, DataError
-from components.trajectories.convert import convert
+from components.trajectories.convert import Naming, convert
 from components.trajectories.files import whole_file
 from components.trajectories.readers.values import decode
-from components.trajectories.record import Trajectory
+from components.trajectories.record import Parent, Trajectory, sealed
 from components.trajectories.shards import read_jsonl
 from components.trajectories.validate import Validator
 
@@ -239,3 +239,76 @@ def test_what_is_wrong_is_said_with_one_advice_that_helps(ours, tmp_path):
         assert "iconv -f UTF-16 -t UTF-8" in said("wide.jsonl", format)
     with pytest.raises(ValueError, match=r"^a number of more than 4300 digits$"):
         decode(b"1" * 5000)
+
+
+class TestNames:
+    """A chat log knows neither a policy's version nor a task: options give them, and a build takes what comes out."""
+
+    @pytest.fixture
+    def chats(self, tmp_path):
+        path = tmp_path / "chats.jsonl"
+        said = [{"role": "user", "content": "refund order 7"}, {"role": "assistant", "content": "done"}]
+        logs = [{"messages": [said[0], {**said[1], "content": f"done {number}"}]} for number in range(3)]
+        path.write_text("".join(json.dumps({**log, "resolved": True}) + "\n" for log in logs))
+        return path
+
+    def converted(self, path, **names):
+        out = path.with_name("out.jsonl")
+        convert(path, out, naming=Naming(**names))
+        return list(read_jsonl(out)), out
+
+    def test_an_episode_whose_log_names_no_model_has_a_version_and_may_be_built_from(self, chats):
+        found, out = self.converted(chats)
+        assert {each.agent.policy_version for each in found} == {"openai_chat"}
+        assert list(Validator(for_build=True).path(out)) == []
+
+    def test_names_that_are_given_stand_in_every_episode_and_identities_follow(self, chats):
+        found, out = self.converted(
+            chats,
+            policy="helpdesk",
+            policy_version="helpdesk-7",
+            task_id="desk/refund",
+            taskset="desk",
+            domain="conversation",
+        )
+        assert {(each.agent.policy, each.agent.policy_version) for each in found} == {("helpdesk", "helpdesk-7")}
+        tasks = {(each.task.task_id, each.task.family, each.task.taskset, each.task.domain) for each in found}
+        assert tasks == {("desk/refund", "desk/refund", "desk", "conversation")}
+        assert [each.attempt for each in found] == [0, 1, 2] and len({each.group_id for each in found}) == 1
+        assert len({each.episode_id for each in found}) == 3 and list(Validator(for_build=True).path(out)) == []
+        assert self.converted(chats, policy_version="helpdesk-8")[0][0].episode_id != found[0].episode_id
+        assert (
+            found
+            == self.converted(
+                chats,
+                policy="helpdesk",
+                policy_version="helpdesk-7",
+                task_id="desk/refund",
+                taskset="desk",
+                domain="conversation",
+            )[0]
+        )
+
+    def test_records_of_ours_keep_the_rule_of_their_identity(self, ours):
+        found, out = self.converted(ours, policy_version="weights-2", task_id="repair/other")
+        assert {each.agent.policy_version for each in found} == {"weights-2"}
+        assert [each for each in Validator().path(out) if each.severity == "error"] == []
+
+    def test_an_episode_that_is_met_again_is_written_once(self, chats):
+        chats.write_text(2 * chats.read_text())
+        assert len(self.converted(chats, task_id="desk/refund")[0]) == 3
+
+    def test_a_parent_is_found_under_its_new_name(self, tmp_path):
+        parent = make_episode(attempt=0)
+        foreign = msgspec.structs.replace(parent.provenance, source="crew")
+        parent = sealed(msgspec.structs.replace(parent, provenance=foreign))
+        branch = msgspec.structs.replace(
+            make_episode(attempt=1), provenance=foreign, parent=Parent(parent.episode_id, 0)
+        )
+        path = write(tmp_path / "both.jsonl", parent, sealed(branch))
+        first, second = self.converted(path, policy_version="new")[0]
+        assert second.parent.episode_id == first.episode_id != parent.episode_id
+
+    def test_an_unknown_domain_is_refused_with_the_nearest(self):
+        with pytest.raises(ConfigurationError, match=r"'codign'.*coding"):
+            Naming(domain="codign")

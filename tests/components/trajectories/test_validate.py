@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from components.protocol import DataError
 from components.trajectories import validate
+from components.trajectories.record import sealed
 from components.trajectories.rules import Severity
 from components.trajectories.validate import Validator
 
@@ -194,3 +195,29 @@ def test_a_problem_is_one_line_with_file_line_field_and_advice(check, episode):
     problems, _ = check(line(replace(episode(), group_id="gr-0")))
     (text,) = map(str, problems)
     assert "some.jsonl, line 1, group_id: is 'gr-0'" in text and "\n" not in text and "; write" in text
+
+
+class TestForBuild:
+    @pytest.mark.parametrize(
+        ("change", "field", "severity"),
+        [
+            (lambda each: {"agent": replace(each.agent, policy_version="")}, "agent.policy_version", "error"),
+            (lambda each: {"task": replace(each.task, family="")}, "task.family", "error"),
+            (lambda each: {"task": replace(each.task, role="promote")}, "task.role", "error"),
+            (lambda each: {"turns": ()}, "turns", "warning"),
+            (lambda each: {"outcome": replace(each.outcome, success=None)}, "outcome", "warning"),
+        ],
+    )
+    def test_what_would_stop_a_build_or_be_quarantined_is_said_before(self, tmp_path, change, field, severity):
+        good = make_episode()
+        path = tmp_path / "some.jsonl"
+        path.write_bytes(line(sealed(replace(good, **change(good)))))
+        found = {each.field: each.severity for each in Validator(for_build=True).path(path)}
+        assert found.get(field) == severity
+        assert field not in {each.field for each in Validator().path(path)}
+
+    def test_a_domain_without_a_profile_is_a_warning_that_names_the_nearest(self, check):
+        good = make_episode()
+        problems, summary = check(line(sealed(replace(good, task=replace(good.task, domain="codign")))))
+        assert [(each.field, each.severity) for each in problems] == [("task.domain", "warning")] and summary.valid
+        assert "coding" in problems[0].advice

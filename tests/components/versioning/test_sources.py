@@ -5,12 +5,13 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from episodes import night_of, write_night
 
 from components.protocol import ConfigurationError, DataError
 from components.trajectories.readers.blobs import blob_name
-from components.trajectories.record import Trajectory
+from components.trajectories.record import Trajectory, sealed
 from components.trajectories.shards import read_folder, read_manifest, write_shard
 from components.versioning import Request, inputs_for
 from components.versioning.sources import named_nights, take_in
@@ -83,6 +84,27 @@ def test_files_without_a_manifest_become_shards(project: Path, tmp_path: Path, f
         shutil.copy(path, plain / path.name)
     night = take_in(plain, root=project)
     assert held(project, night) == EPISODES
+
+
+def test_an_episode_that_stands_in_two_files_is_taken_once(project: Path, tmp_path: Path, folder: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for path in folder.glob("shard-*.jsonl"):
+        shutil.copy(path, plain / path.name)
+    shutil.copy(plain / "shard-00000.jsonl", plain / "zz-copy.jsonl")
+    assert held(project, take_in(plain, root=project)) == EPISODES
+
+
+def test_two_different_episodes_of_one_identity_are_refused_with_both_files(project: Path, tmp_path: Path) -> None:
+    first = EPISODES[0]
+    other = sealed(msgspec.structs.replace(first, outcome=msgspec.structs.replace(first.outcome, score=0.25)))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "a.jsonl").write_bytes(msgspec.json.encode(first) + b"\n")
+    (plain / "b.jsonl").write_bytes(msgspec.json.encode(other) + b"\n")
+    with pytest.raises(DataError, match=r"b\.jsonl: episode ep-.* occurs twice .*a\.jsonl.*trajectories validate"):
+        take_in(plain, root=project)
+    assert not list((project / "data/rollouts").glob("*"))
 
 
 def test_the_folder_is_what_a_build_without_nights_is_made_of(project: Path, folder: Path) -> None:

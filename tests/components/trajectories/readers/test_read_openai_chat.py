@@ -172,7 +172,7 @@ class TestHostile:
     def test_any_message_is_taken(self, tmp_path, message):
         messages = [{"role": "user", "content": "go"}, message, {"role": "assistant", "content": "end"}, message]
         found = one(tmp_path, {"messages": messages})
-        assert any(turn.text == "end" for turn in found.turns)
+        assert any("end" in turn.text.splitlines() for turn in found.turns)
 
     def test_a_message_that_is_no_object_is_bad_and_the_rest_is_read(self, tmp_path):
         bad = []
@@ -203,3 +203,33 @@ class TestHostile:
         path.write_text(json.dumps(value) + "\n")
         with pytest.raises(DataError):
             detect(Source(path))
+
+
+def test_a_reply_in_several_messages_is_one_turn_and_an_empty_message_is_none(tmp_path):
+    def call(number):
+        function = {"name": "bash", "arguments": json.dumps({"command": f"echo {number}"})}
+        return {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{number}", "function": function}]}
+
+    messages = [{"role": "user", "content": "go"}]
+    for number in range(3):
+        messages += [
+            {"role": "assistant", "content": "", "reasoning_content": f"thought {number}"},
+            {"role": "assistant", "content": f"text {number}"},
+            call(number),
+            {"role": "tool", "tool_call_id": f"c{number}", "content": str(number)},
+            {"role": "assistant", "content": ""},
+        ]
+    messages += [{"role": "assistant", "content": "first"}, {"role": "user", "content": "and?"}]
+    messages += [{"role": "assistant", "content": "second"}, call(7), call(8)]
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in messages))
+    (found,) = read(file)
+    assert [(turn.thought, turn.text, len(turn.calls)) for turn in found.turns] == [
+        ("thought 0", "text 0", 1),
+        ("thought 1", "text 1", 1),
+        ("thought 2", "text 2", 1),
+        (None, "first", 0),
+        (None, "second", 1),
+        (None, "", 1),  # two replies that call are two turns: nothing says that the second did not wait
+    ]
+    assert [result.content for turn in found.turns for result in turn.results] == ["0", "1", "2", "and?"]

@@ -8,7 +8,7 @@ import pytest
 from episodes import make_episode, night_of
 from history import History, copy_of
 
-from components.protocol import DataError
+from components.protocol import ConfigurationError, DataError
 from components.trajectories.record import Parent
 from components.versioning.hashes import md5_of
 from components.versioning.lineage import objects
@@ -198,3 +198,13 @@ def test_uses_are_sealed_once(history: History) -> None:
     before = (history.root / USES / FIRST / "uses.jsonl").read_bytes()
     seal_uses(FIRST, [], root=history.root)
     assert (history.root / USES / FIRST / "uses.jsonl").read_bytes() == before
+
+
+def test_a_sealed_folder_that_no_tag_names_stands_for_the_build_that_ends_with_it(history: History) -> None:
+    kept = find_state(history.kept()[0], history.root)
+    night = kept.nights()[-1]
+    found = find_state(night, history.root)
+    assert found.known is not None and found.known.fixed.nights[-1] == night
+    (history.root / "data/rollouts/never-built").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="ratchet build never-built"):
+        find_state("never-built", history.root)
