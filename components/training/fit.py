@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from components.protocol import InfrastructureError, RatchetError
+from components.protocol import DataError, InfrastructureError, RatchetError
 
 from . import base
 from .config import JobConfig
@@ -123,7 +123,7 @@ def _written(config: JobConfig, trainer: Any, tokenizer: Any, save: Callable[[An
     if save is not None:
         save(trainer)
         return None
-    if trainer.args.world_size > 1:
+    if trainer.args.world_size > 1 or _is_deepspeed(trainer):
         return _gathered(config, trainer, tokenizer)
     adapter = None
     if is_adapted(trainer.model):
@@ -142,13 +142,53 @@ def _gathered(config: JobConfig, trainer: Any, tokenizer: Any) -> str | None:
     """The same of a model whose parts lie in several processes: all of them take part in gathering it."""
     gathered = config.output / ".gathered"
     trainer.save_model(str(gathered))
+    weights = master_weights(trainer) if _is_deepspeed(trainer) else {}
     trainer.accelerator.wait_for_everyone()
     adapted = is_adapted(trainer.accelerator.unwrap_model(trainer.model))
     if trainer.is_world_process_zero():
+        if weights:
+            replace_weights(gathered, weights)
         _written_again(config, gathered, tokenizer, adapted)
         shutil.rmtree(gathered)
     trainer.accelerator.wait_for_everyone()
     return str(config.output / "adapter") if adapted else None
+
+
+def _is_deepspeed(trainer: Any) -> bool:
+    return bool(getattr(trainer, "is_deepspeed_enabled", False))
+
+
+def master_weights(trainer: Any) -> dict[str, Any]:
+    """The float32 weights that DeepSpeed's optimizer trains, by the names of the saved ones, on the CPU. All processes take part.
+
+    DeepSpeed converts the module to bfloat16 where the arithmetic is bfloat16, and transformers saves the module: after each step
+    it holds the rounded weights.
+    """
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    found = {}
+    for name, parameter in trainer.accelerator.unwrap_model(trainer.model).named_parameters():
+        if parameter.requires_grad and (weight := safe_get_full_fp32_param(parameter)) is not None:
+            found[name.replace(".default.", ".")] = (
+                weight.detach().float().cpu()
+            )  # PEFT saves without the adapter's name
+    return found
+
+
+def replace_weights(folder: Path, weights: dict[str, Any]) -> None:
+    """Put float32 weights in the place of the saved ones of the same names; the others keep their values, in float32.
+
+    Raises DataError where a weight is not among the saved ones.
+    """
+    from safetensors.torch import load_file, save_file
+
+    left = set(weights)
+    for path in sorted(folder.glob("*.safetensors")):
+        saved = {name: weights.get(name, tensor).float().contiguous() for name, tensor in load_file(path).items()}
+        left -= saved.keys()
+        save_file(saved, path, {"format": "pt"})
+    if left:
+        raise DataError(f"{folder} lacks weight '{min(left)}' that was trained; resume the job to write it again")
 
 
 def _written_again(config: JobConfig, gathered: Path, tokenizer: Any, adapted: bool) -> None:
