@@ -41,8 +41,9 @@ def seal_beside(kind: Path, night: str, content: bytes, *, root: Path = Path()) 
     folder = root / kind / night
     if folder.exists() or (root / pointer_of(night, kind)).is_file():
         raise ConfigurationError(f"{kind / night} is sealed already; a night is sealed once")
+    for left in folder.parent.glob(f".{night}.[0-9]*.tmp"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     spool = folder.with_name(f".{night}.{os.getpid()}.tmp")
-    shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
     write_atomically(spool / BESIDE[kind], content)
     spool.rename(folder)

@@ -209,6 +209,11 @@ class TestWhatIsSealedBesideANight:
         with pytest.raises(ConfigurationError, match="data/judgements/n1 is sealed already; a night is sealed once"):
             seal_beside(JUDGEMENTS, "n1", b"", root=project)
 
+    def test_leaves_nothing_of_a_process_that_was_killed_while_it_wrote(self, project: Path) -> None:
+        (project / "data/judgements/.n1.123.tmp").mkdir(parents=True)
+        seal_beside(JUDGEMENTS, "n1", b"", root=project)
+        assert [path.name for path in (project / "data/judgements").iterdir()] == ["n1"]
+
     def test_is_not_written_where_only_its_pointer_stands(self, project: Path) -> None:
         (project / "data/labels").mkdir(parents=True)
         (project / "data/labels/n1.dvc").write_text("outs: []\n")
