@@ -93,11 +93,12 @@ def build_nights(request: "Request", *, force: bool) -> dict[str, Any]:
 
     if request.scale is not None:
         request = msgspec.structs.replace(request, scale=load_scale(request.scale).name)
-    with Display() as display, display.step("build") as step:
+    with Display() as display:
         for line in versioning.mend_damaged():
             display.say(line)
         inputs = versioning.inputs_for(request, datetime.now(UTC).date().isoformat())
-        report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
+        with display.step("build") as step:
+            report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
     found: dict[str, Any] = msgspec.to_builtins(report)
     return found
 

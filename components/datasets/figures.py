@@ -78,13 +78,12 @@ def ranks(ranked: "pa.Table") -> list[tuple[float, int, int]]:
     return list(zip(middles(), counted(gdi[accepted]), counted(gdi[~accepted]), strict=True))
 
 
-def rewards(ranked: "pa.Table") -> list[tuple[float, int, int]]:
-    """The rewards of demonstrations and of the policies' own episodes, counted in bins."""
+def rewards(ranked: "pa.Table") -> list[tuple[float, ...]]:
+    """The rewards of episodes by their source, counted in bins."""
     import numpy as np
 
     source, reward = np.array(ranked["source"].to_pylist(), dtype=object), floats(ranked, "reward")
-    shown, own = (counted(reward[source == name]) for name in SOURCES)
-    return list(zip(middles(), shown, own, strict=True))
+    return list(zip(middles(), *(counted(reward[source == name]) for name in SOURCES), strict=True))
 
 
 def terms(ranked: "pa.Table") -> list[tuple[str, float | None, float | None]]:

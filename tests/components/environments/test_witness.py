@@ -111,7 +111,7 @@ def test_what_the_tests_print_is_no_report_and_is_kept():
     ("tests", "options", "expected"),
     [
         ([told("a", "passed"), told("b", "passed")], {}, Grade(True, 1.0, 2, 2, "passed")),
-        ([told("a", "passed"), told("b", "failed")], {"exit_code": 1}, Grade(False, 0.5, 1, 2, "tests_failed")),
+        ([told("a", "passed"), told("b", "failed")], {"exit_code": 1}, Grade(False, 0.0, 1, 2, "tests_failed")),
         (
             [told("a", "passed"), told("a", "failed", "teardown")],
             {"exit_code": 1},
@@ -122,9 +122,9 @@ def test_what_the_tests_print_is_no_report_and_is_kept():
         (
             [told("a", "passed"), told("b", "skipped", where=("/x/t.py", MAIN))],
             {},
-            Grade(False, 0.5, 1, 2, "tests_failed"),
+            Grade(False, 0.0, 1, 2, "tests_failed"),
         ),
-        ([told("a", "passed"), told("b", "skipped", where=("<string>",))], {}, Grade(False, 0.5, 1, 2, "tests_failed")),
+        ([told("a", "passed"), told("b", "skipped", where=("<string>",))], {}, Grade(False, 0.0, 1, 2, "tests_failed")),
         ([told("a", "passed"), told("b", "skipped", where=("/x/t.py",))], {}, Grade(True, 1.0, 1, 1, "passed")),
         ([told("a", "skipped")], {}, Grade(False, 0.0, 0, 1, "no_report")),
         ([told("a", "passed")], {"exit_code": 1}, Grade(False, 0.0, 0, 1, "tests_failed")),

@@ -241,7 +241,8 @@ class TestRotation:
 
 def chat(count, **more):
     messages = [{"role": "user", "content": "count up"}]
-    messages += [{"role": "assistant", "content": f"that is {n}"} for n in range(count)]
+    for number in range(count):
+        messages += [{"role": "assistant", "content": f"that is {number}"}, {"role": "user", "content": "next"}]
     return {"messages": messages, **more}
 
 
