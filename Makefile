@@ -38,13 +38,13 @@ setup: $(STAMP) ## the virtual environment and every package, as pinned in const
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| { echo "error: $(PYTHON) is not Python 3.11 or newer; say which one to use: make PYTHON=python3.11 setup" >&2; exit 2; }
-	@stood=$$(cat $@ 2>/dev/null); case "$$stood" in ''|"$$PWD") ;; \
+	@stood=$$(cat $@ 2>/dev/null); case "$$stood" in ''|"$$(pwd -P)") ;; \
 		*) echo "this clone was moved or copied from $$stood: its environment is set up again"; rm -rf .venv ;; esac
 	@test -x $(BIN)/python || { rm -rf .venv && $(PYTHON) -m venv .venv; }
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --constraint constraints.txt uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python $(TORCH) --constraint constraints.txt --editable ".[dev]"
 	@$(BIN)/python -c 'from components.versioning.sealed import ensure_build_file; ensure_build_file()'
-	@pwd >$@
+	@pwd -P >$@
 
 night: $(STAMP) ## one night: collect, build, train, evaluate, promote or not (SCALE=smoke)
 	@$(BIN)/ratchet night --scale $(SCALE) $(ARGS)

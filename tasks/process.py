@@ -23,10 +23,13 @@ POLL = 0.5
 
 def exit_with_children(code: int) -> NoReturn:
     """End this process at once, and everything that it started."""
-    stop_all()
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
-    os._exit(code)
+    try:
+        stop_all()
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # one that has ended meanwhile
+                child.kill()
+    finally:
+        os._exit(code)
 
 
 def end_with(pid: int) -> None:

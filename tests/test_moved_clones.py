@@ -39,6 +39,7 @@ def set_up(clone: Path) -> str:
     """What `make setup` says; the log of what it ran is emptied first."""
     (clone / "log").write_text("")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment["PWD"] = str(clone)  # as a shell sets it, links included
     command = ["make", "setup", f"PYTHON={clone.parent / 'python'}"]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -54,6 +55,16 @@ def test_a_moved_clone_is_set_up_again(clone: Path) -> None:
     said = set_up(moved)
     assert f"this clone was moved or copied from {clone}" in said and f"uv of {moved}" in said
     assert "uv of" not in set_up(moved)
+
+
+def test_a_clone_that_is_reached_through_a_link_has_not_moved(clone: Path) -> None:
+    link = clone.with_name("link")
+    link.symlink_to(clone)
+    assert "uv of" not in set_up(link)
+    (clone / "constraints.txt").touch()
+    said = set_up(link)
+    assert "uv of" in said and "moved or copied" not in said
+    assert "uv of" not in set_up(clone)
 
 
 def test_a_copied_clone_is_set_up_again_and_the_original_is_not(clone: Path) -> None:

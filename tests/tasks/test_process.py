@@ -93,6 +93,28 @@ def job(tmp_path: Path, script: str) -> None:
     run_to_end([sys.executable, "-c", script], log=tmp_path / "log", error=tmp_path / "error.json", look=lambda: None)
 
 
+CHILD_ENDS_MEANWHILE = f"""
+import subprocess, threading, psutil
+from tasks.process import exit_with_children
+sleeper = subprocess.Popen({SLEEPER!r}, stdout=subprocess.DEVNULL)
+look = psutil.Process.children
+def children(self, recursive=False):
+    found = look(self, recursive)
+    sleeper.kill()
+    sleeper.wait()
+    return found
+psutil.Process.children = children
+thread = threading.Thread(target=exit_with_children, args=(143,))
+thread.start()
+thread.join()
+"""
+
+
+def test_a_process_ends_also_when_a_child_has_ended_just_before_it_is_killed():
+    done = subprocess.run([sys.executable, "-c", CHILD_ENDS_MEANWHILE], capture_output=True, text=True)
+    assert done.returncode == 143 and done.stderr == ""
+
+
 def test_a_jobs_own_error_comes_out_as_the_error_that_it_was(tmp_path):
     said = json.dumps({"message": "the shard is cut short", "exit_code": 3})
     with pytest.raises(DataError, match="the shard is cut short"):
