@@ -78,10 +78,15 @@ class Rewards:
         judge: Callable[[Trajectory], Sequence[Judgement]] | None = None,
     ) -> None:
         self.weights = dict(weights)
-        self._scoring = scoring
         self._judge = judge
-        verifiable = [name for name in VERIFIABLE if name in self.weights]
-        self._verifiable = EpisodeComponents(scoring.verifiable or VerifiableConfig(), verifiable)
+        verifiable = scoring.verifiable or VerifiableConfig()
+        names = [name for name in VERIFIABLE if name in self.weights]
+        if scoring.weights.verifiable > 0:  # the engine computes those that have a weight there: no program runs twice
+            names = [name for name in names if not getattr(verifiable, name)]
+        else:
+            scoring = scoring.model_copy(update={"verifiable": None})
+        self._scoring = scoring
+        self._verifiable = EpisodeComponents(verifiable, names)
         self._components = {name: _component(name) for name in self.weights if name not in VERIFIABLE}
 
     def of(self, trajectory: Trajectory | None) -> Earned:
@@ -91,7 +96,7 @@ class Rewards:
         judged = self._judge(trajectory) if self._judge is not None else ()
         scored = score(trajectory, load_domain(trajectory.task.domain), self._scoring, None, judged)
         found = {name: component(trajectory, scored) for name, component in self._components.items()}
-        found |= self._verifiable.of(trajectory)
+        found |= self._verifiable.of(trajectory) | (scored.verifiable or {})
         if is_hacked(scored):
             found |= dict.fromkeys(NEED_TRUTHS & found.keys(), 0.0)
         parts = {name: found[name] for name in self.weights}

@@ -25,6 +25,14 @@ def no_number(trajectory):
     return math.nan
 
 
+seen = []
+
+
+def counted_rule(trajectory):
+    seen.append(trajectory.episode_id)
+    return True
+
+
 def said(text, prompt="solve it"):
     record = make_episode()
     last = replace(record.turns[-1], text=text)
@@ -43,6 +51,17 @@ def test_an_infrastructure_failure_earns_nothing_known():
     rewards = Rewards({"total": 1.0, "format": 1.0}, RewardConfig())
     assert rewards.of(failed).reward is None and set(rewards.of(failed).parts.values()) == {None}
     assert rewards.of(None).reward is None
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.8])
+def test_verifiable_components_are_computed_once_and_only_those_that_are_asked_for(weight):
+    scoring = {"weights": {"verifiable": weight}, "verifiable": {"rules": [f"{__name__}:counted_rule"]}}
+    if weight:
+        scoring["verifiable"] |= {"accuracy": 0.0, "rule_fraction": 1.0}
+    rewards = Rewards({"rule_fraction": 1.0, "format": 0.5}, RewardConfig.load(scoring))
+    seen.clear()
+    found = rewards.of(said(GOOD))
+    assert found.parts == {"rule_fraction": 1.0, "format": 1.0} and len(seen) == 1
 
 
 def test_an_unknown_component_leaves_the_sum_unknown_unless_it_weighs_nothing():
