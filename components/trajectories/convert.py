@@ -75,6 +75,7 @@ class _Renaming:
     def __init__(self, naming: Naming) -> None:
         self.naming = naming
         self._ids: dict[str, str] = {}
+        self._attempts: dict[str, int] = {}
 
     def apply(self, trajectory: Trajectory) -> Trajectory:
         given, task, agent = self.naming, trajectory.task, trajectory.agent
@@ -91,9 +92,12 @@ class _Renaming:
         parent = trajectory.parent
         if parent is not None and parent.episode_id in self._ids:
             parent = msgspec.structs.replace(parent, episode_id=self._ids[parent.episode_id])
-        if (task, agent, parent) == (trajectory.task, trajectory.agent, trajectory.parent):
+        attempt = trajectory.attempt
+        if given.task_id is not None:  # an episode that the log holds twice is one attempt
+            attempt = self._attempts.setdefault(trajectory.episode_id, len(self._attempts))
+        same = (trajectory.task, trajectory.agent, trajectory.parent, trajectory.attempt)
+        if (task, agent, parent, attempt) == same:
             return trajectory
-        attempt = trajectory.attempt if given.task_id is None else len(self._ids)
         if trajectory.provenance.source == OURS:
             renamed = episode_id(task_id, task.task_hash, version, attempt, trajectory.seed)
         else:

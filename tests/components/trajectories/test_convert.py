@@ -294,6 +294,20 @@ class TestNames:
         assert {each.agent.policy_version for each in found} == {"weights-2"}
         assert [each for each in Validator().path(out) if each.severity == "error"] == []
 
+    def test_an_episode_of_ours_that_is_met_again_is_written_once(self, ours):
+        known = next(read_jsonl(ours)).task.task_id
+        ours.write_bytes(2 * ours.read_bytes())
+        for task_id in ("repair/other", known):
+            assert [each.attempt for each in self.converted(ours, task_id=task_id)[0]] == [0, 1, 2]
+
+    def test_attempts_at_a_named_task_are_counted_where_some_have_that_task_already(self, ours):
+        known = next(read_jsonl(ours))
+        other = make_episode("repair/other", attempt=5)
+        write(ours, other, known)
+        found, out = self.converted(ours, task_id=known.task.task_id)
+        assert [each.attempt for each in found] == [0, 1] and len({each.episode_id for each in found}) == 2
+        assert [each for each in Validator().path(out) if each.severity == "error"] == []
+
     def test_an_episode_that_is_met_again_is_written_once(self, chats):
         chats.write_text(2 * chats.read_text())
         assert len(self.converted(chats, task_id="desk/refund")[0]) == 3
