@@ -17,7 +17,7 @@ A fact is a text, or a list of texts of which one is enough (see `wording`).
 guess or a template, and would pay it better than an honest failure. Lines that hold before the first step are guards; with e
 the weighted share of the other lines that hold and g that of the guards, the score of a success is e * g.
 Against stuffing: long messages do not count for `mentions`, and what would be wrong to say belongs into `forbids`. Against hedging:
-where the last message is the answer (`mentions` with `message` -1) it holds no other number than the facts do.
+where the last message is the answer (`mentions` with `message` -1) it names no number but those of the criteria's facts.
 """
 
 from functools import cached_property
@@ -178,8 +178,15 @@ def grade(criteria: dict[str, Any], episode: Episode) -> Grade:
     lines = read_criteria(criteria).lines
     idle = Episode(episode.before, episode.before)
     named = tuple(line.path for line in lines if isinstance(line, State | Between | Holds))
+    facts = tuple(fact for line in lines if isinstance(line, Mentions) for fact in line.facts)
     verdicts = tuple(
-        Verdict(kind(line), holds(line, episode, named), holds(line, idle, named), line.required, line.weight)
+        Verdict(
+            kind(line),
+            holds(line, episode, named, facts),
+            holds(line, idle, named, facts),
+            line.required,
+            line.weight,
+        )
         for line in lines
     )
     if all(verdict.guard for verdict in verdicts if verdict.required):
@@ -205,8 +212,10 @@ def kind(line: Line) -> str:
     return type(line).__name__.lower()
 
 
-def holds(line: Line, episode: Episode, named: tuple[Path, ...] = ()) -> bool:
-    """Whether one line holds. `named` are the paths that other lines look at: what lies there may change."""
+def holds(line: Line, episode: Episode, named: tuple[Path, ...] = (), facts: tuple[Fact, ...] = ()) -> bool:
+    """Whether one line holds. `named` are the paths that other lines look at: what lies there may change. `facts` are those that
+    other lines ask for: the answer may name their numbers.
+    """
     match line:
         case State():
             return same(value_at(episode.after, line.path), line.equals)
@@ -228,7 +237,7 @@ def holds(line: Line, episode: Episode, named: tuple[Path, ...] = ()) -> bool:
             )
         case Mentions():
             texts = [words for words in _counted(episode, line.message) if len(words) <= line.within]
-            if line.message == -1 and any(hedges(words, _texts(line.facts)) for words in texts):
+            if line.message == -1 and any(hedges(words, _texts((*line.facts, *facts))) for words in texts):
                 return False
             found = sum(any(_said(fact, words) for words in texts) for fact in line.facts)
             return found >= (len(line.facts) if line.at_least is None else line.at_least)

@@ -89,6 +89,12 @@ def test_where_the_last_message_is_the_answer_it_names_no_number_but_those_of_th
     assert judged({**line, "message": 0}, said=["30 or 60 days"]).success
 
 
+def test_two_lines_may_ask_for_numbers_in_the_same_answer():
+    days, share = ({"kind": "mentions", "facts": [fact], "message": -1} for fact in ("60 days", "5 percent"))
+    assert judged(days, share, said=["60 days and 5 percent."]).success
+    assert not judged(days, share, said=["60 days and 5 percent, or 6."]).success
+
+
 @pytest.mark.parametrize(
     "said",
     [
