@@ -1,5 +1,6 @@
 """The season as this home's nights keep it: what tonight declares before anything is played, and which tasks decide."""
 
+import shutil
 from datetime import UTC, datetime
 
 from components.environments.tasksets import load
@@ -9,7 +10,7 @@ from tasks.display import display
 
 from .choice import by_family, draw, least_used
 from .decided import DECISION, decision_of
-from .sets import agents_of
+from .sets import agents_of, evaluations
 from .state import Night, nights
 from .tonight import Tonight
 
@@ -26,6 +27,9 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
     if night.results and not {DECLARED, TASKS, RULE} & night.results.keys():
         return None
     if _is_overtaken(tonight):
+        shutil.rmtree(
+            evaluations() / night.id, ignore_errors=True
+        )  # of other tasks: a collection refuses to change them
         night.forget(DECLARED, TASKS)
     rule = night.once(RULE, lambda: scale.promotion, PromotionRule)
     tasks = night.once(TASKS, lambda: _choose(tonight, rule), tuple[str, ...])

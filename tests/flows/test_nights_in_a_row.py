@@ -155,8 +155,9 @@ def test_a_night_that_lost_what_it_would_have_decided_by_costs_nothing(world, lo
     assert set(season.past_of(first).tasks) == set(first.results["deciding tasks"]), "its tasks were seen"
 
 
-def test_a_night_that_goes_on_after_another_has_tested_declares_anew(world, lord):
-    first = killed_before("train challenger", world)
+@pytest.mark.parametrize("effect", ["train challenger", "evaluate challenger"])
+def test_a_night_that_goes_on_after_another_has_tested_declares_anew(world, lord, effect):
+    first = killed_before(effect, world)
     before = declared(first)
     second, _ = run(seed=7)
     assert declared(second)["level"] == before["level"]
@@ -165,6 +166,10 @@ def test_a_night_that_goes_on_after_another_has_tested_declares_anew(world, lord
     assert decision["level"] == declared(again)["level"] != before["level"]
     tasks = [set(open_night(night.id).results["deciding tasks"]) for night in (second, again)]
     assert not tasks[0] & tasks[1], "fresh tasks again"
+    for agent in ("champion", "challenger"):
+        assert tasks[1] <= {each.task.task_id for each in episodes(again, agent)}, (
+            "what it had played was of other tasks"
+        )
 
 
 @pytest.mark.slow
