@@ -15,6 +15,7 @@ from training_jobs import make_job
 
 from components.policies.formats.tool_call import parse_calls
 from components.protocol import ConfigurationError, DataError, PlayableTask
+from components.rewards.verifiable.episode_components import COMPONENTS
 from components.training.config.job import JOBS
 from components.training.credit import batch_std, broadcast, leave_one_out, per_task
 from components.training.credit.regions import REGIONS
@@ -139,7 +140,7 @@ def leaves(model, place=""):
 
 def test_every_setting_of_a_job_is_read_by_somebody():
     """Settings that a file could give and that nobody looked at were half of the framework before."""
-    read = {"preset", *REGIONS, *Ucb.model_fields}  # these are read or handed over by name
+    read = {"preset", *REGIONS, *Ucb.model_fields, *COMPONENTS}  # these are read or handed over by name
     for folder in ("components/training", "components/rewards", "tasks"):
         for path in (ROOT / folder).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
