@@ -162,6 +162,9 @@ class PrefectServer:
         pause = WATCH_SECONDS
         while not self._stopping.wait(pause):
             gone = self._process.poll() is not None if self._process is not None else recorded("prefect") is None
+            if self._process is not None and not gone and recorded("prefect") is None:
+                # Another process of this home tried to start the server at the same moment, and left its own record or none.
+                remember("prefect", self.url, self._process.pid)
             if not gone or self._answers():
                 pause = WATCH_SECONDS
                 continue

@@ -107,7 +107,7 @@ def recorded(name: str) -> str | None:
     """The address of that server; None where it, or the process that started it, is gone."""
     try:
         record: dict[str, Any] = json.loads(_record(name).read_bytes())
-        alive = all(_started(int(pid)) == started for pid, started in record["processes"])
+        alive = all(began is not None and _started(int(pid)) == began for pid, began in record["processes"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(record["url"]) if alive else None

@@ -61,7 +61,7 @@ class RequestGuard:
             origin = _ORIGIN.fullmatch(each)
             if origin is None or origin[1] != hosts[0][1]:
                 return 403, "foreign Origin"
-        if _from_another_site(scope, values):
+        if "origin" not in values and _from_another_site(scope, values):
             return 403, "a page of another site sent this request"
         if self._credential and not self._presents_credential(values.get("authorization", [])):
             return (
@@ -85,7 +85,10 @@ class RequestGuard:
 
 
 def _from_another_site(scope: Message, values: dict[str, list[str]]) -> bool:
-    """Whether a browser says that a page of another origin sent it. To follow a link to a whole page is allowed."""
+    """Whether a browser says that a page of another site sent it. Following a link to a whole page is allowed.
+
+    Only for requests without an `Origin`, which is more exact: to a browser, `localhost` and `127.0.0.1` are two sites.
+    """
     sites = set(values.get("sec-fetch-site", []))
     if sites <= {"same-origin", "none"}:
         return False

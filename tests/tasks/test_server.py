@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import httpx
 import psutil
@@ -13,6 +14,7 @@ from patience import LIMIT, gone, until
 
 from components.protocol import ConfigurationError, InfrastructureError
 from tasks.home import home, home_tag
+from tasks.process import Process
 from tasks.server import PrefectServer
 from tasks.servers import authorization, forget, healthy, recorded, remember, require_free, with_user, without_password
 
@@ -35,9 +37,37 @@ def test_a_record_is_believed_only_while_its_processes_live():
     sleeper.kill()
     sleeper.wait()
     assert recorded("prefect") is None
+    remember("prefect", "http://127.0.0.1:1/api", sleeper.pid)  # it had ended before it was recorded
+    assert recorded("prefect") is None
     forget("prefect")
     forget("prefect")
     assert recorded("prefect") is None
+
+
+def record_of_an_ended_process(name):
+    ended = subprocess.Popen(["sleep", "60"])
+    remember(name, "http://127.0.0.1:1/api", ended.pid)
+    ended.kill()
+    ended.wait()
+
+
+@pytest.mark.parametrize("lost", [forget, record_of_an_ended_process])
+def test_a_server_that_lives_is_recorded_again_where_another_process_replaced_or_removed_its_record(
+    monkeypatch, tmp_path, lost
+):
+    """Two processes start a server that ended at the same moment: only one gets the port, and each writes the record."""
+    monkeypatch.setattr("tasks.server.WATCH_SECONDS", 0.01)
+    server = PrefectServer()
+    server.url = "http://127.0.0.1:1/api"
+    server._process = Process([sys.executable, "-c", "import time; time.sleep(60)"], log=tmp_path / "log").start()
+    lost("prefect")
+    assert recorded("prefect") is None
+    watcher = threading.Thread(target=server._watch, daemon=True)
+    watcher.start()
+    until(lambda: recorded("prefect") == server.url)
+    server.stop()
+    watcher.join(LIMIT)
+    assert recorded("prefect") is None and not watcher.is_alive()
 
 
 def asked_with(monkeypatch, name, **environment):
@@ -169,6 +199,7 @@ def test_a_cold_server_becomes_ready_is_shared_and_leaves_nothing_behind():
 def test_killing_the_process_group_of_its_owner_ends_the_server(tmp_path):
     script = """
 import time
+from tasks.process import Process
 from tasks.server import PrefectServer
 server = PrefectServer().start()
 print(server.url, server._process.pid, flush=True)

@@ -72,6 +72,8 @@ def test_a_request_without_a_host_or_with_two_is_refused():
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:4200", "http://localhost:4200", "https://127.0.0.1:4200"])
 def test_pages_of_the_server_itself_pass(origin):
     assert status(HOST, ("Origin", origin)) == 200
+    # To a browser, localhost and 127.0.0.1 are two sites.
+    assert status(HOST, ("Origin", origin), ("Sec-Fetch-Site", "cross-site")) == 200
 
 
 @pytest.mark.parametrize(
