@@ -2,9 +2,9 @@
 
 A page of any web site may send requests to 127.0.0.1, and by DNS rebinding read the answers; so may every process of every local
 user. The guard refuses a foreign `Host`, a foreign `Origin`, a request that another site's page sends, and, where
-RATCHET_SERVER_CREDENTIAL is set, whoever does not present it (basic authentication with any user name, or a bearer token).
+RATCHET_SERVER_CREDENTIAL is set, a request without that credential (basic authentication with any user name, or a bearer token).
 
-Not covered: whoever runs as the same user can read the credential, and traffic is not encrypted.
+Not covered: processes of the same user can read the credential, and traffic is not encrypted.
 A standalone file without imports of ours: vLLM runs it in an environment of its own.
 """
 
@@ -26,7 +26,7 @@ Application = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message
 
 
 class RequestGuard:
-    """Passes on to `app` what may pass; answers 403 (foreign Host or Origin) or 401 (no or wrong credential) to the rest."""
+    """Pass requests on to `app`; answer 403 to a foreign Host or Origin, and 401 to a missing or wrong credential."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
@@ -66,7 +66,7 @@ class RequestGuard:
         if self._credential and not self._presents_credential(values.get("authorization", [])):
             return (
                 401,
-                "a user and a password, or a key, are asked for: see the folder credentials in the home of Ratchet",
+                "this server asks for a password or a key: see the folder credentials in the home of Ratchet",
             )
         return None
 

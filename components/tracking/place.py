@@ -86,7 +86,7 @@ def server_command(port: int) -> list[str]:
 
 
 def server_environment(password: str) -> dict[str, str]:
-    """What the server's process needs in its environment beside what it inherits: it lets in who presents the password."""
+    """Return the variables to add to the environment of the server's process; `password` is the credential that it asks for."""
     return {"MLFLOW_DISABLE_TELEMETRY": "true", request_guard.CREDENTIAL: password}
 
 
@@ -115,7 +115,7 @@ def _make_database(uri: str) -> None:
     """Make the file of an SQLite database, readable by its owner alone; SQLite gives its journals the same mode."""
     if uri.startswith("sqlite:///"):
         private_home()
-        path = Path(uri.removeprefix("sqlite:///"))
+        path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
 

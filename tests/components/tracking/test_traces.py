@@ -187,3 +187,9 @@ def planted_label():
         return Label(episode_id=episode, content_hash="c", domain="coding", value=1.0, annotator="ann")
 
     return make
+
+
+def test_the_options_of_a_database_are_no_part_of_its_file_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    place._make_database(f"sqlite:///{tmp_path}/db/mlflow.db?timeout=30")
+    assert [path.name for path in (tmp_path / "db").iterdir()] == ["mlflow.db"]
