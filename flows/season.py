@@ -27,9 +27,8 @@ def declare_tonight(tonight: Tonight) -> Declared | None:
     if night.results and not {DECLARED, TASKS, RULE} & night.results.keys():
         return None
     if _is_overtaken(tonight):
-        shutil.rmtree(
-            evaluations() / night.id, ignore_errors=True
-        )  # of other tasks: a collection refuses to change them
+        # Episodes of the tasks that it had chosen: a collection refuses to go on with others.
+        shutil.rmtree(evaluations() / night.id, ignore_errors=True)
         night.forget(DECLARED, TASKS)
     rule = night.once(RULE, lambda: scale.promotion, PromotionRule)
     tasks = night.once(TASKS, lambda: _choose(tonight, rule), tuple[str, ...])
