@@ -49,21 +49,26 @@ class Step:
             self._done = done
         if total is not None:
             self._total = total
-        self._display._move(self._bar, done, total, self.remark)
+        shown = " · ".join(filter(None, (self._speed(time.monotonic()), self.remark)))
+        self._display._move(self._bar, done, total, shown)
 
     def progress(self, now: float) -> str:
         """Progress at the monotonic time `now`: `collect: 1,200/5,600, 12.3/s, 5:58 left; remark`, as far as it is known."""
         parts = []
         if self._done is not None:
             parts.append(f"{self._done:,.0f}" + (f"/{self._total:,.0f}" if self._total else ""))
-        if self._first is not None and self._done is not None and now > self._first[0]:
-            rate = (self._done - self._first[1]) / (now - self._first[0])
-            if rate > 0:
-                parts.append(f"{rate:,.1f}/s" if rate >= 1 else f"{60 * rate:,.1f}/min")
-                if self._total:
-                    parts.append(f"{_clock(max(0.0, self._total - self._done) / rate)} left")
+        if speed := self._speed(now):
+            parts.append(speed)
         told = ", ".join(parts or [f"{_clock(now - self._begun)} so far"])
         return f"{self.name}: {told}" + (f"; {self.remark}" if self.remark else "")
+
+    def _speed(self, now: float) -> str:
+        """`12.3/s, 5:58 left`; empty while nothing has been done since the first update."""
+        if self._first is None or self._done is None or now <= self._first[0] or self._done <= self._first[1]:
+            return ""
+        rate = (self._done - self._first[1]) / (now - self._first[0])
+        speed = f"{rate:,.1f}/s" if rate >= 1 else f"{60 * rate:,.1f}/min"
+        return f"{speed}, {_clock(max(0.0, self._total - self._done) / rate)} left" if self._total else speed
 
 
 def _clock(seconds: float) -> str:

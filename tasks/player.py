@@ -74,21 +74,14 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def remark_of(progress: Seen | Progress) -> str:
-    """How it goes, in a line: success, speed, what is left, the two most frequent causes of failure."""
+    """Success and the two most frequent causes of failure, in a line; the display adds speed and the time left."""
     parts = []
     if progress.waiting_for:
         parts.append(f"waiting: {progress.waiting_for}")
     if progress.done:
         parts.append(f"{100 * progress.successes / progress.done:.0f} % succeed")
-    if progress.rate and progress.done < progress.total:
-        left = "" if progress.eta is None else f", {_span(progress.eta)} left"
-        parts.append(f"{progress.rate:.1f}/s{left}")
     worst = sorted(progress.failures.items(), key=lambda each: -each[1])[:2]
     return " · ".join([*parts, *([", ".join(f"{cause} {count}" for cause, count in worst)] if worst else [])])
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def read_progress(answers: Path) -> Seen | None:

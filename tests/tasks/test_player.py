@@ -13,8 +13,7 @@ from tasks.player import Seen, read_progress, remark_of
     ("changes", "said"),
     [
         ({}, ""),
-        ({"done": 20, "successes": 10, "rate": 2.0, "eta": 40.0}, "50 % succeed · 2.0/s, 40 s left"),
-        ({"done": 20, "successes": 10, "rate": 0.1, "eta": 800.0}, "50 % succeed · 0.1/s, 13 min left"),
+        ({"done": 20, "successes": 10, "rate": 2.0, "eta": 40.0}, "50 % succeed"),
         ({"done": 100, "successes": 100, "rate": 2.0, "eta": 0.0}, "100 % succeed"),
         (
             {"done": 10, "failures": Counter(no_call=6, passed=1, max_turns=3)},
@@ -23,7 +22,7 @@ from tasks.player import Seen, read_progress, remark_of
         ({"waiting_for": "SandboxUnavailable"}, "waiting: SandboxUnavailable"),
     ],
 )
-def test_a_remark_tells_success_speed_what_is_left_and_what_fails(tmp_path, changes, said):
+def test_a_remark_tells_success_and_what_fails(tmp_path, changes, said):
     progress = msgspec.structs.replace(Progress(total=100), **changes)
     assert remark_of(progress) == said
     (tmp_path / "progress.json").write_bytes(msgspec.json.encode(progress))
