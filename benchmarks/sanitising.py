@@ -98,9 +98,11 @@ def generated(seed: int) -> list[Sample]:
     ]
 
 
-def survives_partly(secret: str, clean: str) -> bool:
-    """Whether a piece of PIECE characters of the secret occurs in the clean text."""
-    return any(secret[at : at + PIECE] in clean for at in range(max(0, len(secret) - PIECE + 1)))
+def survives_partly(secret: str, text: str, clean: str) -> bool:
+    """Whether a piece of PIECE characters of the secret, which stands nowhere else in the text, occurs in the clean text."""
+    rest = text.replace(secret, "\n")
+    pieces = (secret[at : at + PIECE] for at in range(max(0, len(secret) - PIECE + 1)))
+    return any(piece in clean and piece not in rest for piece in pieces)
 
 
 def measure(samples: Iterable[Sample]) -> tuple[dict[str, Score], list[str], list[str]]:
@@ -113,7 +115,7 @@ def measure(samples: Iterable[Sample]) -> tuple[dict[str, Score], list[str], lis
         rows = [scores[""], scores.setdefault(sample.category or "(none)", Score())]
         for secret in sample.secrets:
             found = secret not in clean
-            partly = found and survives_partly(secret, clean)
+            partly = found and survives_partly(secret, sample.text, clean)
             for row in rows:
                 row.secrets += 1
                 row.found += found

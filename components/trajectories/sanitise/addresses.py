@@ -82,6 +82,12 @@ _TOP = frozenset(
 )
 """Top-level domains that people have mail at, and the reserved ones; anything else after an `@` is code, a version or a file."""
 _EXTENSIONS = frozenset(b"py js ts md rs sh so pl cc pm ps la".split())
+_REMOTE = re.compile(
+    rb":(?:[/~]|\.{1,2}/|[\w.\-]{1,64}/[\w.\-/]{1,200}|[\w.\-]{1,64}\.git\b)|'s password|: Permission denied \(|:~?[$#] "
+)
+_SHELL = re.compile(
+    rb"\b(?:ssh|scp|sftp|rsync|ssh-copy-id|mosh|autossh|sshfs)(?:\.exe)? [^\n|;&\x00]*$|ssh://[^\s/@]*$"
+)
 _WORD_END = re.compile(rb"[\s\"'`<>,;]")
 _QUERY = re.compile(rb"[?#&]")
 _VERSION_BEFORE = re.compile(
@@ -147,7 +153,14 @@ def _mail_at(data: bytes, near: int, domain_at: int) -> Span | None:
         or (after == b":" and local == b"git")
     ):
         return None
+    if _is_login(data, start, domain.end()):
+        return None
     return Span(start, domain.end(), kinds.EMAIL)
+
+
+def _is_login(data: bytes, start: int, end: int) -> bool:
+    """Whether `user@host` names an account on a machine: `host:/path`, the argument of ssh and its kin, a prompt for a password."""
+    return _REMOTE.match(data, end) is not None or _SHELL.search(data, max(0, start - 160), start) is not None
 
 
 def _in_address(data: bytes, start: int) -> bool:

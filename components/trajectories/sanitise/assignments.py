@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from .keys import LONGEST, Meaning, Rule, meaning
-from .literals import Value, quote_at, read_value, whole
+from .literals import Value, quote_at, read_rest, read_value, whole
 from .patterns import Span, begins, compile_pattern, union
 from .values import is_lettered, is_secret
 
@@ -16,7 +16,7 @@ STEMS = (
     rb"|auth|mnemonic|seed[_ -]?phrase|requirepass|storepass|keypass|bindpw|rootpw|"
     rb"[sid]key|ikey"
     rb"|(?:api|access|secret|private|encryption|encrypt|signing|sign|auth|master|shared|account|client|consumer|"
-    rb"app|license|ssh|aes|hmac"
+    rb"app|license|unseal|recovery|bitlocker|ssh|aes|hmac"
     rb"|deploy|storage|subscription|session|user|webhook|integration|routing|ingest|function|service|"
     rb"instrumentation|rsa|write|project)"
     rb"[_.\- ]?key|[_\-.]key|[a-z]key"
@@ -47,14 +47,19 @@ _FOREIGN = (
     "비밀번호",
 )
 _SIGN = rb"(?::=|=>|[:=]|%3[dD])"
-_CLOSE = rb"(?:[\"'`\])]|\\{1,7}[\"']|&quot;|&#34;|%22){0,3}"
+_CLOSE = rb"(?:[ ][0-9]{1,2})?(?:[\"'`\])]|\\{1,7}[\"']|&quot;|&#34;|%22){0,3}"
 _PLAIN = rb"(?i:" + STEMS + rb")[A-Za-z0-9_\-]{0,24}" + _CLOSE + rb"[ \t]{0,8}" + _SIGN
 _FOREIGN_SIGN = (
     rb"(?:"
     + union(each.encode() for each in _FOREIGN)
     + rb")[\"'\\]{0,4}[ \t]{0,4}(?::|=|\xef\xbc\x9a|\xe6\x98\xaf|\xe4\xb8\xba)"
 )
-HINT = union((rb"(?i:" + STEMS + rb")[A-Za-z0-9_\-]*(?:[\"'`\])\\]|&quot;|&#34;|%22)*[ \t]*" + _SIGN, _FOREIGN_SIGN))
+HINT = union(
+    (
+        rb"(?i:" + STEMS + rb")[A-Za-z0-9_\-]*(?: [0-9]{1,2})?(?:[\"'`\])\\]|&quot;|&#34;|%22)*[ \t]*" + _SIGN,
+        _FOREIGN_SIGN,
+    )
+)
 
 _plain = compile_pattern(_PLAIN)
 _foreign = compile_pattern(_FOREIGN_SIGN)
@@ -72,6 +77,7 @@ _INI = re.compile(
 _ONE_WORD = re.compile(rb"[ \t]*[A-Za-z]{8,64}[ \t]*(?:\r?\n|$)")
 _PHRASE = re.compile(rb"[ \t]*\\*[\"']?([a-z]{3,8}(?: [a-z]{3,8}){11,23})\b")
 _LINE_END = re.compile(rb"[,;]?[ \t]*(?:#.*|//.*)?(?:\r?\n|\\n|$|\x00|[\"'])")
+_SETTING_ONLY = re.compile(rb"[<>;,(){}\[\]&|]")
 _PAIR_ENDS = (b"", b" ", b"\t", b"\r", b"\n", b";", b"&", b'"', b"'", b"\\", b"<", b"\x00")
 _TEST_RUNNER = re.compile(rb"(?:--- )?PASS(?:ED)?$")
 
@@ -166,6 +172,8 @@ def judged(
     if told is None:
         return
     value = _whole_line(data, at) if told.rule is Rule.ANYTHING else None
+    if literal and data[at - 1 : at] == b"=" and (rest := read_rest(data, at)):
+        value = value or (rest if _SETTING_ONLY.search(data, rest.start, rest.end) else None)
     value = value or read_value(data, at, literal=literal)
     if value is None or _repeats(data[value.start : value.end], name):
         return
@@ -173,7 +181,10 @@ def judged(
         (literal and _LINE_END.match(data, value.end) is not None)
         or (attached and data[value.end : value.end + 1] in _PAIR_ENDS and is_lettered(data[value.start : value.end]))
     )
-    if is_secret(data[value.start : value.end], told, quoted=value.quoted, literal=literal):
+    said = data[value.start : value.end]
+    if b"\n" in said:  # a block scalar of several lines
+        said = b"".join(said.split())
+    if is_secret(said, told, quoted=value.quoted, literal=literal):
         yield Span(value.start, whole(data, value), told.kind)
 
 

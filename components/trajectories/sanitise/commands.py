@@ -8,7 +8,7 @@ from .keys import LONGEST, Meaning, Rule, meaning
 from .literals import read_value
 from .patterns import Span, compile_pattern, union
 from .placeholders import is_placeholder
-from .values import is_code, is_lettered, is_secret
+from .values import is_code, is_lettered, is_random, is_secret
 
 _OPTION = (
     rb"(?:^|[\s\"'\[,])--?[a-zA-Z0-9\-]{0,40}(?i:pass|pwd|secret|token|key|cred|bearer|pin)[a-zA-Z\-]{0,24}[\"']?,?[ "
@@ -16,14 +16,15 @@ _OPTION = (
     rb"[^\s\-<>|&;]"
 )
 _COMMAND = (
-    rb"\b(?:curl|wget|https? -|mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump|mycli|sshpass|docker|"
+    rb"\b(?:curl|wget|https?|mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump|mycli|sshpass|docker|"
     rb"podman|nerdctl|skopeo|"
     rb"buildah|helm|oras|redis-cli|valkey-cli|mongo|mongosh|mongodump|mongorestore|mongoexport|ldapsearch|"
     rb"ldapadd|ldapmodify|unzip|"
-    rb"zip -|7z|7za|sqlcmd|bcp|smbclient|rpcclient|htpasswd|openssl|net user|net use|az|xfreerdp|cqlsh|influx|"
+    rb"zip|7z|7za|sqlcmd|bcp|smbclient|rpcclient|htpasswd|openssl|net user|net use|az|xfreerdp|cqlsh|influx|"
     rb"ipmitool|rabbitmqctl|"
     rb"useradd|usermod|evil-winrm|crackmapexec|nxc|winexe|cmdkey|lftp|mosquitto_pub|mosquitto_sub|twine|s3cmd|"
     rb"heroku|nmcli|"
+    rb"psexec|psexec64|plink|pscp|psftp|smbmap|oc |cf |vncpasswd|oathtool|mosquitto_rr|tnftp|ncftp\w*|sshfs|expressvpn|"
     rb"snmpwalk|snmpget|snmpset|snmpbulkwalk|wpa_passphrase)(?:\.exe)? "
 )
 _PIPED = (
@@ -32,8 +33,12 @@ _PIPED = (
     rb"| ]{0,40}/dev/stdin))"
 )
 _HERE = rb"(?:sudo (?:-[a-zA-Z]{1,3} ){0,3}-S|chpasswd|passwd --stdin|--password-stdin)[^\n|;<]{0,60}<<<"
+_LOGIN = (
+    rb"\b(?:login|unseal|authtoken|activate|auth token)[ ]{1,3}(?:--?[a-z\-]{1,20}[ ]{1,3}){0,3}[A-Za-z0-9+/_.=\-]{20}"
+)
 HINT = union(
     (
+        rb"(?:login|unseal|authtoken|activate|auth token) ",
         rb"-[a-zA-Z0-9\-]*(?i:pass|pwd|secret|token|key|cred|bearer|pin)",
         _COMMAND,
         rb"sudo -|chpasswd|passwd --stdin|\| *su |kinit|--with-token|--password-stdin|/dev/stdin",
@@ -44,6 +49,9 @@ _option = compile_pattern(_OPTION)
 _command = compile_pattern(_COMMAND)
 _piped = compile_pattern(_PIPED)
 _here = compile_pattern(_HERE)
+_login = compile_pattern(_LOGIN)
+_LAST_WORD = re.compile(rb"[A-Za-z0-9+/_.=\-]{20,512}(?![^\s\"'`;|&\\])")
+_HEXADECIMAL = re.compile(rb"[0-9a-f]{24,}")
 _OPTION_PARTS = re.compile(rb"[\s\"'\[,]?--?([a-zA-Z0-9\-]+)[\"']?,?[ \t]{1,4}")
 _OPTION_END = re.compile(rb"[ \t]*(?:$|[\r\n\"'`;|&\\]|-)|[ \t]+[^a-z \t]")
 _LINE = re.compile(rb"(?:[^\n\\\x00]|\\(?!n)(?s:.)){0,600}")
@@ -72,6 +80,10 @@ _ARGUMENTS = tuple(
         (rb"htpasswd", rb"[ \t]-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:\S+[ ]+)?\S+[ ]+" + _WORD + rb"(?:\s|$|[;&|])"),
         (rb"net", rb"net(?:\.exe)? (?:user|use)[ ]+(?:\S+[ ]+)?(?:/user:\S+[ ]+)?(?!/)\S+[ ]+(?!/)" + _WORD),
         (rb"net", rb"net(?:\.exe)? use .{0,120}?/user:\S+[ ]+(?!/)" + _WORD),
+        (rb"psexec\w*|smbmap|ncftp\w*|wmic", rb"[ \t]-p[ ]+" + _WORD),
+        (rb"plink|pscp|psftp", rb"[ \t]-pw[ ]+" + _WORD),
+        (rb"oc|cf", rb"\blogin\b.{0,300}?[ \t]-p[ ]+" + _WORD),
+        (rb"oathtool", rb"[ \t](?P<bare>[A-Z2-7]{16,128}=*|[0-9a-fA-F]{20,128})(?:\s|$|[|;&])"),
         (rb"rabbitmqctl", rb"(?:add_user|change_password|authenticate_user)[ ]+\S+[ ]+" + _WORD),
         (rb"xfreerdp|cmdkey", rb"[ \t]/p(?:ass)?:" + _WORD),
         (rb"smbclient|rpcclient|winexe", rb"[ \t]-U[ ]+\\?[\"']?[^\s%\"']+%(?P<bare>[^\s\"'\\]{3,256})"),
@@ -101,6 +113,16 @@ def find(data: bytes) -> Iterator[Span]:
         value = read_value(data, match.end(), literal=True)
         if value and is_secret(data[value.start : value.end], _PASSWORD, quoted=True):
             yield Span(value.start, value.end, kinds.PASSWORD)
+    for match in _login.finditer(data):
+        found = _LAST_WORD.match(data, match.end() - 20)
+        said = found.group() if found else b""
+        if (
+            found
+            and (is_random(said) or _HEXADECIMAL.fullmatch(said))
+            and not is_placeholder(said)
+            and not is_code(said)
+        ):
+            yield Span(found.start(), found.end(), kinds.TOKEN)
     for match in _piped.finditer(data):
         yield from _of_pipe(data, match.start())
 

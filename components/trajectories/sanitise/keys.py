@@ -95,7 +95,11 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ENDS = tuple(
     (word, Meaning(kind, rule))
     for kind, rule, ends in (
-        (kinds.PASSWORD, Rule.PASSWORD, ("password", "passwd", "passphrase", "pwd")),
+        (
+            kinds.PASSWORD,
+            Rule.PASSWORD,
+            ("password", "passwd", "passphrase", "pwd", "storepass", "keypass", "userpass", "dbpass", "rootpass"),
+        ),
         (kinds.SECRET, Rule.SECRET, ("secret", "secretkey")),
         (kinds.API_KEY, Rule.TOKEN, ("apikey", "accesskey", "privatekey")),
         (kinds.TOKEN, Rule.TOKEN, ("accesstoken", "authtoken", "apitoken", "refreshtoken")),

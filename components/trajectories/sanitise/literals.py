@@ -3,10 +3,18 @@
 import re
 from typing import NamedTuple
 
-_PREFIX = re.compile(rb"[ \t]{0,8}(?:!![a-z]{1,8}[ \t]+|[brfuBRFULN@$]{1,2}(?=[\"'])|String\(|string\(|\((?=[\"']))?")
+_PREFIX = re.compile(
+    rb"[ \t]{0,8}(?:!![a-z]{1,8}[ \t]+|[brfuBRFULN@$]{1,2}(?=[\"'])|(?:\[\]byte|[Bb]ytes|bytearray|Buffer\.from"
+    rb"|SecretStr|SecretString|Secret|str|[Ss]tring(?:::from|\.valueOf)?|std::string|Some|text)\("
+    rb"[brfuBRFUL]?(?=[\"'])|\((?=[\"']))?"
+)
 _QUOTE = re.compile(rb"(\\{0,15})([\"'`])|&quot;|&#34;|&#x27;|&#39;|%22|\\u0022")
 _BARE = re.compile(rb"(?:[^\s\"'`<>\\\x00]|\\(?![nrt\"'\\/]))*")
-_BLOCK = re.compile(rb"[ \t]*[|>][+\-]?[ \t]*\r?\n[ \t]+([^\s\x00]+)")
+_BLOCK = re.compile(
+    rb"[ \t]*[|>][+\-]?[ \t]*\r?\n([ \t]+)([^\s\x00]+(?:\r?\n\1[ \t]{0,8}[A-Za-z0-9+/=_.\-]{8,512}(?=[ \t]*(?:\r?\n|$))){0,64})"
+)
+_REST = re.compile(rb"[^\s\"'`\\\x00]{4,512}(?=[ \t]*(?:\r?\n|$|\x00))")
+_NO_REST = re.compile(rb"[;,&?][\w .\-]{1,40}=|</|<br|&&|\|\||://")
 _QUERY = re.compile(rb"&(?:amp;)?[\w.\-\[\]]{1,40}=|&&|&$")
 _FIELDS = re.compile(rb"[;,](?:[\w .\-]{1,40}[=:]|$)|,[{\[]|[)\]}],|[)\]}];?$")
 
@@ -25,7 +33,7 @@ class Value(NamedTuple):
 def read_value(data: bytes, at: int, *, literal: bool = False) -> Value | None:
     """The value that begins at `at` or after it on the line: quoted in any depth of escaping, or bare; None where there is none."""
     if block := _BLOCK.match(data, at):
-        return Value(block.start(1), block.end(1), True)
+        return Value(block.start(2), block.end(2), True)
     if prefix := _PREFIX.match(data, at):
         at = prefix.end()
     quote = _QUOTE.match(data, at)
@@ -54,6 +62,12 @@ def _closing(data: bytes, start: int, closing: bytes) -> int:
         return at
     cut = _BARE.match(data, start, min(stop, start + SHORT))
     return cut.end() if cut else start
+
+
+def read_rest(data: bytes, at: int) -> Value | None:
+    """The one word that the rest of the line is, whatever symbols it has, as in a file of settings."""
+    found = _REST.match(data, at)
+    return None if found is None or _NO_REST.search(found.group()) else Value(at, found.end(), False)
 
 
 def _bare(data: bytes, at: int, literal: bool) -> Value | None:

@@ -27,8 +27,15 @@ _NESTED = (
     + STEMS
     + rb")[A-Za-z0-9_\-]{0,24}\\{0,3}[\"']?[ ]?:\s{0,3}\{?\s{0,40}\\{0,3}[\"']?(?i:value|default|data)\\{0,3}[\"']?[ ]?[:=]"
 )
+_BLOCK = (
+    rb"\"[\w.\-]{0,40}(?i:"
+    + STEMS
+    + rb")[\w.\-]{0,24}\"[ \t]{0,4}\{[^{}\x00]{0,400}?\s(?i:value|default|secret_data|secret_string)"
+    rb"[ \t]{0,20}="
+)
 HINT = union(
     (
+        rb"(?i:" + STEMS + rb")[\w.\-]*\"[ \t]*\{",
         rb"(?i:" + STEMS + rb")[\w\-]*\\*[\"']?[ ]?:\s*\{?\s*\\*[\"']?(?i:value|default|data)\\*[\"']?[ ]?[:=]",
         rb"=[\"'][\w:.\-]*(?i:" + STEMS + rb")[\w:.\-]*[\"'][^<>\n]*>",
         rb"<[\w:.\-]*(?i:" + STEMS + rb")",
@@ -43,6 +50,8 @@ _pair = compile_pattern(_PAIR)
 _listed = compile_pattern(_LISTED)
 _plist = compile_pattern(_PLIST)
 _nested = compile_pattern(_NESTED)
+_block = compile_pattern(_BLOCK)
+_BLOCK_NAME = re.compile(rb"\"([\w.\-]+)")
 _named_tag = compile_pattern(_NAMED_TAG)
 _TAG_NAME = re.compile(rb"\w+=[\"']([\w:.\-]+)")
 _NAMED = re.compile(
@@ -60,6 +69,9 @@ def find(data: bytes) -> Iterator[Span]:
         yield from _in_element(data, match.start(), match.end() - 1)
     for match in _pair.finditer(data):
         if named := _NAMED.match(data, match.start()):
+            yield from judged(data, meaning(named.group(1)[:LONGEST].decode("latin-1")), match.end(), literal=True)
+    for match in _block.finditer(data):
+        if named := _BLOCK_NAME.match(data, match.start()):
             yield from judged(data, meaning(named.group(1)[:LONGEST].decode("latin-1")), match.end(), literal=True)
     for match in _nested.finditer(data):
         yield from judged(data, meaning(name_before(data, match.start()).decode("latin-1")), match.end(), literal=True)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from . import kinds
+from .keys import Meaning, Rule
 from .kinds import Kind
 from .patterns import Span, compile_pattern, is_word, union
 from .placeholders import is_placeholder
-from .values import entropy, is_lettered
+from .values import entropy, is_lettered, is_secret
 
 _WHOM = rb"(?: +(?:for|of|to|on|in) +[\w@.'\-]{1,40})"
 _IS = (
@@ -27,13 +28,19 @@ _NOUN = union(
         rb"|kennwort|zugangscode|schl(?:\xc3\xbc|ue)ssel|contrase(?:\xc3\xb1|n)a|\bclave|"
         rb"mot de passe|\bmdp\b|cl\xc3\xa9s?|senha|wachtwoord|has(?:\xc5\x82|l)o\b|l(?:\xc3\xb6|o)senord"
         rb"|adgangskode|salasana|parola|heslo|\bpw\b)",
+        rb"(?i:(?:api|access|auth|secret|session|bearer|refresh|deploy|licen[cs]e|signing|encryption|security)[ \-]"
+        rb"(?:key|token|code|secret)"
+        rb"|passcode|\bpins?\b|\btoken\b|zugriffstoken|api-?schl(?:\xc3\xbc|ue)ssel|geheimnis|geheimzahl|\bchave"
+        rb"|\bchiave|\bjeton|"
+        rb"codice|c(?:\xc3\xb3|o)digo|\bcode (?:pin\b|d'acc|de |for |f\xc3\xbcr |pour |to )|parola d'ordine"
+        rb"|palavra-passe|toegangscode|\bsleutel|\bklucz|\bkod\b|\bnyckel)",
         *(each.encode() for each in ("пароль", "Пароль", "пароля", "密码", "パスワード", "비밀번호", "şifre", "Şifre")),
     )
 )
 _OWN_VERBS = {
     "": ": = -> — – -",
-    "en": "is was are to as becomes equals be being with",
-    "de": "ist war lautet lautete heißt heisst auf mit als",
+    "en": "is was are to as becomes equals be being with reads",
+    "de": "ist war lautet lautete heißt heisst auf mit als wäre",
     "es": "es era está sera será a con como en",
     "fr": "est était sera en par avec comme",
     "pt": "é era está para com è di",
@@ -46,6 +53,44 @@ _BETWEEN = frozenset(
     b"now still just set to changed reset the my jetzt neu nun ab sofort ahora ya desde maintenant "
     b"agora nu been has it bitte por favor".split()
 )
+_PIN = re.compile(
+    rb"(?i)pins?|zugangscode|geheimzahl|passcode|(?:access|security)[ \-]code|code .*|codice|c(?:\xc3\xb3|o)digo|toegangscode|kod"
+)
+"""Nouns of numbers; a bare `code` only together with `PIN` or a word of what it opens."""
+_PIN_OF = re.compile(
+    rb"(?i)\b(?:pin|acceso|accesso|acesso|d'acc\xc3\xa8s|d'acces|t\xc3\xbcr|alarm\w*|door|gate|lock|safe|tresor|karte"
+    rb"|card|carte|tarjeta|carta"
+    rb"|cart\xc3\xa3o|kaart|kort|verif\w*|v\xc3\xa9rif\w*|segur\w*|sicur\w*|s\xc3\xa9cur\w*|sms|2fa|unlock|desbloqueo|badge)\b"
+)
+_KEYS = re.compile(
+    rb"(?i)(?:api|access|auth|secret|session|bearer|refresh|deploy|licen[cs]e|signing|encryption|security)[ \-](?:key"
+    rb"|token|secret)|token"
+    rb"|zugriffstoken|cl\xc3\xa9s?|clave|chave|chiave|jeton|sleutel|klucz|nyckel|(?:api-?)?schl(?:\xc3\xbc|ue)ssel"
+)
+"""Nouns of what machines draw: longer than a password that is typed."""
+_OF_API = re.compile(
+    rb"(?i) (?:(?:de|da|do|di|d'|of|pour|f\xc3\xbcr|for)[ ]?)?(?:la |l')?(?:API|acc\xc3\xa8s|acceso|acesso|accesso)\b"
+)
+_OWN = re.compile(
+    rb"(?i)\b(?:my|mein|meine|mi|mon|il mio|la mia|minha|mijn|mitt|min|our|unser)(?: [\w\-]{1,20}){0,2} $"
+)
+_USER = re.compile(
+    rb"(?i)\b(?:user(?:name)?|login|account|logged in as|log in as|sign in as|benutzer(?:name)?|nutzer|usuario"
+    rb"|usu\xc3\xa1rio|utilizador|utente"
+    rb"|utilisateur|identifiant|gebruiker(?:snaam)?|anv\xc3\xa4ndare|admin|root)\b[^.\n!?]{1,60}$"
+)
+_CLAUSE_END = (b".", b",", b";", b"!", b")", b"\n", b"\r", b"", b"\x00", b'"', b"\\")
+_REMARK = re.compile(
+    rb"(?i).*(?:ed|able|ible|ive|ing|ent|ant|ory|al|ous|ic|ful|less|ary|ly|ect|ure|ish|ong|eak|ore|tion|lich|ig|isch"
+    rb"|bar|ert|iert|ido|ida|ado"
+    rb"|ada|ivo|iva|oire|able|aire|ata|ato|ita|ito|elle|ante|ente|ory|ness|ment|ity|ung|heit|keit|stellt|case|length"
+    rb"|here|there|mandatory)"
+)
+"""Endings of words that say of a password how it is, not what it is."""
+_HOST = re.compile(rb"(?i)(?:[a-z0-9\-]+\.){2,}[a-z]{2,12}[.:]?(?:[0-9]{1,5})?")
+_QUOTED_PHRASE = re.compile(rb"[ \t]*[\"']([a-z]{3,12}(?:[ \-][a-z]{3,12}){3,11})[\"']")
+_PASSWORD = Meaning(kinds.PASSWORD, Rule.PASSWORD)
+_QUOTES = (b'"', b"'", b"`")
 _BEFORE = re.compile(
     rb"([^\s\"'`<>]{6,128})[\"'`]? +(?:as|als|como|comme|come)"
     rb"(?: +(?:the|my|your|a|das|la|le|mot de|contrase\xc3\xb1a|admin|root)){0,2} *$"
@@ -67,11 +112,15 @@ _AFTER_NOUN = (b" ", b"\t", b":", b"=", b",", b"`", b"*", b")", b"/")
 _ENOUGH = 9
 """Words after the noun that are looked at."""
 HINT = (
-    rb"(?i:pass(?:word|code|phrase|wd)|\bpwd|\bpw|[ _\-]key|secret|token|credentials?|\bpin(?: code)?| (?:pass)?code|"
-    rb"creds|log(?:ged)? ?in|"
-    rb"sign in|(?:igungs|heits|einmal|rungs|schalt)-?(?:code|passwort|pin)|digo de|code de|codice di|\bu(?:ser)?"
-    rb"|zugangsdaten|identifiants|credenciales|credenziali)(?:[: ]|-|\xe2\x80\x94|,)|"
-) + _NOUN
+    (
+        rb"(?i:pass(?:word|code|phrase|wd)|\bpwd|\bpw|[ _\-]key|secret|token|credentials?|\bpin(?: code)?| (?:pass)?code|"
+        rb"creds|log(?:ged)? ?in|"
+        rb"sign in|(?:igungs|heits|einmal|rungs|schalt)-?(?:code|passwort|pin)|digo de|code de|codice di|\bu(?:ser)?"
+        rb"|zugangsdaten|identifiants|credenciales|credenziali)(?:[: ]|-|\xe2\x80\x94|,)|"
+    )
+    + _NOUN
+    + rb"|[\w.@\-] / [^\s/]"
+)
 _noun = compile_pattern(_NOUN)
 _told = compile_pattern(_TOLD)
 _short = compile_pattern(rb"(?i:\bu(?:ser)?: ?[\w.@\-]{1,64}[ ,;/]{1,3}p(?:ass|w)?: ?)[^\s]")
@@ -79,6 +128,14 @@ _login = compile_pattern(
     rb"(?i:cred(?:ential)?s|zugangsdaten|identifiants|credenciales|credenziali"
     rb"|log(?:ged)? ?in (?:with|as|using)|sign in (?:with|as|using))"
     rb"[: ]{1,3}(?:are |is |sind |sont |son )?[\w.@\-]{1,64} ?[/:] ?[^\s/]"
+)
+_slashed = compile_pattern(
+    rb"(?i:log(?:ged|ging)? ?(?:in|into|on)\b|sign in|ssh (?:in)?to|connect|router|account|access|admin|root|panel"
+    rb"|login|zugang|anmeld|acceso"
+    rb"|acc\xc3\xa8s|accesso|acesso|einloggen)[^\n]{0,80}[?:,.(] ?[\w.@\-]{2,64} / [^\s/]"
+)
+_DRAWN_PASSWORD = re.compile(
+    rb"(?=.*[0-9])(?=.*[A-Za-z])(?=.*[!@#$%^&*~+?_=;:<>{}\[\]-]).{7,}|(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z]).{8,}", re.S
 )
 _VALUE = re.compile(rb"[^\s\"'`<>\\\x00]{5,512}")
 _PLAIN = re.compile(rb"[A-Za-z]+(?:['\-_/][A-Za-z]+)*")
@@ -113,6 +170,11 @@ def find(data: bytes) -> Iterator[Span]:
         said = found.group().rstrip(b".,;:!?)]}") if found else b""
         if _MIXED.match(said) and not is_placeholder(said) and not _TERM.fullmatch(said):
             yield Span(match.end() - 1, match.end() - 1 + len(said), kinds.PASSWORD)
+    for match in _slashed.finditer(data):
+        found = _VALUE.match(data, match.end() - 1)
+        said = found.group().rstrip(b".,;:!?)]}") if found else b""
+        if _DRAWN_PASSWORD.match(said) and not is_placeholder(said) and not _TERM.fullmatch(said):
+            yield Span(match.end() - 1, match.end() - 1 + len(said), kinds.PASSWORD)
     for match in _noun.finditer(data):
         if data[match.start() - 1 : match.start()] in (
             b"_",
@@ -120,7 +182,7 @@ def find(data: bytes) -> Iterator[Span]:
             b"-" if data[match.start() - 2 : match.start()] == b"--" else b"_",
         ):
             continue
-        yield from _after_noun(data, match.end())
+        yield from _after_noun(data, match.start(), match.end())
         if span := _on_next_line(data, match.end()):
             yield span
         if span := _before_noun(data, match.start()):
@@ -143,8 +205,9 @@ def find(data: bytes) -> Iterator[Span]:
             yield Span(start, start + len(said), _kind(before))
 
 
-def _after_noun(data: bytes, at: int) -> Iterator[Span]:
-    """What a sentence in any of the languages says that the password is: a verb or a sign, then no word of a language."""
+def _after_noun(data: bytes, start: int, at: int) -> Iterator[Span]:
+    """What a sentence in any of the languages says that the secret is: a verb or a sign, then no word of a language."""
+    noun = data[start:at]
     if particle := _PARTICLE.match(data, at):
         leads = particle.end() - at > 2 and data[particle.end() - 1] > 127
         at = particle.end()
@@ -152,23 +215,65 @@ def _after_noun(data: bytes, at: int) -> Iterator[Span]:
             return
     else:
         leads = False
+    if named := _OF_API.match(data, at):
+        at = named.end()
     told = leads
+    ended = False
     for count in range(_ENOUGH):
+        if told and (phrase := _QUOTED_PHRASE.match(data, at)) and is_secret(phrase.group(1), _PASSWORD, quoted=True):
+            yield Span(phrase.start(1), phrase.end(1), kinds.PASSWORD)
+            return
         found = _WORD_AFTER.match(data, at)
-        if found is None:
+        if found is None or ended:
             return
         at = found.end()
         said = found.group(1)
-        if (told or count == 0) and _is_strong(said, told):
+        if _is_value(data, found, noun, start, told, count == 0):
             cut = _ASCII.match(said)
-            kept = (cut.group() if cut else said).rstrip(b".,;:)*")
-            yield Span(found.start(1), found.start(1) + len(kept), kinds.PASSWORD)
+            kept = (cut.group() if cut else said).rstrip(b".,;:!?)*")
+            kind = kinds.PASSWORD if not _KEYS.fullmatch(noun) else _kind(noun + (named.group() if named else b""))
+            yield Span(found.start(1), found.start(1) + len(kept), kind)
             return
         word = said.lower().rstrip(b",")
         ended = found.group().endswith((b".", b"!", b"?", b";"))
         told = said.endswith((b":", b"=")) or word in _VERBS or (told and (word in _BETWEEN))
-        if ended:
-            return
+
+
+def _is_value(data: bytes, found: re.Match[bytes], noun: bytes, start: int, told: bool, is_first: bool) -> bool:
+    """Whether the word after a noun of a secret is the secret. `told`: a verb or a colon announced it."""
+    said = found.group(1).rstrip(b".,;:!?)*")
+    if _PIN.fullmatch(noun) and said.isdigit():
+        is_bare = noun.lower() not in (b"pin", b"pins", b"geheimzahl", b"zugangscode", b"passcode")
+        named = not is_bare or _PIN_OF.search(data, max(0, start - 24), found.start(1))
+        return told and 4 <= len(said) <= 8 and named is not None and data[found.end(1) : found.end(1) + 1] != b"%"
+    if _KEYS.fullmatch(noun) and noun.lower() != b"clave":
+        is_hash = _HEXADECIMAL.fullmatch(said) is not None and noun.lower() == b"token"
+        return (told or is_first) and len(said) >= 12 and not is_hash and _is_strong(said, told)
+    if _PIN.fullmatch(noun) and noun.lower() != b"passcode":
+        return False
+    if (told or is_first) and _is_strong(found.group(1), told):
+        return True
+    if not is_lettered(said) or _KEYS.fullmatch(noun):
+        return False
+    is_quoted = data[found.start(1) - 1 : found.start(1)] in _QUOTES and data[found.start(1) + len(said)] in b"\"'`.,"
+    ends = data[found.start(1) + len(said) : found.start(1) + len(said) + 1] in _CLAUSE_END
+    is_name = said[:1].isupper() and said[1:].islower() and len(said) >= 8
+    if is_quoted and (told or is_first):
+        return is_name or (len(said) >= 8 and not _REMARK.fullmatch(said) and (told or _has_user(data, start)))
+    if told and ends and _OWN.search(data, max(0, start - 48), start):
+        return len(said) >= 8 and not _REMARK.fullmatch(said)
+    return (
+        (told or is_first)
+        and ends
+        and len(said) >= 8
+        and _has_user(data, start)
+        and (is_name or not _REMARK.fullmatch(said))
+    )
+
+
+def _has_user(data: bytes, start: int) -> bool:
+    """Whether the sentence names the user before the password: "user root, password …"."""
+    return _USER.search(data, max(0, start - 90), start) is not None
 
 
 def _on_next_line(data: bytes, at: int) -> Span | None:
@@ -193,7 +298,7 @@ def _is_strong(said: bytes, told: bool) -> bool:
     if (cut := _ASCII.match(said)) is None:
         return False
     said = cut.group().rstrip(b".,;:!?)\"'`*")
-    if len(said) < 6 or is_placeholder(said):
+    if len(said) < 6 or is_placeholder(said) or _HOST.fullmatch(said):
         return False
     if told and said.isalpha() and len(said) >= 8:
         return _is_drawn(said) and is_lettered(said)

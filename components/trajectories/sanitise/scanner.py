@@ -20,7 +20,7 @@ from . import (
 )
 from .kinds import Severity
 from .patterns import Hints, Span, unescaped
-from .text_views import SIGNS, views
+from .text_views import HIDING, SIGNS, views
 
 _DETECTORS = (
     blocks,
@@ -47,12 +47,16 @@ _SEVERITIES = list(Severity)
 
 def may_hold(data: bytes) -> bool:
     """False where no detector could find anything in any view of the text."""
-    return bool(_hints.found(data))
+    return any(index < len(_DETECTORS) + HIDING for index in _hints.found(data))
 
 
 def may_hold_credential(data: bytes) -> bool:
     """The same, of detectors that find more than people and places."""
-    return any(index >= len(_DETECTORS) or _DETECTORS[index] not in _OF_PEOPLE for index in _hints.found(data))
+    return any(
+        len(_DETECTORS) <= index < len(_DETECTORS) + HIDING
+        or (index < len(_DETECTORS) and _DETECTORS[index] not in _OF_PEOPLE)
+        for index in _hints.found(data)
+    )
 
 
 def scan(data: bytes) -> list[Span]:

@@ -24,6 +24,17 @@ _CALL = (
     rb"(?i:basic_?auth\w{0,20}|\bauth(?:entication)?|\blogin|authenticate|passwordauthentication|credentials?)[ ]?(?:=[ ]?)?"
     rb"\([ ]?\\?[\"']"
 )
+_PRINTED = (
+    rb"(?:(?i:secret|pass|token|key)[^\n]{0,200}base64 (?:-d|-D|--decode)|\bpass show |-field[= ][\w.\-]{0,40}(?i:pass"
+    rb"|secret|token|key)"
+    rb"|secretsmanager get-secret-value|keyvault secret show|secrets versions access|\bop read |openssl rand "
+    rb"|\bpwgen\b|terraform output -raw"
+    rb"|gh auth token|create token |print-(?:access|identity)-token|get-access-token|get-login-password"
+    rb"|ssm get-parameter|lpass show|bw get"
+    rb"|security find-(?:generic|internet)-password|secret-tool lookup|gopass show|(?:echo|printenv"
+    rb"|print) \"?\$?\{?[A-Z_]{0,40}(?:PASS|TOKEN|SECRET|PWD|KEY))"
+    rb"[^\n]{0,200}\n[^\s]"
+)
 _HASHED = rb":\$(?:1|2[abxy]?|5|6|y|7|gy|sha1|apr1|argon2id|argon2i)\$"
 _SETENV = (
     rb"(?:^|[\n\x00]|\\n)[ \t]{0,40}(?:ENV|ARG|setenv|setx|set -[gU]?x) "
@@ -68,8 +79,16 @@ _CODES = (
     rb"[ _\-]?(?:codes?|keys?)|c(?:\xc3\xb3|o)digos? de "
     rb"(?:recuperaci(?:\xc3\xb3|o)n|respaldo)|codes? de (?:secours|r(?:\xc3\xa9|e)cup(?:\xc3\xa9|e)ration))[^\n:=]{0,60}[:=\n]"
 )
+_CRYPTO = (
+    rb"(?i:\bhmac[\w.:]{0,20}|createhmac|hash_hmac|jwt[.:]{1,2}(?:encode|decode|sign|verify)|fernet"
+    rb"|aes[\w.]{0,12}\.?new|secretkeyspec"
+    rb"|timedserializer|urlsafeserializer|createcipheriv|secretbox|signingkey|set_secret\w*|verify_signature"
+    rb"|cookie_?parser|timestampsigner)\([^\n]{0,160}?\\{0,3}[\"']"
+)
 HINT = union(
     (
+        _CRYPTO,
+        _PRINTED.replace(rb"{0,200}\n[^\s]", rb"{0,200}(?:\n|\\n)"),
         rb"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|PASS|PWD|TOKEN|SECRET|KEY|PAT)[\"']?,? [^\s=|&;<>]",
         rb"(?:^|\n)[ \t]*[A-Za-z0-9_.\-]*(?i:pass|pwd|secret|token|key|cred)[A-Za-z0-9_\-]*[ \t]+[\"'][^\"'\n ]",
         rb"(?i:radius|tacacs)[^\n]* key |(?i:password|secret|key-string|community) [0-9] ",
@@ -94,6 +113,10 @@ _netrc = compile_pattern(_NETRC)
 _directive = compile_pattern(_DIRECTIVE)
 _setenv = compile_pattern(_SETENV)
 _call = compile_pattern(union((_CALL, _CONNECT)))
+_printed = compile_pattern(_PRINTED)
+_ALONE = re.compile(rb"[^\s\"'`<>\\\x00]{6,512}(?=[ \t\r]*(?:\n|$|\x00|[\"']))")
+_crypto = compile_pattern(_CRYPTO)
+_ARGUMENT = re.compile(rb"\\{0,3}[\"']([^\"'\\\s]{8,256})\\{0,3}[\"'](?=\)*[ ]*[,)])")
 _hashed = compile_pattern(_HASHED)
 _prompt = compile_pattern(_PROMPT)
 _named = compile_pattern(_NAMED)
@@ -121,6 +144,7 @@ _HASH = re.compile(rb"\$[\w.\-]{1,10}\$(?:[\w=,.\-]{1,40}\$){0,3}[A-Za-z0-9./+$]
 _LAST = re.compile(rb"([^\s\"',]{4,256})[\"']?[ \t]*(?:R[OW][ \t]*)?(?:\r?\n|$|\\n|[\"'])")
 _MIXED = re.compile(rb"\d|[^A-Za-z0-9_]")
 _PASSWORD = Meaning(kinds.PASSWORD, Rule.PASSWORD)
+_SECRET = Meaning(kinds.SECRET, Rule.SECRET)
 
 
 def find(data: bytes) -> Iterator[Span]:
@@ -135,6 +159,16 @@ def find(data: bytes) -> Iterator[Span]:
         yield from _of_setenv(data, match.start(), match.end() - 1)
     for match in _call.finditer(data):
         yield from _of_call(data, match.end() - 1)
+    for match in _printed.finditer(data):
+        answer = _ALONE.match(data, match.end() - 1)
+        said = answer.group() if answer else b""
+        if answer and _DRAWN.match(said) and not is_code(said) and is_secret(said, _PASSWORD, quoted=True):
+            yield Span(answer.start(), answer.end(), kinds.PASSWORD if len(said) < 24 else kinds.TOKEN)
+    for match in _crypto.finditer(data):
+        stop = _line_stop(data, match.end())
+        for argument in _ARGUMENT.finditer(data, match.end() - 1, stop):
+            if _DRAWN.match(argument.group(1)) and is_secret(argument.group(1), _SECRET, quoted=True):
+                yield Span(argument.start(1), argument.end(1), kinds.SECRET)
     for match in _named.finditer(data):
         yield from _of_name(data, match.start(), match.end() - 1)
     for match in _quoted_directive.finditer(data):
@@ -175,6 +209,12 @@ def find(data: bytes) -> Iterator[Span]:
             yield Span(found.start(), found.end(), kinds.PASSWORD_HASH)
 
 
+def _line_stop(data: bytes, at: int) -> int:
+    """Where the line ends, at most 300 bytes on."""
+    stop = data.find(b"\n", at, at + 300)
+    return stop if stop >= 0 else min(len(data), at + 300)
+
+
 def _value(data: bytes, at: int) -> Iterator[Span]:
     value = read_value(data, at, literal=True)
     if value and is_secret(data[value.start : value.end], _PASSWORD, quoted=True):
@@ -183,6 +223,8 @@ def _value(data: bytes, at: int) -> Iterator[Span]:
 
 def _of_name(data: bytes, start: int, at: int) -> Iterator[Span]:
     """`set -x DB_PASSWORD secret`: a variable's name in capitals, a space, and what is no word."""
+    if data[start - 1 : start] == b"$" or data[start - 2 : start] == b"${":
+        return  # the variable is read here, and what follows is the next argument
     name = _VARIABLE.search(data, start, at)
     told = meaning(name.group()[-LONGEST:].decode("latin-1")) if name else None
     value = read_value(data, at - (data[at - 1 : at] in (b'"', b"'")), literal=True) if told else None

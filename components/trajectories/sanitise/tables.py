@@ -18,7 +18,7 @@ _NAME = (
 _BAR = rb"(?:[|,;\t]|\xe2\x94[\x82\x83]|  )"
 _COOKIE_ROW = rb"\t(?:TRUE|FALSE)\t/[^\t\n]*\t(?:TRUE|FALSE)\t"
 _HEADING = union((_NAME + rb"[\"'`]?[ ]*" + _BAR, _BAR + rb"[\"'`( ]*[a-zA-Z_]*" + _NAME + rb"[\"'`]?[ ]*[\]\r\n)]"))
-HINT = union((_HEADING, _COOKIE_ROW))
+HINT = union((_HEADING, rb"(?:\t|\\t)(?:TRUE|FALSE)(?:\t|\\t)/"))
 
 _named = compile_pattern(_HEADING)
 _cookie = compile_pattern(_COOKIE_ROW)

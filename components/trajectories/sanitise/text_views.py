@@ -91,7 +91,8 @@ _CONTROLS = (
 )
 """Bytes that must occur, and control sequences of ECMA-48 with them, as terminals get them and as logs write them."""
 _TYPOGRAPHY = re.compile(
-    rb"\xe2[\x80\x81][\x80-\xbf]|\xef[\xbb\xbc][\x80-\xbf]|\xc2[\xa0\xab\xad\xbb]|\xe3\x80\x80|\xc2\x9b\[?[0-9;:?]{0,40}[A-Za-z@]"
+    rb"\xe2[\x80\x81][\x80-\xbf]|\xef[\xbb\xbc][\x80-\xbf]|\xc2[\xa0\xab\xad\xbb]|\xe3\x80\x80"
+    rb"|\xc2\x9b\[?[0-9;:?]{0,40}[A-Za-z@]"
 )
 _PLAIN_FORMS = {
     form.encode(): plain
@@ -163,7 +164,8 @@ def _without_markup(view: View) -> Iterator[Edit]:
 _ENTITIES = {b"quot": b'"', b"amp": b"&", b"lt": b"<", b"gt": b">", b"apos": b"'", b"nbsp": b" "}
 _SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"'": b"'", b"/": b"/", b"\\": b"\\"}
 _ESCAPED = re.compile(
-    rb"\\(?<!\\\\)\\{0,31}(?:u\{?(?P<u>[0-9a-fA-F]{4,6})\}?|U(?P<U>[0-9a-fA-F]{8})|x\{?(?P<x>[0-9a-fA-F]{2})\}?"
+    rb"(?:(?<=[:\[,(=])|(?<=[:\[,(=] ))\\{0,7}\"(?P<b>(?=[^\"\n]{0,4000}?\\n))"
+    rb"|\\(?<!\\\\)\\{0,31}(?:u\{?(?P<u>[0-9a-fA-F]{4,6})\}?|U(?P<U>[0-9a-fA-F]{8})|x\{?(?P<x>[0-9a-fA-F]{2})\}?"
     rb"|(?P<o>[01][0-7]{2})|(?P<s>[nrt\"'/]))"
     rb"|&(?:(?P<e>quot|amp|lt|gt|apos|nbsp)|#(?P<d>[0-9]{1,6})|#[xX](?P<h>[0-9a-fA-F]{1,6}));|%(?P<p>[0-9a-fA-F]{2})"
     rb"|=(?P<q>3D|40|2B|2F)"
@@ -171,23 +173,38 @@ _ESCAPED = re.compile(
 _ESCAPED_SIGN = (
     rb"\\(?:[uU][{0-9a-fA-F]|x[{2-7]|1[0-7][0-7])|&(?:#[0-9xX]|quot;|amp;|apos;|lt;|gt;)|%[2-7][0-9a-fA-F]|=3D"
 )
+_CLOSING = tuple(re.compile(rb"(?<!\\)\\{%d}\"" % count) for count in range(8))
+"""A closing quote, by the number of backslashes before it."""
+_QUOTED_SIGN = rb"\\[nt\"]"
 ESCAPE_DEPTH = 3
 """How often escapes within escapes are resolved."""
 
 
 def _unescaped(view: View) -> Iterator[Edit]:
-    last = -1
-    for match in _ESCAPED.finditer(view.text):
+    data, last = view.text, -1
+    closing: Edit | None = None
+    for match in _ESCAPED.finditer(data):
         new = _meant(match)
-        if new is not None and match.start() >= last:
-            last = match.end()
-            yield match.start(), match.end(), new
+        if closing and match.start() >= closing[0]:
+            yield closing
+            last, closing = closing[1], None
+        if new is None or match.start() < last:
+            continue
+        last = match.end()
+        yield match.start(), match.end(), new
+        if match.lastgroup == "b":
+            quote = _CLOSING[match.group().count(b"\\")].search(data, last)
+            closing = (quote.start(), quote.end(), b"\n\n") if quote else None
+    if closing:
+        yield closing
 
 
 def _meant(match: re.Match[bytes]) -> bytes | None:
     """Return the bytes that an escape stands for; None for what is no character, and for NUL, which separates fields."""
     name = match.lastgroup or ""
     value = match.group(name)
+    if name == "b":
+        return b"\n"  # a string of several lines begins: its first line is one of its own
     if name == "s":
         return _SIMPLE[value]
     if name == "e":
@@ -198,6 +215,62 @@ def _meant(match: re.Match[bytes]) -> bytes | None:
     if name in ("p", "x", "q"):
         return bytes([code])
     return chr(code).encode()
+
+
+# Prefixes of lines
+
+_CLOCK = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+_STAMP = rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ]" + _CLOCK + rb"(?:Z|[+-][0-9]{2}:?[0-9]{2}| UTC)?"
+_PREFIX_KINDS = (
+    rb"\[?"
+    + _STAMP
+    + rb"\]?(?: (?:stdout|stderr) [FP])?(?: +(?:DEBUG|INFO|WARN|WARNING|ERROR|TRACE|NOTICE)\b)?[:,]?(?: |\t|$)",
+    rb"\[?" + _CLOCK + rb"\]?[:,]?(?: |\t|$)",
+    rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}[0-9]{1,2} [0-9:]{8} [\w.\-]{1,64} [\w.\-/()]{1,64}"
+    rb"(?:\[[0-9]+\])?: ?",
+    rb"#[0-9]{1,4} (?:[0-9]+\.[0-9]+ )?",
+    rb"[\w.\-]{1,40} {0,20}\| ?",
+    rb"\[[\w.\-/ ]{1,40}\] ",
+    rb"(?:> ?){1,4}",
+    rb"[+-](?![+\-])",
+    rb" {0,8}[0-9]{1,6}(?:\t|: | {2,4}|\xe2\x86\x92|\|)",
+    rb"[\w./\-]{1,120}[:-][0-9]{1,6}[:-]",
+    rb"# ",
+    rb"// ",
+)
+_PREFIX = re.compile(rb"(?m)^(?:" + b"|".join(rb"(%s)" % each for each in _PREFIX_KINDS) + rb")")
+_PREFIX_SIGN = (
+    rb"(?:^|\n)(?:\[?[0-9]{4}[-/][0-9]{2}[-/]|\[?[0-9]{2}:[0-9]{2}:|[A-Z][a-z]{2} +[0-9]+ [0-9]{2}:|#[0-9]"
+    rb"|[\w.\-]+ *\||\[[\w.\-/ ]+\] "
+    rb"|>|[+\-][^+\-]| *[0-9]+(?:\t|: |  |\xe2\x86\x92|\|)|[\w./\-]+[:\-][0-9]+[:\-]|# |// )"
+)
+PREFIX_DEPTH = 3
+"""How often prefixes behind prefixes are taken off: `web-1  | 12:00:01 > `."""
+
+
+def _without_prefixes(view: View) -> list[Edit]:
+    """Without what a log, a quotation, a diff or a listing of numbered lines puts before each line.
+
+    Only where two lines that follow each other, or all there are, begin with a prefix of the same kind.
+    """
+    data = view.text
+    edits: list[Edit] = []
+    pending: tuple[int, int, int] | None = None
+    last_kind, last_line = 0, -1
+    for match in _PREFIX.finditer(data):
+        start, end, kind = match.start(), match.end(), match.lastindex or 0
+        if start == end:
+            continue
+        follows = last_kind == kind and data.find(b"\n", last_line, start) in (start - 1,)
+        if follows and pending:
+            edits.append((pending[0], pending[1], b""))
+        pending = None
+        if follows or kind <= 2:
+            edits.append((start, end, b""))
+        else:
+            pending = start, end, kind
+        last_kind, last_line = kind, end
+    return edits
 
 
 # Continued lines, concatenated strings and wrapped lines
@@ -370,9 +443,13 @@ SIGNS = (
     _ESCAPED_SIGN,
     _CONTINUED_SIGN,
     union((_B64_SIGN, _WIDE_SIGN, _HEX_SIGN, _CODES_SIGN)),
+    _QUOTED_SIGN,
+    _PREFIX_SIGN,
 )
 """Patterns of which one occurs wherever the view of its place could differ from the text."""
-CONTROL, MARKUP, ESCAPED, CONTINUED, ENCODED = range(len(SIGNS))
+CONTROL, MARKUP, ESCAPED, CONTINUED, ENCODED, QUOTED, PREFIXED = range(len(SIGNS))
+HIDING = 5
+"""The first SIGNS can hide a secret from every detector; behind the others one sees at least that there is something."""
 Look = Callable[[bytes], tuple[frozenset[int], frozenset[int]]]
 """Returns which detectors may find something in a text, and which of SIGNS occur in it."""
 
@@ -393,12 +470,20 @@ def views(data: bytes, look: Look) -> Iterator[tuple[View, frozenset[int]]]:
             yield unmarked, look(unmarked.text)[0]
         plain = view
         for _ in range(ESCAPE_DEPTH):
-            deeper = rewritten(plain, _unescaped(plain)) if ESCAPED in signs else None
+            is_escaped = ESCAPED in signs or (QUOTED in signs and detectors)
+            deeper = rewritten(plain, _unescaped(plain)) if is_escaped else None
             if deeper is None:
                 break
             plain = _stripped(deeper)
             detectors, signs = look(plain.text)
         if plain is not view:
+            yield plain, detectors
+        for _ in range(PREFIX_DEPTH):
+            bare = rewritten(plain, _without_prefixes(plain)) if PREFIXED in signs and detectors else None
+            if bare is None:
+                break
+            plain = bare
+            detectors, signs = look(plain.text)
             yield plain, detectors
         view = plain
         if CONTINUED in signs or (detectors and _is_wrapped(plain.text)):

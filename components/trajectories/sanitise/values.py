@@ -27,7 +27,7 @@ _VERSION = re.compile(rb"[v=^~<>]*\d+(?:\.\d+)+(?:[-+.]?[a-z]+[\w.\-+]*)?|\d{1,4
 _NUMBER = re.compile(rb"[-+]?[\d_,]+(?:\.\d+)?(?:e[-+]?\d+)?[a-zA-Z%]{0,3}")
 _SLUG = re.compile(rb"[a-z]+(?:[-_.:/ ](?:[a-z]+|v?\d{1,4}))+", re.I)
 _CAMEL = re.compile(rb"[a-z]+(?:[A-Z][a-z]+)+\d{0,2}|(?:[A-Z][a-z]+){1,6}\d{0,2}|[A-Z]+(?:_[A-Z]+)*_?\d{0,2}")
-_HUMPS = re.compile(rb"(?:[A-Z][a-z]+){2,6}")
+_HUMPS = re.compile(rb"(?:[A-Z][a-z]+){1,6}")
 _SENTENCE = re.compile(
     rb"(?i)\b(?:password|passphrase|enter|must|your|invalid|the|please|required|wrong|forgot|reset|is|are|was|"
     rb"cannot|not|should|token|"
@@ -49,7 +49,13 @@ _NO_PASSWORD = re.compile(
     rb"|visible|stored|hidden|mask|"
     rb"redact|option|param|argument|data|error|model|schema|class|object|self|this|raw|plain|new|old|confirm|above|below"
     rb"|dialog|form|"
-    rb"enable|disable|allow|deny|method|policy|manager|service|client|server|database|example|sample|test|dummy|your|please|enter"
+    rb"adgang|salasana|jelszo|sandi|varchar|boolean|integer|nullable|enable|disable|allow|deny|method|policy|manager"
+    rb"|service|client|server|database|example|sample|test|dummy|your|please|enter"
+)
+_HYPHENATED = re.compile(rb"[A-Za-z]{3,}(?:-[A-Za-z]{3,}){2,}(?:-[0-9]{1,6})?")
+_INFRASTRUCTURE = re.compile(
+    rb"(?i)(?:^|-)(?:tls|ssl|cert|certs|ca|prod|production|dev|staging|stage|docker|registry|pull|regcred|ingress|api"
+    rb"|app|web|db|kube|cluster|node|aws|gcp|azure|github|gitlab|ci|deploy|image|default|local|main|cache|not|set)(?:-|$)"
 )
 _SPACE = re.compile(rb"[\x00-\x20\"']")
 _SIGN = re.compile(rb"[^A-Za-z0-9\s]")
@@ -95,6 +101,8 @@ def is_secret(value: bytes, meaning: Meaning, *, quoted: bool, literal: bool = F
     if meaning.rule is Rule.MACHINE:
         return len(value) >= 16 and _is_token(value, quoted)
     if meaning.rule is Rule.SECRET:
+        if literal and _is_drawn_slug(value):
+            return True
         return len(value) >= 6 and (_is_token(value, quoted) or ((quoted or literal) and _is_symbolic(value)))
     if meaning.rule is Rule.TOKEN:
         return len(value) >= 8 and (_is_token(value, quoted) or ((quoted or literal) and _is_symbolic(value)))
@@ -105,6 +113,17 @@ def is_lettered(value: bytes) -> bool:
     """Whether letters alone may be a password where only a value can stand: no word of code, of a form or of a dialogue."""
     return (
         6 <= len(value) <= 64 and value.isalpha() and not is_placeholder(value) and _NO_PASSWORD.search(value) is None
+    )
+
+
+def _is_drawn_slug(value: bytes) -> bool:
+    """Whether it is a passphrase of hyphenated words, as `JWT_SECRET=` has one, and no name of a thing that runs."""
+    return (
+        len(value) >= 16
+        and _HYPHENATED.fullmatch(value) is not None
+        and not is_placeholder(value)
+        and not any(_NO_PASSWORD.fullmatch(word) for word in value.split(b"-"))
+        and _INFRASTRUCTURE.search(value) is None
     )
 
 
@@ -172,7 +191,9 @@ def _is_password(value: bytes, quoted: bool, literal: bool) -> bool:
         return quoted and _is_passphrase(value)
     if quoted:
         if _ALPHA.fullmatch(value):
-            plain = not _CAMEL.fullmatch(value) or (_HUMPS.fullmatch(value) is not None and is_lettered(value))
+            plain = not _CAMEL.fullmatch(value) or (
+                _HUMPS.fullmatch(value) is not None and len(value) >= 8 and is_lettered(value)
+            )
             return plain and len(value) >= 5 and b"_" not in value
         return not (_HASH.match(value) or (_TECHNICAL.fullmatch(value) and len(value) < 6))
     if literal:

@@ -58,7 +58,7 @@ KEY_OWNERS = words(
     telegram discord line wechat weixin feishu dingtalk twitch spotify dropbox box bitly tmdb omdb nasa news
     newsapi giphy unsplash pexels pixabay cmc etherscan infura alchemy wallet validator node cluster bot jwt
     cookie crypt crypto data root kms vault token bearer tls ssl server wireguard wg pre partner merchant vendor
-    provider platform project workspace tenant org team backend frontend live test prod sandbox
+    provider platform project workspace tenant org team backend frontend unseal recovery bitlocker live test prod sandbox
     """
 )
 TOKEN_OWNERS = words(

@@ -1,6 +1,7 @@
 """Secrets under colours, escapes, wraps, encodings and in tables go, with exactly the characters that they were read from."""
 
 import base64
+import json
 import time
 
 import msgspec
@@ -148,3 +149,95 @@ def test_a_text_without_signs_is_read_once() -> None:
     read = list(views(b"export DB_PASSWORD=" + PASSWORD.encode() + b" and more words in one line", _look))
     assert len(read) == 1
     assert read[0][0].parent is None
+
+
+LOG_PREFIXES = (
+    "2026-11-22T03:00:0{}Z ",
+    "[12:00:0{}] ",
+    "#12 3.45{} ",
+    "web-1  | ",
+    "> ",
+    "+",
+    "   1{}\t",
+    "2026-11-22 03:00:0{},123 INFO ",
+    "web-1  | [12:00:0{}] ",
+)
+LINES_WITH_A_SECRET = (
+    f"user,password\nann,{PASSWORD}\nbob,x",
+    f"| user | password |\n|---|---|\n| ann | {PASSWORD} |",
+    f"host:5432:db:ann:{PASSWORD}\nend",
+    f"first\nPassword: {PASSWORD}\nend",
+    f"api_token: >-\n  {TOKEN[4:24]}\n  {TOKEN[20:]}\nend: 1",
+    f".acme.io\tTRUE\t/\tTRUE\t1762814943\tsessionid\t{TOKEN[4:]}\nend",
+)
+
+
+@pytest.mark.parametrize("prefix", LOG_PREFIXES)
+@pytest.mark.parametrize("text", LINES_WITH_A_SECRET)
+def test_a_prefix_before_each_line_hides_nothing_and_stays(text: str, prefix: str) -> None:
+    before = "\n".join(prefix.format(number) + line for number, line in enumerate(text.splitlines()))
+    clean = sanitise(before).text
+    assert PASSWORD not in clean
+    assert TOKEN[20:] not in clean
+    assert TOKEN[4:24] not in clean
+    for number in (0, len(clean.splitlines()) - 1):
+        assert clean.splitlines()[number].startswith(prefix.format(number).replace("{}", "")[:2])
+
+
+@pytest.mark.parametrize("text", LINES_WITH_A_SECRET)
+def test_a_string_of_json_hides_nothing_and_stays_json(text: str) -> None:
+    message = {"role": "tool", "content": text + "\nrequest_id=1", "note": "x"}
+    for written in (json.dumps(message), json.dumps(message, separators=(",", ":"))):
+        clean = json.loads(sanitise(written).text)
+        assert clean["note"] == "x"
+        assert clean["content"].endswith("\nrequest_id=1")
+        assert PASSWORD not in clean["content"]
+        assert TOKEN[20:] not in clean["content"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'docker login -u "$CI_USER" -p "$CI_REGISTRY_PASSWORD" registry.acme.io:5000',
+        'read -rsp "Password: " DB_PASSWORD\n',
+        "rsync -a docs/ deploy@api-1.eu.acme.io:/srv/docs/",
+        "scp -P 2222 a.tar.gz deploy@api-1.eu.acme.io:",
+        "ssh -p 22 deploy@api-1.eu.acme.io uptime",
+        "deploy@api-1.eu.acme.io's password: ",
+        "The password is required. Your token is expired. The PIN has 4 digits.",
+        "exit code is 1234, zip code is 90210, El código de error es 5003.",
+        "TLS_SECRET=ingress-tls-secret",
+        "user admin, password authentication failed",
+    ],
+)
+def test_variables_logins_and_remarks_are_no_secrets(text: str) -> None:
+    assert sanitise(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Der PIN für die Karte ist 4956.", "4956"),
+        ("El PIN de la tarjeta es 2263.", "2263"),
+        ("Le code PIN est 4122.", "4122"),
+        ("La chiave API è Zk8mmQ2pp91xZk8mm, la trovi nel file.", "Zk8mmQ2pp91xZk8mm"),
+        ("user: the token you need: Zk8mmQ2pp91xZk8mm", "Zk8mmQ2pp91xZk8mm"),
+        ("Entra con el usuario bob y la contraseña «Morwenna».", "Morwenna"),
+        ("For sudo, my password is neprigolpul, go ahead.", "neprigolpul"),
+        ("can you log into the router? admin / Gelb88!xyz", "Gelb88!xyz"),
+        ("keytool -importkeystore -srcstorepass Hunterzwei -deststorepass Morwenna", "Hunterzwei"),
+        ("$ oathtool --totp -b H5VFIEONTGV3N53J | xclip", "H5VFIEONTGV3N53J"),
+        ("wandb login 8740e5e396f05ecd7e2d6418f02740561fa48545", "8740e5e396f05ecd7e2d6418f02740561fa48545"),
+        ('hmac.new(b"Zk8mmQ2pp91xZk8mm", payload, hashlib.sha256)', "Zk8mmQ2pp91xZk8mm"),
+        ('secret := []byte("Zk8mmQ2pp91xZk8mm")', "Zk8mmQ2pp91xZk8mm"),
+        ('output "db_password" {\n  value = "Lin43!0tCm5"\n}', "Lin43!0tCm5"),
+        ("PGPASSWORD=P2u(gKv*2Ht]9qI>CAA\nPGUSER=x", "P2u(gKv*2Ht]9qI>CAA"),
+        ("JWT_SECRET=rinep-toskor-dunmo-dunba", "rinep-toskor-dunmo-dunba"),
+        ("Unseal Key 1: InB4ILZLSB13VPFumPNwo2/8zr36Bn+9wW1N3CGrqlE=", "InB4ILZLSB13VPFumPNwo2"),
+        ("$ terraform output -raw db_password\nKf83!kdk2x\n", "Kf83!kdk2x"),
+    ],
+)
+def test_sentences_commands_and_code_tell_their_secrets(text: str, secret: str) -> None:
+    clean = sanitise(text).text
+    assert secret not in clean
+    assert sanitise(clean).text == clean
