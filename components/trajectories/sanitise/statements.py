@@ -87,8 +87,11 @@ _CRYPTO = (
 )
 HINT = union(
     (
-        _CRYPTO,
-        _PRINTED.replace(rb"{0,200}\n[^\s]", rb"{0,200}(?:\n|\\n)"),
+        rb"(?i:hmac|jwt[.:]|fernet|aes[\w.]*new|secretkeyspec|serializer|createcipheriv|secretbox|signingkey|set_secret|verify_signature"
+        rb"|cookie_?parser|timestampsigner)[\w.:]*\(",
+        rb"base64 (?:-d|-D|--decode)|pass show |-field[= ]|get-secret-value|secret show |versions access|op read |openssl rand "
+        rb"|pwgen|output -raw|auth token|create token |-token|get-login-password|get-parameter|bw get"
+        rb"|find-(?:generic|internet)-password|secret-tool|(?:echo|printenv|print) \"?\$?\{?[A-Z_]*(?:PASS|TOKEN|SECRET|PWD|KEY)",
         rb"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|PASS|PWD|TOKEN|SECRET|KEY|PAT)[\"']?,? [^\s=|&;<>]",
         rb"(?:^|\n)[ \t]*[A-Za-z0-9_.\-]*(?i:pass|pwd|secret|token|key|cred)[A-Za-z0-9_\-]*[ \t]+[\"'][^\"'\n ]",
         rb"(?i:radius|tacacs)[^\n]* key |(?i:password|secret|key-string|community) [0-9] ",
