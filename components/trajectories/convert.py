@@ -87,8 +87,10 @@ class _Renaming:
             family=task_id if task.family == task.task_id else task.family,
             domain=given.domain or task.domain,
         )
-        version = given.policy_version or agent.policy_version or agent.name
-        agent = msgspec.structs.replace(agent, policy=given.policy or agent.policy or version, policy_version=version)
+        unnamed = "" if trajectory.provenance.source == OURS else agent.name  # a record of ours stays what it is
+        version = given.policy_version or agent.policy_version or unnamed
+        policy = given.policy or agent.policy or (version if unnamed else agent.policy)
+        agent = msgspec.structs.replace(agent, policy=policy, policy_version=version)
         parent = trajectory.parent
         if parent is not None and parent.episode_id in self._ids:
             parent = msgspec.structs.replace(parent, episode_id=self._ids[parent.episode_id])

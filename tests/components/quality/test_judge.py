@@ -16,6 +16,7 @@ from components.quality.verdict import Finding, judge_findings, report
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("great_expectations")]
 
 SOUND: dict[str, Any] = {
+    "domain": "coding",
     "schema_version": 1, "role": "train", "hash_matches": True, "turns": 3, "steps": 3, "parse_errors": 0, "attempt": 0,
     "calls_answered": True, "longest_observation": 100, "success": True, "outcome_known": True, "truncated": False,
     "outcome_consistent": True, "infrastructure_failure": False, "played": True, "total": 0.9, "outcome": 1.0,

@@ -191,11 +191,11 @@ def test_a_replayed_success_gives_a_silent_group_a_gradient_and_its_ratio_is_to_
 def test_a_lesson_is_sft_s_loss_beside_grpo_s_once(tmp_path, accumulation):
     row = TrainingRow([7, 8, 9, 11, 12, 1], [-100, -100, -100, 11, 12, 1], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
     batch = outings([0.0, 0.0, 0.0, 0.0, *REWARDS[4:]])
-    trainer, output = batch_of(tmp_path, batch, selection={"relift": 1}, demonstrations={"t": row})
+    trainer, output = batch_of(tmp_path, batch, selection={"relift": 1}, demonstrations={"t": [row]})
     trainer.current_gradient_accumulation_steps = accumulation
     without = trainer._compute_loss(trainer.model, output)
     trainer.chooser.taught(batch, size=4, first=0)
-    assert trainer.chooser.lesson == [row]
+    assert trainer.chooser.lesson == [[row]]
     with_lesson = trainer._compute_loss(trainer.model, output)
     alone = tiny_model()
     logits = torch.log_softmax(alone(torch.tensor([row.input_ids])).logits[0, 2:5], -1)
