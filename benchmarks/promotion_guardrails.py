@@ -52,7 +52,7 @@ def rule_margin(figure: Figure, rule: PromotionRule) -> float:
 
 
 def largest_loss(figure: Figure) -> float:
-    """What a family can lose, in the unit of the margin."""
+    """Return the largest loss that a family can have, in the unit of the margin."""
     return {"unsafe_actions": 1.0, "invalid_call_rate": 0.9, "success: any": 0.63}.get(figure, RUNAWAY)
 
 

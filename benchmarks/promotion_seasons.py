@@ -226,7 +226,7 @@ def play(nights: Nights, wanted: Wanted, tell: Callable[[int, Flags], None], anc
 
 
 def outcome(nights: Nights, season: Season) -> Outcome:
-    """What the seasons gained and cost."""
+    """Gains and costs of simulated seasons."""
     leads, promoted = nights.leads, season.promoted
     first = np.where((promoted & (leads > 0)).any(axis=1), (promoted & (leads > 0)).argmax(axis=1) + 1.0, np.inf)
     middle = float(np.quantile(first, 0.5, method="lower"))
@@ -267,7 +267,7 @@ LOSING = 0.005
 
 
 def simulate_anchors(seasons: int, seed: int = 0) -> dict[str, dict[Anchor, Outcome]]:
-    """What each anchor does for the default rule, for the loosest one, and for a champion that loses half a point every night."""
+    """Compare the anchors under the default rule, the loosest one, and a champion that loses half a point every night."""
     found: dict[str, dict[Anchor, Outcome]] = {}
     for number, prior in enumerate(PRIORS):
         if prior not in ("mixed", "drifting", "correlated"):

@@ -130,7 +130,7 @@ def json_lines() -> BinaryIO:
 
 
 def show_output(stream: TextIO, data: bytes) -> None:
-    """What a command printed: byte for byte in a pipe or a file, as text that acts on nothing on a terminal."""
+    """Write the output of a command: unchanged to a pipe or a file, with control sequences escaped to a terminal."""
     stream.flush()
     stream.buffer.write(_harmless(data.decode("utf-8", "replace")).encode() if stream.isatty() else data)
     stream.flush()

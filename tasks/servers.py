@@ -61,7 +61,7 @@ _KINDS = {
 
 
 def title(name: str) -> str:
-    """What people call a kind of server."""
+    """Display name of a kind of server."""
     return _KINDS[name].title
 
 

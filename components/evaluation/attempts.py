@@ -74,7 +74,7 @@ class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one policy version did, task by task, sorted by role and task id. `sandboxes` counts episodes by Provenance.where."""
+    """Results of one policy version by task, sorted by role and task id. `sandboxes` counts episodes by Provenance.where."""
 
     name: str
     policy: str

@@ -122,7 +122,7 @@ def _named(trajectory: Trajectory, night: str, reading: Reading) -> dict[str, An
 
 
 def _source(trajectory: Trajectory, reading: Reading) -> str:
-    """Who played: a demonstrator, the policy that is trained here, or (`imported`) another system whose log was converted."""
+    """Source of an episode: a demonstrator, the policy trained here, or (`imported`) the converted log of another system."""
     if trajectory.agent.policy in reading.demonstrators:
         return "demonstration"
     return "on_policy" if trajectory.provenance.source == OURS else "imported"

@@ -130,7 +130,7 @@ class Validator:
             for fault in self._faults(trajectory):
                 yield _problem(path, number, fault)
             if (domain := trajectory.task.domain) not in self._domains:
-                advice = f"{nearest(domain, self._domains)} An episode of an unknown domain is scored as generic"
+                advice = f"{nearest(domain, self._domains)}; an episode of an unknown domain is scored as generic"
                 yield _problem(path, number, Fault("task.domain", f"is {domain!r}", advice, Severity.WARNING))
             yield from self._repeated(path, number, trajectory)
 

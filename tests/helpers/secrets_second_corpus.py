@@ -959,8 +959,8 @@ machine api.heroku.com login ops@acme.io password ‹uuid›
 $ cat ~/.pgpass
 ⟦lanhost⟧:5432:⟦app⟧:⟦user⟧:‹pw›
 %%
-//npm.pkg.github.com/:_authToken=‹ghp›
-@acme:registry=https://npm.pkg.github.com
+//packages.example.org/:_authToken=‹ghp›
+@acme:registry=https://packages.example.org
 %%
 //nexus.corp.lan/repository/npm/:_password="‹b64pw›"
 //nexus.corp.lan/repository/npm/:username=⟦user⟧
@@ -1270,7 +1270,7 @@ origin	https://gitlab.acme.io/team/⟦app⟧.git (push)
     "lock files": r"""
     "node_modules/js-tokens": {
       "version": "⟦ver⟧",
-      "resolved": "https://registry.npmjs.org/js-tokens/-/js-tokens-⟦ver⟧.tgz",
+      "resolved": "https://packages.example.org/js-tokens/-/js-tokens-⟦ver⟧.tgz",
       "integrity": "⟦integrity⟧"
     },
 %%

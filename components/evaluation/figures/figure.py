@@ -26,7 +26,7 @@ DARK = {
     AGENTS["control"]: "#c98a2b",
     **dict(zip(OTHERS, ("#4f8fd0", "#9a78e6", "#d9733f", "#2b9db0"), strict=True)),
 }
-"""What stands for a colour on a dark page; QUIET is readable on both."""
+"""Replacements of colours on a dark page; QUIET is readable on both."""
 LABEL = 32
 """Characters of a name that is shown."""
 WIDTH, HEIGHT = 5.5, 4.0

@@ -97,7 +97,7 @@ def explain(decision: "Decision") -> str:
 
 
 def control_sentence(decision: "Decision") -> str | None:
-    """What training longer on old data gained without tonight's data, beside the challenger's lead; None without a control."""
+    """The control's gain from training longer on old data, beside the challenger's lead; None without a control."""
     found = decision.control_versus_champion
     if found is None:
         return None
@@ -109,7 +109,7 @@ def control_sentence(decision: "Decision") -> str | None:
 
 
 def audit_sentence(decision: "Decision") -> str:
-    """What the audit tasks say of the challenger, for information."""
+    """The challenger's result on the audit tasks, for information."""
     if (audit := decision.audit) is None:
         return "Audit tasks were not played."
     around = audit.versus_champion.difference.interval

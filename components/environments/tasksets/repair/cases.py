@@ -111,7 +111,7 @@ def _pool(inputs: Sequence[str], edges: Sequence[int], right: Function, rng: ran
 
 
 def _unlike(inputs: Sequence[str], edges: Sequence[int], right: Function, line: str) -> list[Case]:
-    """One case whose right answer is not `line`, or none. It draws from a generator of its own: other tasks stay as they are."""
+    """Return one case whose right answer is not `line`, or none. Its random generator is separate: other tasks stay unchanged."""
     rng = random.Random(f"{inputs} {edges} {line}")
     for _ in range(200 * POOL):
         case = tuple(draw(kind, rng, edges) for kind in inputs)
