@@ -12,7 +12,7 @@ from .checkpoint_io import newest_checkpoint
 from .config.job_config import JobConfig
 
 MIN_IMPROVEMENT = 0.05
-"""Relative fall of the validation loss that counts as an improvement."""
+"""Relative difference of losses that counts as one."""
 
 
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +42,15 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
     base: BaseModelInfo | None = None
 
 
-def has_converged(losses: list[float], patience: int) -> bool:
-    """Return whether the last `patience` of the validation losses lowered the best earlier loss by less than 5 %; False
-    if there are no earlier ones.
+def has_converged(losses: list[float], patience: int, train_loss: float) -> bool:
+    """Return whether these rows have taught what they can: the last `patience` of the validation losses lowered the best
+    earlier one by less than 5 %, and the training loss has fallen below it by 5 %.
+
+    Where the training loss is as high, the job is on a plateau: nothing is overfitted yet, and more steps may still help.
     """
     before = losses[:-patience]
-    return bool(before) and min(losses) > (1 - MIN_IMPROVEMENT) * min(before)
+    best = (1 - MIN_IMPROVEMENT) * min(losses, default=0.0)
+    return bool(before) and min(losses) > (1 - MIN_IMPROVEMENT) * min(before) and train_loss < best
 
 
 def final_loss(trainer: Any, mean_loss: float) -> float:
@@ -109,6 +112,6 @@ def report_fields(
         "train_loss": train_loss,
         "validation_loss": best.get("eval_loss"),
         "best_step": best["step"],
-        "converged": bool(patience) and has_converged(losses, patience or 1),
+        "converged": bool(patience) and has_converged(losses, patience or 1, train_loss),
         "checkpoint": str(config.output / "checkpoint"),
     }

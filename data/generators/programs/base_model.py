@@ -20,7 +20,7 @@ from ratchet.components.models.scripted_policies import line_edit
 
 SEED = 1000
 """Seed of the tasks: those of the committed taskset are other ones."""
-TASKS, STEPS = 15_000, 1_800
+TASKS, STEPS = 40_000, 2_400
 SHAPE = {
     **{"hidden": 128, "layers": 3, "heads": 4, "kv_heads": 2, "intermediate": 384},
     **{"vocabulary": 768, "digits": 2, "context": 1024},

@@ -78,7 +78,8 @@ def choose_cases(
     other_faulty: Sequence[Function],
     rng: random.Random,
 ) -> tuple[list[Case], list[str]] | None:
-    """Return MIN_CASES to MAX_CASES cases and their right answers; None if no drawn input reveals the fault.
+    """Return MIN_CASES to MAX_CASES cases and their right answers; None if no drawn input reveals the fault, or if all
+    drawn inputs have one answer.
 
     The first chosen case reveals the fault; the others, greedily, as many of the other faults as possible.
     """
@@ -109,7 +110,10 @@ def choose_cases(
             list(expected),
         )
         expected += [call_result(right, case) for case in pool[len(expected) :]]
-        chosen += [index for index, answer in enumerate(expected) if answer != expected[chosen[0]]][:1]
+        others = [index for index, answer in enumerate(expected) if answer != expected[chosen[0]]]
+        if not others:
+            return None
+        chosen.append(others[0])
     chosen.sort()
     return [pool[index] for index in chosen], [expected[index] for index in chosen]
 

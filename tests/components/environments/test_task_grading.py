@@ -149,9 +149,10 @@ def raising(*arguments: Any) -> Any:
     raise ValueError
 
 
+@pytest.mark.parametrize("taskset", ["repair", "programs"])
 @pytest.mark.parametrize("fields", [("kind",), pytest.param(("family", "kind"), marks=pytest.mark.slow)])
-def test_in_repair_neither_an_empty_file_nor_a_constant_nor_an_exception_is_worth_more_than_leaving_the_program(fields):
+def test_neither_an_empty_file_nor_a_constant_nor_an_exception_is_worth_more_than_leaving_the_program(taskset, fields):
     answers = [None, raising, *(lambda *_, value=value: value for value in CONSTANTS)]
-    for task in one_of_each("repair", *fields):
+    for task in one_of_each(taskset, *fields):
         paid = [grade_output(task, CommandResult(0, printed(task, answer).encode())).score for answer in answers]
         assert max(paid) == 0, (task.task_id, paid)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import EarlyStoppingCallback, TrainerControl, TrainerState
 
 from ratchet.components.core import ConfigurationError, DataError
-from ratchet.components.training.train_report import lower_is_better
+from ratchet.components.training.train_report import has_converged, lower_is_better
 from ratchet.components.training.trainer_callbacks import (
     EarlyStopping,
     FiniteCheck,
@@ -91,3 +91,11 @@ def test_a_non_finite_number_is_reported_with_its_step(name, said):
     with pytest.raises(DataError, match=f"{said} by step 3; lower the learning rate"):
         FiniteCheck().on_log(ARGS, SimpleNamespace(global_step=3), None, {name: float("nan"), "epoch": 1})
     FiniteCheck().on_log(ARGS, SimpleNamespace(global_step=3), None, {"loss": 1.0, "reward": float("nan")})
+
+
+def test_a_flat_validation_loss_is_convergence_only_where_the_training_loss_lies_below_it():
+    flat = [0.3, 0.11, 0.109, 0.11]
+    assert has_converged(flat, 2, train_loss=0.05)
+    assert not has_converged(flat, 2, train_loss=0.108), "a plateau"
+    assert not has_converged([0.3, 0.2, 0.1], 2, train_loss=0.05), "still falling"
+    assert not has_converged([0.1], 2, train_loss=0.05) and not has_converged([], 1, train_loss=0.05)
