@@ -11,8 +11,8 @@ from .base_model import BaseModelInfo
 from .checkpoint_io import newest_checkpoint
 from .config.job_config import JobConfig
 
-MIN_IMPROVEMENT = 0.05
-"""Relative difference of losses that counts as one."""
+LOWER = 0.95
+"""A loss is lower than another if it is less than this share of it."""
 
 
 class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,13 +44,15 @@ class TrainReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def has_converged(losses: list[float], patience: int, train_loss: float) -> bool:
     """Return whether these rows have taught what they can: the last `patience` of the validation losses lowered the best
-    earlier one by less than 5 %, and the training loss has fallen below it by 5 %.
+    earlier one by less than 5 %, and the training loss is 5 % below the best of all.
 
     Where the training loss is as high, the job is on a plateau: nothing is overfitted yet, and more steps may still help.
     """
     before = losses[:-patience]
-    best = (1 - MIN_IMPROVEMENT) * min(losses, default=0.0)
-    return bool(before) and min(losses) > (1 - MIN_IMPROVEMENT) * min(before) and train_loss < best
+    if not before:
+        return False
+    best = min(losses)
+    return best > LOWER * min(before) and train_loss < LOWER * best
 
 
 def final_loss(trainer: Any, mean_loss: float) -> float:

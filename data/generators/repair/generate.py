@@ -105,15 +105,14 @@ def choose_cases(
             chosen.append(index)
     # With equal answers a function that returns a constant would pass: a case with another answer is added.
     if len({expected[index] for index in chosen}) == 1:
-        pool, expected = (
-            [*pool, *_case_with_another_answer(inputs, boundary_values, right, expected[chosen[0]])],
-            list(expected),
-        )
-        expected += [call_result(right, case) for case in pool[len(expected) :]]
-        others = [index for index, answer in enumerate(expected) if answer != expected[chosen[0]]]
-        if not others:
-            return None
-        chosen.append(others[0])
+        answer = expected[chosen[0]]
+        if all(each == answer for each in expected):
+            case = _case_with_another_answer(inputs, boundary_values, right, answer)
+            if case is None:
+                return None
+            pool.append(case)
+            expected.append(call_result(right, case))
+        chosen.append(next(index for index, each in enumerate(expected) if each != answer))
     chosen.sort()
     return [pool[index] for index in chosen], [expected[index] for index in chosen]
 
@@ -137,16 +136,16 @@ def _pool(inputs: Sequence[str], boundary_values: Sequence[int], right: Function
 
 def _case_with_another_answer(
     inputs: Sequence[str], boundary_values: Sequence[int], right: Function, answer: str
-) -> list[Case]:
-    """Return a list of one case whose right answer is not `answer`; an empty list if none is found."""
+) -> Case | None:
+    """Return a case whose right answer is not `answer`, or None if none is found."""
     # Its own generator: draws from that of the task would change all cases that are drawn after it.
     rng = random.Random(f"{inputs} {boundary_values} {answer}")
     for _ in range(200 * POOL_SIZE):
         case = tuple(draw_argument(kind, rng, boundary_values) for kind in inputs)
         with suppress(Exception):
             if repr(right(*case)) != answer:
-                return [case]
-    return []
+                return case
+    return None
 
 
 VERBS = (
