@@ -64,7 +64,7 @@ class QualityParams(Configuration):
     bound the drift of figures from those of the last accepted build.
     """
 
-    demonstrators: tuple[str, ...] = ("teacher",)
+    demonstrators: tuple[str, ...] = ("teacher", "rewriter")
     max_infrastructure_rate: UnitShare = 0.1
     max_truncation_rate: UnitShare = 0.5
     max_parse_errors: Weight = 1.0

@@ -7,7 +7,6 @@ observations short. The history that it shows is the base commit alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -77,7 +76,7 @@ TOOLS = (
     ),
     tool_spec(
         "edit_file",
-        "Replace old, which must occur exactly once, by new. An empty old creates the file.",
+        "Replace old, which must occur exactly once, by new. An empty old writes the whole file.",
         {"path": "string", "old": "string", "new": "string"},
     ),
     tool_spec("bash", "Run a shell command in the workspace.", {"command": "string"}, {"timeout": "number"}),
@@ -151,11 +150,8 @@ def read_file(
 
 
 def edit_file(sandbox: Sandbox, settings: ToolSettings, path: str, old: str, new: str) -> Observation:
-    """Replace `old`, which must occur once, by `new`; an empty `old` creates the file."""
+    """Replace `old`, which must occur once, by `new`; an empty `old` writes the whole file."""
     if old == "":
-        with suppress(SandboxFileError):
-            sandbox.read(path)
-            raise ToolError(f"{path} exists; old must be the text to replace")
         sandbox.write(path, new.encode("utf-8", "surrogatepass"))
         return Observation("ok")
     content = sandbox.read(path)

@@ -1,6 +1,6 @@
 """Create a policy from its name.
 
-Names: `teacher`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`, optionally
+Names: `teacher`, `rewriter`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`, optionally
 with `@<base_url>` of a running server, or `vllm:<YAML file>`; `openai:<YAML file>` or `openai:<model>@<base_url>`. A
 checkpoint may be a LoRA adapter. `best-of-<n>:<folder of a step model>:<name>` takes the best of n replies of any of
 them that samples.
@@ -16,7 +16,7 @@ from .best_of_policy import BestOfName
 from .checkpoint_folders import checkpoint_version
 from .policy_config import OpenAIConfig, VllmConfig
 
-SCRIPTED = {"teacher": "Teacher", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
+SCRIPTED = {"teacher": "Teacher", "rewriter": "Rewriter", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
 
 
 def make_policy(

@@ -1,4 +1,4 @@
-"""Scripted policies for tests and demonstrations: a teacher that knows the reference solution, and two weaker ones.
+"""Scripted policies for tests and demonstrations: two that know the reference solution, and two weaker ones.
 
 Each derives its next move from the request alone: the calls made so far are in the messages.
 """
@@ -78,7 +78,22 @@ class Teacher(ScriptedPolicy):
             return actions
         edits = [(path, text) for path, text in task.reference.items() if text != task.files.get(path)]
         reads = [_read(path) for path, _ in edits if path in task.files]
-        return [*reads, *(_edit(path, *line_edit(task.files.get(path, ""), text)) for path, text in edits), _SUBMIT]
+        return [*reads, *(_edit(path, *self.edit(task.files.get(path, ""), text)) for path, text in edits), _SUBMIT]
+
+    def edit(self, before: str, after: str) -> tuple[str, str]:
+        """Return the arguments (old, new) of the edit that makes `after` of `before`."""
+        return line_edit(before, after)
+
+
+class Rewriter(Teacher):
+    """A teacher that writes each file anew as a whole: whoever learns from it need not find the faulty line first."""
+
+    name = "rewriter"
+    identity = "Rewriter"
+
+    def edit(self, before: str, after: str) -> tuple[str, str]:
+        """Return the arguments that replace the whole file."""
+        return "", after
 
 
 class Clumsy(ScriptedPolicy):

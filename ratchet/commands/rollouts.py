@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 POLICY_HELP = (
-    "champion, @ALIAS or @VERSION of the registry, teacher, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, openai:YAML, "
-    "openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
+    "champion, @ALIAS or @VERSION of the registry, teacher, rewriter, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, "
+    "openai:YAML, openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
 )
 
 

@@ -95,9 +95,10 @@ def test_edit_file_replaces_what_occurs_once(env):
     assert act(env, "read_file", path="main.py").observation == RIGHT
 
 
-def test_edit_file_with_an_empty_old_makes_a_file(env):
-    assert act(env, "edit_file", path="new/file.txt", old="", new="content").observation == "ok"
-    assert act(env, "read_file", path="new/file.txt").observation == "content"
+@pytest.mark.parametrize("path", ["new/file.txt", "main.py"])
+def test_edit_file_with_an_empty_old_writes_the_whole_file(env, path):
+    assert act(env, "edit_file", path=path, old="", new="content").observation == "ok"
+    assert act(env, "read_file", path=path).observation == "content"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,6 @@ def test_edit_file_with_an_empty_old_makes_a_file(env):
     [
         ("edit_file", {"path": "main.py", "old": "x - 3", "new": ""}, "old not found in main.py"),
         ("edit_file", {"path": "main.py", "old": "x", "new": ""}, "occurs 2 times"),
-        ("edit_file", {"path": "main.py", "old": "", "new": "x"}, "exists"),
         ("edit_file", {"path": "absent.py", "old": "x", "new": "y"}, "no such file"),
         ("read_file", {"path": "absent.py"}, "no such file"),
         ("read_file", {"path": "../../etc/passwd"}, "outside the workspace"),

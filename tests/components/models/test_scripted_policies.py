@@ -7,7 +7,7 @@ import pytest
 from data.generators.repair.generate import call_result, load_function
 from ratchet.components.core import ConfigurationError, PolicyRequest, Role, TaskSpec
 from ratchet.components.environments.customer_service import ConversationEnvironment
-from ratchet.components.models.scripted_policies import Clumsy, RandomEdit, ScriptedPolicy, Teacher, line_edit
+from ratchet.components.models.scripted_policies import Clumsy, RandomEdit, Rewriter, ScriptedPolicy, Teacher, line_edit
 from ratchet.components.tasksets import Taskset, load_taskset
 
 
@@ -27,10 +27,11 @@ def play(
         (reply,) = policy.act([PolicyRequest("ep", task.task_id, turn, seed, tuple(messages), ())])
         (call,) = reply.calls
         assert (call.call_id, reply.text) == (f"{turn}-0", "")
-        done = call.tool != "edit_file" or files[call.arguments["path"]].count(call.arguments["old"]) == 1
+        old = call.arguments.get("old")
+        done = not old or files[call.arguments["path"]].count(old) == 1
         if call.tool == "edit_file" and done:
-            path = call.arguments["path"]
-            files[path] = files[path].replace(call.arguments["old"], call.arguments["new"])
+            path, old, new = (call.arguments[name] for name in ("path", "old", "new"))
+            files[path] = files[path].replace(old, new) if old else new
         calls.append({"tool": call.tool, "arguments": call.arguments, "done": done})
         function_call = {"name": call.tool, "arguments": call.arguments}
         messages.append({"role": "assistant", "content": "", "tool_calls": [{"function": function_call}]})
@@ -66,6 +67,14 @@ def test_the_teachers_edit_is_the_whole_line(taskset: Taskset) -> None:
         assert edit["new"] == task.reference["main.py"].splitlines()[line]
 
 
+def test_the_rewriter_reads_the_file_and_writes_it_as_a_whole(taskset: Taskset) -> None:
+    for task in taskset.tasks(Role.PROMOTE):
+        files, calls = play(Rewriter(taskset), task, seed=0)
+        assert files == task.reference
+        assert [call["tool"] for call in calls] == ["read_file", "edit_file", "submit"]
+        assert calls[1]["arguments"] == {"path": "main.py", "old": "", "new": task.reference["main.py"]}
+
+
 def test_clumsy_repairs_about_half_and_always_stumbles(taskset: Taskset) -> None:
     tasks = taskset.tasks(Role.PROMOTE)
     played = [(task, *play(Clumsy(taskset), task, seed)) for task in tasks for seed in (1, 2)]
@@ -87,18 +96,18 @@ def test_random_edits_change_the_file_and_rarely_repair_it(taskset: Taskset) -> 
     assert sum(solved(task, files) for task, (files, _) in ends) / len(ends) < 0.1
 
 
-@pytest.mark.parametrize("make", [Teacher, Clumsy, RandomEdit])
+@pytest.mark.parametrize("make", [Teacher, Rewriter, Clumsy, RandomEdit])
 def test_moves_depend_on_seed_and_task_alone(taskset: Taskset, make: type[ScriptedPolicy]) -> None:
     tasks = taskset.tasks(Role.AUDIT)
     first = [play(make(taskset), task, seed=5) for task in tasks]
     assert first == list(reversed([play(make(taskset), task, seed=5) for task in reversed(tasks)]))
-    if make is not Teacher:
+    if make not in (Teacher, Rewriter):
         assert first != [play(make(taskset), task, seed=6) for task in tasks]
 
 
 def test_versions_name_the_script_and_the_taskset(taskset: Taskset) -> None:
-    versions = {make(taskset).version for make in (Teacher, Clumsy, RandomEdit)}
-    assert len(versions) == 3
+    versions = {make(taskset).version for make in (Teacher, Rewriter, Clumsy, RandomEdit)}
+    assert len(versions) == 4
     assert Teacher(taskset).version == Teacher(taskset).version
     smaller = Taskset(taskset.head, tuple(taskset.tasks(Role.AUDIT)))
     assert Teacher(smaller).version != Teacher(taskset).version
