@@ -15,6 +15,7 @@ FORMS = {
     "data": ["--quick"],
     "grpo": ["--steps", "1"],
     "localisation": ["--json"],
+    "nights": ["--nights", "0"],
     "promotion": ["--comparisons", "20", "--only", "nulls"],
     "rewards": ["--quick"],
     "rollouts": ["--quick"],

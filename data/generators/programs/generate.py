@@ -5,7 +5,9 @@ draw decides the bytes of the committed tasks: another order of draws gives othe
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from data.generators.generator_files import TasksByRole, count_table, role_table
 from data.generators.repair.generate import (
@@ -150,6 +152,7 @@ def card(tasks: TasksByRole) -> dict[str, str]:
     }
 
 
+Written = TypeVar("Written")
 COUNTS = {Role.TRAIN: 4000, Role.PROMOTE: 400, Role.AUDIT: 300, Role.RESERVE: 200}
 MAX_DRAWS = 4000
 
@@ -160,22 +163,37 @@ def generate(seed: int, counts: dict[Role, int] = COUNTS) -> dict[Role, list[Tas
     The role of a family depends on its hash alone: no two seeds put one family into two roles.
     """
     used: set[object] = set()
-    return {role: _tasks(role, count, seed, used) for role, count in counts.items()}
+    return {role: draw_role(role, count, seed, used, STATEMENTS, write_task) for role, count in counts.items()}
 
 
-def _tasks(role: Role, count: int, seed: int, used: set[object]) -> list[TaskSpec]:
-    """Return the tasks of one role in random order: each kind of fault equally often, numbers of statements as in
-    STATEMENTS.
+def draw_role(
+    role: Role,
+    count: int,
+    seed: int,
+    used: set[object],
+    sizes: tuple[int, ...],
+    write: Callable[[RepairInstance, str, Role, random.Random], Written | None],
+) -> list[Written]:
+    """Return what `write` makes of the instances of one role, in random order: each kind of fault equally often, numbers
+    of statements as in `sizes`. Where `write` returns None, another instance is drawn.
+
+    `used`: names and families that may not be drawn; those of the instances are added.
     """
     rng = random.Random(f"{seed}/{role.value}")
-    plan = [
-        (STATEMENTS[index % len(STATEMENTS)], KINDS[index // len(STATEMENTS) % len(KINDS)]) for index in range(count)
-    ]
+    plan = [(sizes[index % len(sizes)], KINDS[index // len(sizes) % len(KINDS)]) for index in range(count)]
     rng.shuffle(plan)
-    return [_task(role, index, *pair, seed, used) for index, pair in enumerate(plan, start=1)]
+    return [_draw(role, index, *pair, seed, used, write) for index, pair in enumerate(plan, start=1)]
 
 
-def _task(role: Role, index: int, statements: int, kind: str, seed: int, used: set[object]) -> TaskSpec:
+def _draw(
+    role: Role,
+    index: int,
+    statements: int,
+    kind: str,
+    seed: int,
+    used: set[object],
+    write: Callable[[RepairInstance, str, Role, random.Random], Written | None],
+) -> Written:
     """Return one task; its names are used in no other, and its family in no other outside of training."""
     task_id = f"programs/{role.value}-{index:04d}"
     rng = random.Random(f"{seed}/{task_id}")
@@ -188,7 +206,7 @@ def _task(role: Role, index: int, statements: int, kind: str, seed: int, used: s
         instance = RepairInstance(program, fault, names, constants, draw_wrong_constant(fault, constants, rng))
         if instance.signature in used or (role is not Role.TRAIN and program.family in used):
             continue
-        task = write_task(instance, task_id, role, rng)
+        task = write(instance, task_id, role, rng)
         if task is not None:
             used.update((instance.signature, program.family))
             return task

@@ -51,7 +51,6 @@ def test_the_smoke_scale_decides_on_enough_to_be_believed():
     smoke = load_scale("smoke")
     assert smoke.evaluation.promote >= 100 and smoke.evaluation.attempts >= 4 and smoke.promotion.alpha == 0.025
     assert smoke.collection.attempts >= 4
-    assert smoke.cold_start.checkpoints.patience is not None, "the first champion is trained to convergence"
 
 
 def test_a_scale_names_a_recipe_and_one_of_its_sizes():
@@ -97,7 +96,7 @@ def test_a_plan_takes_its_numbers_from_the_scale():
     smoke = load_scale("smoke")
     plan = smoke.plan(smoke.collection, "teacher", Role.TRAIN, ("a", "b"), 7)
     assert (plan.attempts, plan.seed, plan.task_ids) == (smoke.collection.attempts, 7, ("a", "b"))
-    assert (plan.max_turns, plan.taskset, plan.cohort_size) == (smoke.max_turns, "repair", smoke.collection.cohort_size)
+    assert (plan.max_turns, plan.taskset, plan.cohort_size) == (smoke.max_turns, "programs", smoke.collection.cohort_size)
 
 
 def test_parallelism_sandbox_and_patience_of_a_scale_reach_the_plan():
@@ -130,8 +129,8 @@ def test_the_engine_of_a_play_computes_its_checkpoint_and_nobody_else():
 def test_the_cold_start_takes_its_paths_and_seed_from_the_flow():
     files = {"train": Path("t"), "validation": Path("v")}
     job = load_scale("smoke").cold_start.job(Path("out"), files, seed=5)
-    assert (job.output, job.data, job.seed, job.model.base) == (Path("out"), DataOptions(**files), 5, None)
-    assert job.model.shape.hidden == 128
+    assert (job.output, job.data, job.seed) == (Path("out"), DataOptions(**files), 5)
+    assert job.model.base == "data/models/programs-base"
 
 
 def test_a_policy_in_training_plays_in_the_world_of_its_scale():
