@@ -96,7 +96,11 @@ def test_a_plan_takes_its_numbers_from_the_scale():
     smoke = load_scale("smoke")
     plan = smoke.plan(smoke.collection, "teacher", Role.TRAIN, ("a", "b"), 7)
     assert (plan.attempts, plan.seed, plan.task_ids) == (smoke.collection.attempts, 7, ("a", "b"))
-    assert (plan.max_turns, plan.taskset, plan.cohort_size) == (smoke.max_turns, "programs", smoke.collection.cohort_size)
+    assert (plan.max_turns, plan.taskset, plan.cohort_size) == (
+        smoke.max_turns,
+        "programs",
+        smoke.collection.cohort_size,
+    )
 
 
 def test_parallelism_sandbox_and_patience_of_a_scale_reach_the_plan():
