@@ -1,6 +1,7 @@
 """What the taskset `programs` promises, checked on the committed data and on the grammar behind it."""
 
 import ast
+import json
 import random
 import re
 import subprocess
@@ -10,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from data.generators.programs.generate import generate
+from data.generators.programs import base_model
+from data.generators.programs.generate import draw_role, generate, write_task
 from data.generators.programs.grammar import KINDS, draw_program, family_role, fill
 from data.generators.repair.generate import load_function
-from ratchet.components.core import Role, TaskSpec
-from ratchet.components.tasksets import load_taskset
+from ratchet.components.core import PolicyRequest, Role, TaskSpec
+from ratchet.components.models.checkpoint_folders import checkpoint_version
+from ratchet.components.models.scripted_policies import Rewriter
+from ratchet.components.nights.scale_config import load_scale
+from ratchet.components.tasksets import Taskset, load_taskset
 
 NAMES = {"F": "f", "A": "a", "B": "b", "C": "c", "X": "x", "Y": "y"}
 SLOTS = {**NAMES, "K": "11", "M": "22", "N": "44", "W": "33"}
@@ -155,6 +160,36 @@ def test_the_same_seed_gives_the_committed_tasks_and_another_one_other_tasks_of_
     assert [task.description for task in few] != [task.description for task in generate(1, {Role.TRAIN: 6})[Role.TRAIN]]
     assert [task.files for task in generate(0, {Role.TRAIN: 6})[Role.TRAIN]] == [task.files for task in few]
     assert all(family_role(task.family) is Role.TRAIN for task in generate(7, {Role.TRAIN: 12})[Role.TRAIN])
+
+
+def test_the_base_model_is_small_and_the_one_that_the_smoke_scale_names() -> None:
+    model = load_scale("smoke").cold_start.model
+    folder = COMMITTED.parents[2] / str(model.base)
+    assert checkpoint_version(folder) == model.revision
+    assert f"`{model.revision}`" in (folder / "README.md").read_text()
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
+
+
+def test_the_base_model_learns_what_the_rewriter_does_at_train_families_alone(tasks: list[TaskSpec]) -> None:
+    drawn = draw_role(
+        Role.TRAIN,
+        40,
+        base_model.SEED,
+        set(),
+        base_model.STATEMENTS,
+        lambda *drawing: (base_model.teacher_row(*drawing), write_task(*drawing)),
+    )
+    pairs = [(json.loads(row)["messages"], task) for row, task in drawn if task is not None]
+    assert len(pairs) > 20 and all(family_role(task.family) is Role.TRAIN for _, task in pairs)
+    assert Counter(task.metadata["statements"] for _, task in pairs)[5] <= 2
+    policy = Rewriter(Taskset(load_taskset(COMMITTED).head, tuple(task for _, task in pairs)))
+    for messages, task in pairs:
+        assert messages[0] == {"role": "user", "content": task.description}
+        assert messages[2]["content"] == task.files["main.py"]
+        for turn, at in enumerate(at for at, message in enumerate(messages) if message["role"] == "assistant"):
+            (reply,) = policy.act([PolicyRequest("ep", task.task_id, turn, 0, tuple(messages[:at]), ())])
+            function = messages[at]["tool_calls"][0]["function"]
+            assert [(call.tool, call.arguments) for call in reply.calls] == [(function["name"], function["arguments"])]
 
 
 def slots_of(task: TaskSpec) -> dict[str, str]:
