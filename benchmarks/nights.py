@@ -101,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if night.returncode:
             return 1
     nights = decided_nights()
+    print(
+        f"{len(nights)} nights, {sum(night.decision.verdict == 'promote' for night in nights)} promoted a challenger\n"
+    )
     print(table(nights))
     if options.plot and nights:
         plot(nights, options.plot)

@@ -14,6 +14,7 @@ from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import load_scale
 from ratchet.components.rollouts.collection_plan import cohorts, plan_episodes
 from ratchet.components.training.checkpoint_io import candidate_folder
+from ratchet.components.training.config.shared_sections import ModelOptions
 from ratchet.components.trajectories.shards import read_manifest, write_shard
 from ratchet.components.trajectories.trajectory import Agent, Outcome, TaskRef, Trajectory
 from ratchet.flows import nightly
@@ -264,9 +265,13 @@ def _task(call, submit=None):
 
 
 def small_scale():
+    """The smoke scale with few tasks of `repair`, whose families have several tasks each."""
     scale = load_scale("smoke")
     return scale.model_copy(
         update={
+            "taskset": "repair",
+            "teacher": "teacher",
+            "cold_start": scale.cold_start.model_copy(update={"model": ModelOptions()}),
             "demonstrations": scale.demonstrations.model_copy(update={"tasks": 30}),
             "collection": scale.collection.model_copy(update={"tasks": 20, "attempts": 2}),
             "evaluation": scale.evaluation.model_copy(update={"promote": 40, "audit": 6, "attempts": 2}),

@@ -21,7 +21,7 @@ def home(tmp_path, monkeypatch):
     """A night in which three agents played forty tasks of the bundled taskset, and a file with a hostile name."""
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
     begin_night("smoke", night="n1")
-    tasks = [TaskRef.from_task(task) for task in load_taskset("repair").tasks("promote")[:40]]
+    tasks = [TaskRef.from_task(task) for task in load_taskset("programs").tasks("promote")[:40]]
     for name, solved in (("champion", 1), ("challenger", 4), ("control", 1)):
         played = [
             with_content_hash(

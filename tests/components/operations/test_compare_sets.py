@@ -27,7 +27,7 @@ SKILL = {"champion": 2, "control": 2, "challenger": 5}
 @pytest.fixture(scope="module")
 def played():
     """Episodes of each agent at the same tasks of the bundled taskset, two attempts each."""
-    tasks = [TaskRef.from_task(task) for task in load_taskset("repair").tasks("promote")[:60]]
+    tasks = [TaskRef.from_task(task) for task in load_taskset("programs").tasks("promote")[:60]]
 
     def of(name, seed=0):
         return [
@@ -138,7 +138,7 @@ class TestCompared:
             write_night(tmp_path / name, [make_episode("elsewhere/1", version=name, role="promote")]) for name in "ab"
         ]
         found = compare_sets([str(each) for each in two])
-        assert found.decision is None and "is none of the taskset repair" in found.why_not
+        assert found.decision is None and "is none of the taskset programs" in found.why_not
 
     def test_tasks_of_the_reserve_decide_like_those_of_promote(self, home, tmp_path):
         two = [
