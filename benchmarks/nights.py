@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ratchet.components.evaluation.promotion.decision_record import Contender, Decision
 from ratchet.components.nights.night_state import list_nights, night_decision
+from ratchet.components.statistics.result_types import percent
 
 AGENTS = ("champion", "control", "challenger")
 
@@ -51,13 +52,10 @@ def table(nights: Sequence[DecidedNight]) -> str:
     rows = [head, ["---"] * len(head)]
     for number, night in enumerate(nights, 1):
         agents = [night.agent(name, audit) for audit in (False, True) for name in AGENTS]
-        rates = [f"{100 * (agent.success.value or 0):.1f} %" if agent else "" for agent in agents]
+        rates = [percent(agent.success.value) if agent else "" for agent in agents]
         decision = night.decision
-        values = [
-            decision.versus_champion.p_value,
-            *([decision.audit.versus_champion.p_value] if decision.audit else []),
-        ]
-        rows.append([str(number), *rates, *(f"{p:.4f}" for p in values), decision.verdict, f"{night.minutes:.0f}"])
+        p_values = [f"{part.versus_champion.p_value:.4f}" if part else "" for part in (decision, decision.audit)]
+        rows.append([str(number), *rates, *p_values, decision.verdict, f"{night.minutes:.0f}"])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

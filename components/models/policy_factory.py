@@ -1,9 +1,9 @@
 """Create a policy from its name.
 
-Names: `teacher`, `rewriter`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`, optionally
-with `@<base_url>` of a running server, or `vllm:<YAML file>`; `openai:<YAML file>` or `openai:<model>@<base_url>`. A
-checkpoint may be a LoRA adapter. `best-of-<n>:<folder of a step model>:<name>` takes the best of n replies of any of
-them that samples.
+Names: `teacher`, `rewriter`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`,
+optionally with `@<base_url>` of a running server, or `vllm:<YAML file>`; `openai:<YAML file>` or
+`openai:<model>@<base_url>`. A checkpoint may be a LoRA adapter. `best-of-<n>:<folder of a step model>:<name>` takes the
+best of n replies of any of them that samples.
 """
 
 from pathlib import Path

@@ -86,7 +86,7 @@ class Teacher(ScriptedPolicy):
 
 
 class Rewriter(Teacher):
-    """A teacher that writes each file anew as a whole: whoever learns from it need not find the faulty line first."""
+    """A teacher that replaces each file as a whole. A policy that imitates it does not have to locate the fault first."""
 
     name = "rewriter"
     identity = "Rewriter"

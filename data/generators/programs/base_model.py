@@ -32,6 +32,7 @@ OPTIMIZATION = {
     **{"optimizer": "muon", "batch_size": 32, "learning_rate": 8.0e-3, "schedule": "constant"},
     **{"warmup_steps": 50, "weight_decay": 0.05, "steps": STEPS},
 }
+TOOL_SCHEMAS = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in TOOLS]
 CARD = """\
 ---
 license: apache-2.0
@@ -78,8 +79,8 @@ def write_rows(path: Path, tasks: int) -> None:
 
 def teacher_row(instance: RepairInstance, task_id: str, role: Role, rng: random.Random) -> str:
     """Return the SFT row of the teacher's episode at an instance. It needs no hidden cases."""
-    tools = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in TOOLS]
-    return json.dumps({"messages": list(teacher_messages(instance)), "tools": tools, "episode_id": task_id}) + "\n"
+    row = {"messages": list(teacher_messages(instance)), "tools": TOOL_SCHEMAS, "episode_id": task_id}
+    return json.dumps(row) + "\n"
 
 
 def teacher_messages(instance: RepairInstance) -> Iterator[dict[str, Any]]:

@@ -33,6 +33,7 @@ from .grammar import (
     fill,
 )
 
+Written = TypeVar("Written")
 LOCALS = ("base", "change", "factor", "part", "rest", "result", "share", "step")
 
 
@@ -65,6 +66,10 @@ class RepairInstance:
     def signature(self) -> str:
         """Name and arguments of the function."""
         return f"{self.values['F']}({', '.join(self.values[slot] for slot in self.program.parameters)})"
+
+
+InstanceWriter = Callable[[RepairInstance, str, Role, random.Random], Written | None]
+"""What to make of an instance, its task id, its role and the task's random generator; None: draw another instance."""
 
 
 def draw_names(program: Program, rng: random.Random) -> tuple[tuple[str, str], ...]:
@@ -152,7 +157,6 @@ def card(tasks: TasksByRole) -> dict[str, str]:
     }
 
 
-Written = TypeVar("Written")
 COUNTS = {Role.TRAIN: 4000, Role.PROMOTE: 400, Role.AUDIT: 300, Role.RESERVE: 200}
 MAX_DRAWS = 4000
 
@@ -172,10 +176,10 @@ def draw_role(
     seed: int,
     used: set[object],
     sizes: tuple[int, ...],
-    write: Callable[[RepairInstance, str, Role, random.Random], Written | None],
+    write: InstanceWriter[Written],
 ) -> list[Written]:
     """Return what `write` makes of the instances of one role, in random order: each kind of fault equally often, numbers
-    of statements as in `sizes`. Where `write` returns None, another instance is drawn.
+    of statements as in `sizes`.
 
     `used`: names and families that may not be drawn; those of the instances are added.
     """
@@ -192,9 +196,9 @@ def _draw(
     kind: str,
     seed: int,
     used: set[object],
-    write: Callable[[RepairInstance, str, Role, random.Random], Written | None],
+    write: InstanceWriter[Written],
 ) -> Written:
-    """Return one task; its names are used in no other, and its family in no other outside of training."""
+    """Return what `write` makes of one instance; its names are used in no other, and its family in no other outside of training."""
     task_id = f"programs/{role.value}-{index:04d}"
     rng = random.Random(f"{seed}/{task_id}")
     for _ in range(MAX_DRAWS):
@@ -206,8 +210,8 @@ def _draw(
         instance = RepairInstance(program, fault, names, constants, draw_wrong_constant(fault, constants, rng))
         if instance.signature in used or (role is not Role.TRAIN and program.family in used):
             continue
-        task = write(instance, task_id, role, rng)
-        if task is not None:
+        written = write(instance, task_id, role, rng)
+        if written is not None:
             used.update((instance.signature, program.family))
-            return task
+            return written
     raise DataError(f"{task_id}: no program of {statements} statements with {kind} in {MAX_DRAWS} draws")
