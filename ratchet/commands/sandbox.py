@@ -76,8 +76,8 @@ def create(
     from ratchet.components.sandboxes.persistent_sandboxes import create_sandbox as make
 
     config = _sandbox_config(backend, image)
-    _note_backend(config)
     record = make(config, lifetime)
+    _note_backend(config)
     if as_json:
         print_json(record)
     else:
