@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -157,8 +158,7 @@ def sample_batch(
     stops: Sequence[int],
     pad: int,
 ) -> list[Sampled]:
-    """Return one sampled reply per prompt, in order, by a single `generate` call. Each prompt has its own seed and
-    random stream.
+    """Return one sampled reply per prompt, in order, from one batch. Each prompt has its own seed and random stream.
 
     `stops`: token ids that end a reply; `pad`: id that pads prompts on the left.
     """
@@ -166,17 +166,20 @@ def sample_batch(
     ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=model.device)
     sampler = SeededSampler(seeds, sampling.temperature, sampling.top_p)
+    configuration = GenerationConfig(
+        max_new_tokens=sampling.max_new_tokens,
+        do_sample=False,
+        eos_token_id=list(stops),
+        pad_token_id=pad,
+        repetition_penalty=1.0,  # a hub model's own configuration may set another
+        use_cache=True,
+    )
     output = model.generate(
         input_ids=ids,
         attention_mask=mask,
-        generation_config=GenerationConfig(
-            max_new_tokens=sampling.max_new_tokens,
-            do_sample=False,
-            eos_token_id=list(stops),
-            pad_token_id=pad,
-            repetition_penalty=1.0,  # a hub model's own configuration may set another
-        ),
+        generation_config=configuration,
         logits_processor=LogitsProcessorList([sampler]),
+        past_key_values=_shared_prefill(model, ids, mask, pad),
     )[:, width:]
     steps = output.shape[1]
     logprobs = torch.stack(sampler.logprobs[:steps], dim=1)
@@ -184,3 +187,22 @@ def sample_batch(
     lengths = torch.where(stop.any(1), stop.int().argmax(1) + 1, torch.tensor(steps, device=output.device))
     rows = zip(output.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
     return [Sampled(tuple(row[:length]), tuple(scores[:length])) for row, scores, length in rows]
+
+
+def _shared_prefill(model: Any, ids: torch.Tensor, mask: torch.Tensor, pad: int) -> Any:
+    """Return the cache of all prompt tokens but the last, computed once for equal rows; None if all rows differ.
+
+    The attempts of a task begin with equal prompts, and often read the same file: most of a prefill is otherwise repeated.
+    """
+    _, first, source = np.unique(torch.cat([ids, mask], 1).cpu(), axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(ids) or ids.shape[1] == 1:
+        return None
+    cache = model.generate(
+        input_ids=ids[first, :-1],
+        attention_mask=mask[first, :-1],
+        generation_config=GenerationConfig(
+            max_new_tokens=1, do_sample=False, pad_token_id=pad, use_cache=True, return_dict_in_generate=True
+        ),
+    ).past_key_values
+    cache.reorder_cache(torch.from_numpy(source).to(ids.device))
+    return cache

@@ -5,9 +5,11 @@ import pytest
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
-from ratchet.components.models.sampled_policy import stream_seed  # noqa: E402
-from ratchet.components.models.transformers_policy import SeededSampler  # noqa: E402
+from ratchet.components.models import transformers_policy  # noqa: E402
+from ratchet.components.models.sampled_policy import SamplingParameters, stream_seed  # noqa: E402
+from ratchet.components.models.transformers_policy import SeededSampler, sample_batch  # noqa: E402
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
 
@@ -58,3 +60,42 @@ def test_streams_differ_by_seed_and_by_turn():
     seeds = {stream_seed(seed, turn) for seed in range(50) for turn in range(8)}
     assert len(seeds) == 400
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "GPT2", "Gemma3", "Qwen3Next"])
+def test_equal_prompts_are_computed_once_and_every_row_still_samples_its_own_reply(kind, monkeypatch):
+    """Full attention, learned positions, sliding windows, linear attention: each with a cache of its own."""
+    small = {"vocab_size": 40, "max_position_embeddings": 64, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
+    sizes = {
+        "GPT2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
+        "Gemma3": {"sliding_window": 4, "head_dim": 16, "layer_types": ["sliding_attention", "full_attention"]},
+        "Qwen3Next": {"layer_types": ["linear_attention", "full_attention"], "num_experts": 0, "head_dim": 16}
+        | {
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+    }
+    common = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config_class = getattr(transformers, f"{kind}TextConfig" if kind == "Gemma3" else f"{kind}Config")
+    config = config_class(
+        **small, **({} if kind == "GPT2" else common | {"intermediate_size": 32}), **sizes.get(kind, {})
+    )
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    prompts = [[5, 6, 7, 8, 9, 10, 11]] * 3 + [[12, 13, 14]] + [[15, 16, 17, 18, 19]] * 2
+    sampling = SamplingParameters(temperature=1.0, top_p=1.0, max_new_tokens=12)
+    calls = []
+    forward = model.forward
+    monkeypatch.setattr(
+        model, "forward", lambda *args, **inputs: calls.append(inputs["input_ids"]) or forward(*args, **inputs)
+    )
+    shared = sample_batch(model, prompts, range(6), sampling, stops=[1], pad=0)
+    assert [tuple(ids.shape) for ids in calls[:2]] == [(3, 6), (6, 1)]
+    monkeypatch.setattr(transformers_policy, "_shared_prefill", lambda *_: None)
+    plain = sample_batch(model, prompts, range(6), sampling, stops=[1], pad=0)
+    assert [reply.ids for reply in shared] == [reply.ids for reply in plain]
+    assert len({reply.ids for reply in shared[:3]}) == 3
+    for one, other in zip(shared, plain, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
