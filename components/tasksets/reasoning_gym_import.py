@@ -159,8 +159,8 @@ def _card(name: str, configs: Mapping[str, dict[str, Any]], tasks: Sequence[Task
         settings = ", ".join(f"{key}={value}" for key, value in config.items()) or "defaults"
         rows.append(f"| {generator} | {settings} | {len(own)} | {len({task.family for task in own})} |")
     return (
-        f"# {name}\n\nTasks of [reasoning-gym](https://github.com/open-thought/reasoning-gym) (Apache 2.0), seed {head.seed}. "
-        "Its own verifier of each generator decides; success is a score of 1. The kind is the generator; tasks of a family "
-        f"have the same question but for its numbers; split by {head.split_by}.\n\n"
+        f"# {name}\n\nTasks from [reasoning-gym](https://github.com/open-thought/reasoning-gym) (Apache 2.0), seed {head.seed}. "
+        "The generator's own verifier grades an answer; success is a score of 1. A task's kind is its generator. Tasks of a family "
+        f"have the same question with other numbers; split by {head.split_by}.\n\n"
         "| generator | settings | tasks | families |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )

@@ -39,12 +39,14 @@ license: apache-2.0
 ---
 # programs-base
 
-A Qwen3-shaped language model of {parameters:,} parameters, to begin training on the taskset `programs` from.
-Made by `python -m data.generators.programs.base_model --tasks {tasks} --steps {steps}` from teacher's episodes of {tasks:,} tasks
-that were drawn from the train families of the taskset `programs` alone (seed {seed}): no task of the committed taskset, no
-family of promote, audit or reserve. Of twenty programs ten have three statements, nine have four and one has five.
+A Qwen3-shaped language model of {parameters:,} parameters, a starting point for training on the taskset `programs`.
 
-Content version `{version}`; final training loss {loss:.3f}. Weights are float16, to be trained in float32.
+To rebuild it, run `python -m data.generators.programs.base_model --tasks {tasks} --steps {steps}`. It was trained on a
+teacher's episodes of {tasks:,} tasks drawn from the train families of `programs` only (seed {seed}). It saw no task of
+the committed taskset and no family of promote, audit or reserve. Of twenty programs ten have three statements, nine
+have four and one has five.
+
+Content version `{version}`; final training loss {loss:.3f}. Weights are float16; train them in float32.
 """
 
 

@@ -63,5 +63,5 @@ def test_commands_that_are_named_are_there():
 
 
 def test_pages_that_are_named_are_there():
-    pages = re.findall(r"`(docs/\w+\.md)`", TEXT)
-    assert pages and all((ROOT / page).is_file() for page in pages)
+    pages = re.findall(r"\]\((\w+\.md)\)", TEXT)
+    assert pages and all((ROOT / "docs" / page).is_file() for page in pages)

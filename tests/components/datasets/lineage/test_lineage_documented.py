@@ -15,7 +15,7 @@ from ratchet.components.datasets.lineage.model_lineage import data_tags
 from ratchet.components.datasets.versioning.use_ledger import ModelUse
 
 TEXT = (Path(__file__).parents[4] / "docs" / "lineage.md").read_text(encoding="utf-8")
-COMMANDS, CODE = (re.search(rf"```{kind}\n(.*?)```", TEXT, re.DOTALL).group(1) for kind in ("", "python"))  # type: ignore[union-attr]
+COMMANDS, CODE = (re.search(rf"```{kind}\n(.*?)```", TEXT, re.DOTALL).group(1) for kind in ("bash", "python"))  # type: ignore[union-attr]
 
 
 def test_its_commands_are_there() -> None:
