@@ -27,10 +27,10 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup night test test-long ui clean
+.PHONY: help setup night test test-long ui requirements audit sbom release-check clean
 
 help: ## what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo "variables: SCALE=$(SCALE) ARGS='--seed 3' PYTHON=$(PYTHON)"
 
 setup: $(STAMP) ## the virtual environment and every package, as pinned in constraints.txt
@@ -61,6 +61,26 @@ test-long: $(STAMP) ## the tests that take minutes each; run them before a relea
 
 ui: $(STAMP) ## Prefect and MLflow on loopback, until Ctrl-C
 	@$(BIN)/ratchet ui $(ARGS)
+
+requirements: $(STAMP) ## requirements.txt anew: the versions of constraints.txt with the hashes of their files, without torch
+	@echo '# Every package of constraints.txt with the hashes of its files. Without torch: its build depends on the machine.' >requirements.tmp
+	@echo '# Made anew by `make requirements`; docs/releasing.md says how to install from it.' >>requirements.tmp
+	$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --python-version 3.11 --constraint constraints.txt \
+		--generate-hashes --no-annotate --no-header --no-emit-package torch >>requirements.tmp || { rm -f requirements.tmp; exit 4; }
+	@mv requirements.tmp requirements.txt
+
+audit: $(STAMP) ## known vulnerabilities of the packages in constraints.txt; needs the package index and its advisories
+	@$(BIN)/uvx --quiet pip-audit==2.10.1 --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt \
+		|| { echo "error: vulnerabilities were found, or the package index gave no advisories (offline, or a mirror): see above" >&2; exit 1; }
+
+sbom: $(STAMP) ## dist/sbom.cdx.json: the installed packages with versions and licences, as CycloneDX
+	@mkdir -p dist
+	@$(BIN)/uvx --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/sbom.cdx.json $(BIN)/python
+	@echo dist/sbom.cdx.json
+
+release-check: $(STAMP) ## build the packages into dist/ and check that they can be released; uploads nothing
+	@UV=$(BIN)/uv .ci/release-check
 
 clean: ## remove the environment and the caches; nights, models and data stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
