@@ -39,7 +39,9 @@ def draw() -> str:
     ]
     for row, (owner, colour, boxes) in enumerate(LANES):
         top = 20 + row * LANE
-        parts.append(f'<text x="14" y="{top + 14}" font-size="15" font-weight="bold" fill="{colour}">{escape(owner)}</text>')
+        parts.append(
+            f'<text x="14" y="{top + 14}" font-size="15" font-weight="bold" fill="{colour}">{escape(owner)}</text>'
+        )
         for column, (name, note) in enumerate(boxes):
             x = LEFT + column * (BOX + GAP)
             parts += [
