@@ -60,7 +60,7 @@ test-long: $(STAMP) ## the tests that take minutes each; run them before a relea
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 docs: $(STAMP) ## the documentation as a website in site/; a broken link or a page without a place in the navigation is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ui: $(STAMP) ## Prefect and MLflow on loopback, until Ctrl-C
 	@$(BIN)/ratchet ui $(ARGS)

@@ -6,25 +6,25 @@ from pathlib import Path
 TARGET = Path(__file__).parent / "images" / "architecture.svg"
 LANES = (
     (
-        "Prefect: when",
+        ("Prefect", "when"),
         "#0b5fa5",
         [("collect", "policy in sandboxes"), ("judge", "models, people"), ("train", "TRL, own process"),
          ("evaluate", "k attempts a task"), ("decide", "paired tests")],
     ),
     (
-        "DVC: the data build",
+        ("DVC", "the data build"),
         "#8a4b08",
         [("score", "process reward"), ("validate", "Great Expectations"), ("rank", "duplicates, GDI"),
          ("pairs", "preferences"), ("export, gate", "SFT DPO GRPO")],
     ),
     (
-        "MLflow: what happened",
+        ("MLflow", "what happened"),
         "#1b6e3c",
         [("traces", "episodes"), ("runs", "metrics"), ("checkpoints", "models"), ("comparisons", "intervals"),
          ("@champion", "alias")],
     ),
 )  # fmt: skip
-WIDTH, LANE, BOX, GAP, LEFT = 940, 112, 140, 24, 100
+WIDTH, LANE, BOX, GAP, LEFT = 1010, 96, 140, 24, 156
 
 
 def draw() -> str:
@@ -38,10 +38,8 @@ def draw() -> str:
         f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#fff"/>',
     ]
     for row, (owner, colour, boxes) in enumerate(LANES):
-        top = 20 + row * LANE
-        parts.append(
-            f'<text x="14" y="{top + 14}" font-size="15" font-weight="bold" fill="{colour}">{escape(owner)}</text>'
-        )
+        top = row * LANE
+        parts += [_text(62, top + 47, owner[0], 16, colour), _text(62, top + 66, owner[1], 13, colour)]
         for column, (name, note) in enumerate(boxes):
             x = LEFT + column * (BOX + GAP)
             parts += [
@@ -51,16 +49,17 @@ def draw() -> str:
             ]
             if column and row < 2:
                 parts.append(_line(f"M{x - GAP} {top + 51}H{x - 2}"))
-    first, second, third = (20 + row * LANE for row in range(3))
-    train, last = LEFT + 2 * (BOX + GAP) + BOX / 2, LEFT + 4 * (BOX + GAP) + BOX / 2
-    start = LEFT + BOX / 2
-    bottom = third + 96
+    first, second, third = (row * LANE for row in range(3))
+    train, last = (LEFT + column * (BOX + GAP) + BOX / 2 for column in (2, 4))
+    start, right, bottom = LEFT + BOX / 2, LEFT + 5 * BOX + 4 * GAP, third + 96
     parts += [
-        _line(f"M{start - 20} {first + 78}V{second + 22}"),  # sealed episodes enter the build
-        _line(f"M{last - 40} {second + 24}V{first + 92}H{train}V{first + 80}"),  # datasets go to training
-        _line(f"M{last + 40} {first + 78}V{third + 22}"),  # the decision moves the alias
-        _line(f"M{last} {third + 78}V{bottom}H60V{first + 51}H{LEFT - 2}"),  # the champion plays the next night
-        _text(WIDTH / 2, bottom + 22, "The champion plays the next night", 14, "#444"),
+        _line(f"M{start} {first + 78}V{second + 22}"),  # sealed episodes enter the build
+        _line(f"M{last} {second + 24}V{first + 90}H{train}V{first + 80}"),  # datasets go to training
+        _line(f"M{right} {first + 51}h16V{third + 51}H{right + 2}"),  # the decision moves the alias
+        _line(
+            f"M{last} {third + 78}V{bottom}H{LEFT - 22}V{first + 51}H{LEFT - 2}"
+        ),  # the champion plays the next night
+        _text(LEFT + (right - LEFT) / 2, bottom + 20, "The champion plays the next night.", 14, "#444"),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
