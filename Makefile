@@ -27,7 +27,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup night test test-long ui requirements audit sbom release-check clean
+.PHONY: help setup night test test-long docs ui requirements audit sbom release-check clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -58,6 +58,9 @@ test: $(STAMP) ## formatting, types, the import rule, then every test (ARGS='-m 
 
 test-long: $(STAMP) ## the tests that take minutes each; run them before a release (ARGS='-k docker')
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+docs: $(STAMP) ## the documentation as a website in site/; a broken link or a page without a place in the navigation is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 ui: $(STAMP) ## Prefect and MLflow on loopback, until Ctrl-C
 	@$(BIN)/ratchet ui $(ARGS)

@@ -50,7 +50,7 @@ class RetryableError(Exception):
 
 
 class Timeouts(Configuration):
-    """Timeouts in seconds: connecting, waiting for the next byte, and the whole request."""
+    """Timeouts in seconds: `connect` to the server, `read` the next byte, and in `total` the whole request."""
 
     connect: float = Field(10.0, gt=0)
     read: float = Field(300.0, gt=0)
@@ -58,7 +58,7 @@ class Timeouts(Configuration):
 
 
 class Price(Configuration):
-    """Price per million tokens, in one currency."""
+    """Price per million tokens of the `prompt` and of the `completion`, in one currency."""
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
@@ -71,7 +71,7 @@ class Price(Configuration):
 class Endpoint(Configuration):
     """A model behind an HTTP server.
 
-    - `model`: the server's name for it.
+    - `base_url`: the server's address, such as http://127.0.0.1:8000/v1. `model`: the server's name for it.
     - `api_key_env`: environment variable that holds the API key; the key itself is never stored. Servers started by
       this installation (`ratchet serve`) need none: their key is looked up by address.
     - `retries`, `back_off` (seconds, doubled on each retry), `concurrency` (parallel requests, reduced while the server

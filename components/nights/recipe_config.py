@@ -70,7 +70,7 @@ RUN_KEYS = {
 
 class CheckpointChoice(PlayConfig):
     """Choose among the saved checkpoints by pass@k, k = `pass_at_k`, over `attempts` (by default k) sampled attempts at each
-    of `tasks` train tasks that were never demonstrated; of equal ones the earliest.
+    of `tasks` train tasks that were never demonstrated, sampled at `temperature`; of equal ones the earliest.
 
     A high pass@1 after SFT does not promise a good result of RL; pass@k at a large k predicts it better (Kang et al. 2025,
     "Quagmires in SFT-RL Post-Training", arXiv:2510.01624).
@@ -95,9 +95,10 @@ class CheckpointChoice(PlayConfig):
 class Stage(Configuration):
     """A training job, or (`method: sample`) episodes of an earlier stage's model, built into datasets.
 
-    `begin`: the champion, an earlier stage, or `scratch` (a new model of `model.shape`). `rows`: a dataset of the
-    newest build, `demonstrations`, or the SFT rows of a sampling stage; for `prm` one of STEP_ROWS, or a sampling stage for
-    how its episodes ended. `job`: the sections of the job.
+    `name`: the key of the stage in `stages`. `sample`: the tasks and attempts of a sampling stage. `begin`: the
+    champion, an earlier stage, or `scratch` (a new model of `model.shape`). `rows`: a dataset of the newest build,
+    `demonstrations`, or the SFT rows of a sampling stage; for `prm` one of STEP_ROWS, or a sampling stage for how
+    its episodes ended. `job`: the sections of the job.
 
     `step_model`: an earlier `prm` stage, whose scores join the rules' in the rewards of a `grpo` stage, or in the ranking of
     what a `sample` stage has played; with `best_of: n` it also chooses the best of n replies at each turn. `choose`:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class LocalJudge(Configuration):
     """A judge that the night serves itself. It uses no money of a budget.
 
-    - `model`: a checkpoint folder, or a model that the engine can load. `arguments` are passed on to the engine.
+    - `model`: a checkpoint folder, or a model that the `engine` can load. `arguments` are passed on to the engine.
     - `max_tokens`: limit of a reply. `concurrency`: simultaneous requests.
     """
 
@@ -111,7 +111,9 @@ Engine = Literal["transformers", "vllm"]
 
 
 class _Play(Configuration):
-    """How tasks are played. A shard holds `cohort_size` episodes."""
+    """How tasks are played. `attempts`: at each task. `temperature`: of the sampling of tokens. `cohort_size`: episodes of a
+    shard. `workers`: processes. `engine`: what runs a checkpoint, in the workers (`transformers`) or as a server (`vllm`).
+    """
 
     attempts: int = Field(gt=0)
     temperature: float = Field(0.8, ge=0)
@@ -121,7 +123,7 @@ class _Play(Configuration):
 
 
 class PlayConfig(_Play):
-    """Number of tasks and attempts, and parallelism."""
+    """Number of tasks and attempts, and parallelism. `tasks`: number of tasks."""
 
     tasks: int = Field(gt=0)
 
@@ -179,8 +181,14 @@ class Scale(Configuration):
 
     `judge`: who judges tonight's attempts; without it rules alone score them. `recipe`, in size `size`, trains the
     challenger (flows/recipes). The control is plain SFT on the champion's old data with as many tokens.
-    `vllm_arguments` are passed to the vLLM server of policies played with `engine: vllm`. `max_turns` to `timeouts`: as
-    in CollectPlan.
+    `vllm_arguments` are passed to the vLLM server of policies played with `engine: vllm`.
+
+    - `name`: name of the scale's file. `taskset`: name or folder of the tasks.
+    - `max_new_tokens`: maximum tokens of a reply. `max_turns`: maximum replies; None for the environment's limit.
+    - `concurrency`: parallel tool calls of a worker, or parallel episodes of a policy behind a server. `model_threads`:
+      CPU threads of a worker's model; None for the cores divided by the workers.
+    - `retries`: further attempts after an infrastructure failure. `patience`: seconds to wait while everything fails.
+      `min_completed`: minimum share of episodes without an infrastructure failure.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

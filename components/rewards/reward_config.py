@@ -25,7 +25,11 @@ Verifier = Literal["prm", "orm"]
 
 
 class RewardWeights(Configuration):
-    """Weights of the parts of the total score. They need not sum to 1."""
+    """Weights of the parts of the total score. They need not sum to 1.
+
+    `outcome`: of the success, or the share of tests passed. `process`: of the aggregated scores of the steps.
+    `efficiency`: of reference steps / steps. `verifiable`: of the mean of the verifiable components.
+    """
 
     outcome: Weight = 0.4
     process: Weight = 0.5

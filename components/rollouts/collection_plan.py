@@ -25,7 +25,8 @@ class StageTimeout(InfrastructureError):
 
 
 class StageTimeouts(Configuration):
-    """Timeouts in seconds of `reset`, one policy call, one tool call, grading an unfinished episode, and `close`.
+    """Timeouts in seconds of `reset`, one policy call (`act`), one tool call (`step`), grading an unfinished episode
+    (`grade`), and `close`.
 
     They are a safety net above the limits of sandboxes and policies and must be wider: the longest tool call is 120 s,
     and a step that submits also grades. A policy that plays in lock-step is not interrupted.

@@ -14,8 +14,9 @@ class SandboxConfig(Configuration):
 
     - `backend`: `auto` is docker if an engine with the image answers, else local. `require: docker` refuses any other
       back end.
-    - `memory_mb` applies to the container (docker) or to each process (local).
-    - `workspace_mb` is the size of the workspace (docker) or of any single file (local).
+    - `cpus`: processors (docker). `pids`: maximum processes. `open_files`: maximum open files of a process.
+    - `memory_mb` (megabytes) applies to the container (docker) or to each process (local).
+    - `workspace_mb` (megabytes) is the size of the workspace (docker) or of any single file (local).
 
     Docker only: `image` is a name, name@digest or id (None: `ratchet-sandbox:latest`, built by infra/sandbox);
     `runtime` is one of the engine's, for example runsc; `egress` lists hosts (or host:port) reachable over HTTP and

@@ -56,8 +56,8 @@ def _p_values(p: Values, caller: str) -> list[float]:
 class AlphaSpending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rule that divides the error rate of a season among its nightly tests; declared before the season begins.
 
-    `alpha`: one-sided level, per season for `lord`, per night for `fixed`. `nights`: number of tests in a season. `w0`: initial
-    wealth of LORD++ in (0, alpha]; None for half of alpha.
+    `method`: `lord` (LORD++) or `fixed`. `alpha`: one-sided level, per season for `lord`, per night for `fixed`.
+    `nights`: number of tests in a season. `w0`: initial wealth of LORD++ in (0, alpha]; None for half of alpha.
     """
 
     method: SpendingMethod = "lord"

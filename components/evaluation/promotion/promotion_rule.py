@@ -38,7 +38,8 @@ class PromotionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `max_lost`: share of attempts that may lack an outcome. `min_tasks`, `min_families`: least data for a verdict.
     `anchor_every`: nights between matches of the champion against the anchor (None: never). `level`: of the intervals.
-    `looks`: shares of the families after which a night may end early, such as .5; none means one test at the end.
+    `n_resamples`: resamples of a test and an interval. `looks`: shares of the families after which a night may end
+    early, such as .5; none means one test at the end.
     """
 
     alpha: float = 0.025

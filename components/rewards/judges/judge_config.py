@@ -33,6 +33,8 @@ class JudgeModelConfig(Endpoint):
     """One judging model. All settings that can change its replies are part of its identity; its address is not.
 
     - `api`: protocol of the server, OpenAI chat completions or Anthropic messages.
+    - `revision`: what the server says nothing of, such as a commit of the model. `max_tokens`: limit of a reply.
+      `temperature`: of its sampling; 0 is greedy.
     - `name`: name in records instead of `model`, for example the version of a checkpoint that the server knows by path.
     - `structured`: how an OpenAI-compatible server constrains the reply; `none` for servers without `response_format`
       (transformers serve). Anthropic's replies are constrained by a tool.
@@ -58,7 +60,7 @@ class JudgeModelConfig(Endpoint):
 
 
 class BudgetLimits(Configuration):
-    """Upper limits per run of calls, tokens (prompt and reply), and money in the currency of the prices; None:
+    """Upper limits per run of `calls`, `tokens` (prompt and reply), and `money` in the currency of the prices; None:
     unlimited. A limit of money requires the price of every model.
     """
 
@@ -86,6 +88,7 @@ class StepSampling(Configuration):
 class JudgeConfig(Configuration):
     """Configuration of a panel of judges; several `models` judge the same items, and their agreement is reported.
 
+    - `mode`: what one judgement is about, a step or an episode. `form`: how the criteria are asked for.
     - `two_step`: a model states what success requires before it is shown what the agent did (SGV).
     - `rubric`: a YAML file instead of the rubric of the domain; see docs/judging.md.
     - `characters`: limit for each text of the judged step; previous steps are shortened further, the task less.

@@ -47,6 +47,8 @@ MATH_VERIFIER = MathVerifier()
 class VerifiableConfig(Configuration):
     """Weights of the components in the verifiable score of an episode, and their inputs.
 
+    - `accuracy`, `format`, `language`, `program`, `execution_gated`, `rule_fraction`: weight of each component; 0
+      leaves it out.
     - `target`: language that replies should use.
     - `truths`: JSONL file with a line per task: `task_id` and an `answer` (mathematics) or test `cases` (a program).
       None: `accuracy` is the success that the environment recorded.

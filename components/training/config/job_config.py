@@ -26,7 +26,9 @@ from .shared_sections import (
 
 
 class JobConfig(Configuration):
-    """Keys and sections that all methods share."""
+    """Keys and sections that all methods share. `method`: what trains. `output`: folder of the job. `seed`: of the order
+    of rows and of all sampling.
+    """
 
     method: str
     output: Path

@@ -74,7 +74,7 @@ class DpoOptions(Configuration):
 
 
 class DpoOptimizationOptions(OptimizationOptions):
-    """Options of optimization with a smaller default learning rate, since the policy can already act."""
+    """Options of optimization with a smaller default `learning_rate`, since the policy can already act."""
 
     learning_rate: float = Field(1e-5, gt=0)
 
@@ -95,7 +95,8 @@ class PrmOptions(Configuration):
 
 
 class GrpoSamplingOptions(Configuration):
-    """Sampling of episodes. `max_new_tokens`: limit of one reply; `max_episode_tokens`: limit of everything after the
+    """Sampling of episodes. `temperature`, `top_p`: of the sampling of a token; 1 is
+    the policy's own distribution. `max_new_tokens`: limit of one reply; `max_episode_tokens`: limit of everything after the
     first prompt, environment tokens included (TRL's `max_completion_length`). An episode without room for another reply
     ends.
 

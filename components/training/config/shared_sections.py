@@ -11,6 +11,10 @@ from ratchet.components.core.configuration import Configuration
 class ModelShape(Configuration):
     """A Qwen3-shaped model from scratch; the defaults give about 0.8M parameters. `digits`: most digits of a number in one
     token; with two, a small model copies small numbers far more reliably.
+
+    `hidden`, `intermediate`: width of the model and of its feed-forward layers. `layers`: number of layers. `heads`,
+    `kv_heads`: attention heads of queries, and of keys and values. `vocabulary`: maximum number of tokens of its
+    tokenizer. `context`: maximum tokens of a sequence.
     """
 
     hidden: int = Field(128, gt=0)
@@ -26,7 +30,8 @@ class ModelShape(Configuration):
 class LoraOptions(Configuration):
     """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685); only the adapters are trained.
 
-    `targets`: names of the modules that get an adapter, or all linear layers.
+    `r`: rank of an adapter. `alpha`: an adapter's output is scaled by `alpha` / `r`. `dropout`: share of its inputs
+    that is dropped in training. `targets`: names of the modules that get an adapter, or all linear layers.
     """
 
     r: int = Field(8, gt=0)
@@ -42,6 +47,7 @@ class ModelOptions(Configuration):
     Trained weights are always float32 (bfloat16 weights stop moving at small learning rates); `precision` is that of
     the computation (`auto`: bfloat16 where the hardware has it). `quantize: 4bit` quantises a frozen base under
     adapters (QLoRA, Dettmers et al. 2023, arXiv:2305.14314). `trust_remote_code` runs the repository's own Python.
+    `gradient_checkpointing`: compute activations again in the backward pass, which takes time and saves memory.
     """
 
     base: str | None = None
@@ -64,7 +70,10 @@ class OptimizationOptions(Configuration):
     """`batch_size`: rows per step, over all processes; `micro_batch`: rows in a process's memory at a time (default:
     its whole share), which affects speed and memory alone.
 
-    A job ends after `steps`, `epochs` or `token_budget` input tokens, whichever of those set comes first.
+    `learning_rate`: its peak, per optimiser step. `schedule`: how it falls from there to 0, or that it stays
+    (`constant`). `warmup_steps`: optimiser steps in which it rises. `weight_decay`: AdamW's decoupled decay.
+    `max_grad_norm`: norm to which gradients are clipped; 0 for no clipping. A job ends after `steps`, `epochs` or
+    `token_budget` input tokens, whichever of those set comes first.
     """
 
     batch_size: int = Field(16, gt=0)
@@ -126,7 +135,9 @@ class PrmCheckpointOptions(CheckpointOptions):
 
 
 class DataOptions(Configuration):
-    """Exported rows in JSON lines. `sources`: keep only rows of these sources; None keeps all."""
+    """Exported rows in JSON lines. `train`: rows to learn. `validation`: rows to evaluate on; None for no evaluation.
+    `sources`: keep only rows of these sources; None keeps all.
+    """
 
     train: Path
     validation: Path | None = None

@@ -83,7 +83,10 @@ class AccuracyBand(Configuration):
 
 
 class UcbOptions(Configuration):
-    """Sample families by the magnitude of their advantages, see `UcbFamilySampler`."""
+    """Sample families by the magnitude of their advantages, see `UcbFamilySampler`. `exploration`: factor of the bonus for
+    families that were seldom drawn. `temperature`: of the softmax over scores. `floor`: share of the draws that is spread
+    evenly over all families. `window`: last attempts of a family that count.
+    """
 
     exploration: float = Field(1.0, ge=0)
     temperature: float = Field(0.1, gt=0)
@@ -92,7 +95,9 @@ class UcbOptions(Configuration):
 
 
 class ReplayOptions(Configuration):
-    """Put a past success in place of an attempt in groups that fail altogether, see `ReplayBuffer`."""
+    """Put a past success in place of an attempt in groups that fail altogether, see `ReplayBuffer`. `per_task`: successes
+    that are kept of a task. `max_staleness`: their maximum age in optimiser steps; None for no limit.
+    """
 
     per_task: int = Field(4, ge=1)
     max_staleness: int | None = Field(None, ge=1)
