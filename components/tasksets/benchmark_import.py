@@ -284,8 +284,8 @@ def import_benchmark(
     head = TasksetHead(name, "1", DOMAIN, {}, "ratchet/reasoning", "family", description, GENERATOR, seed)
     card = (
         f"# {name}\n\n{len(selected)} tasks of {format}, imported from `{file.name}`; {len(refused)} rows refused. "
-        f"Role {role.value}.\n\nLicence and conditions are those of the benchmark. It may be part of what a model was pretrained on: a figure on "
-        "it is no proof of generalisation. Do not train on it what is measured by it.\n"
+        f"Role {role.value}.\n\nLicence and conditions are those of the benchmark. It may be part of what a model was pretrained "
+        "on: a figure on it is no proof of generalisation. Do not train on it what is measured by it.\n"
     )
     write_taskset(folder, head, {role: selected}, card)
     return ImportResult(tuple(selected), tuple(refused))

@@ -86,10 +86,10 @@ def import_plain_rows(
     for number, (place, row) in enumerate(read_plain_rows(file), start=1):
         try:
             values, row_environment = _task_values(row, environment)
+            task = _task(values, name, row_environment, number)
             played_in = played_in or row_environment
             if row_environment != played_in:
                 raise RowFault(f"it is played in {row_environment} and an earlier row in {played_in}; import it apart")
-            task = _task(values, name, played_in, number)
             if task.task_id in tasks:
                 raise RowFault(f"id '{task.task_id}' is also in an earlier row")
             tasks[task.task_id] = task
@@ -108,7 +108,7 @@ def import_plain_rows(
         name, "1", spec(played_in).domain, {}, played_in, split_by, f"Tasks of {file.name}.", GENERATOR, seed
     )
     readme = folder / "README.md"
-    card = readme.read_text(encoding="utf-8") if readme.is_file() else _card(name, file, folder)
+    card = readme.read_text(encoding="utf-8") if readme.is_file() else _card(name, file, folder, environment)
     by_role = {a_role: [task for task in selected if task.role == a_role] for a_role in Role}
     write_taskset(folder, head, {key: rows for key, rows in by_role.items() if rows}, card)
     return ImportResult(tuple(selected), tuple(refused))
@@ -228,9 +228,10 @@ def _is_json_object(text: str) -> bool:
         return False
 
 
-def _card(name: str, file: Path, folder: Path) -> str:
+def _card(name: str, file: Path, folder: Path, environment: str) -> str:
+    option = f" --environment {environment}" if environment else ""
     return (
-        f"# {name}\n\nTasks of `{file}`. After a change there: `ratchet tasks import {file} -o {folder}`, then "
+        f"# {name}\n\nTasks of `{file}`. After a change there: `ratchet tasks import {file} -o {folder}{option}`, then "
         f"`ratchet tasks validate {folder}`.\n\nSay here what the tasks measure, where they come from, and their licence.\n"
     )
 
