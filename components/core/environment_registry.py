@@ -1,9 +1,10 @@
 """The registry of environments (`register`, `make`, `spec`, `list_envs`), and the loading of entry points for every
 registry.
 
-An id may name the module that registers it, as in Gymnasium: `my_module:my/environment` imports `my_module`, also from the
-working directory. A package adds environments through the entry-point group `ratchet.environments`: each entry names a function without
-arguments that calls `register`. Entry points are loaded once, when an unknown id or the list of all ids is asked for.
+An id may name the module that registers it, as in Gymnasium: `my_module:my/environment` imports `my_module`, also from
+the working directory. A package adds environments through the entry-point group `ratchet.environments`: each entry names
+a function without arguments that calls `register`. Entry points are loaded once, when an unknown id or the list of all
+ids is asked for.
 """
 
 import importlib

@@ -39,9 +39,8 @@ STARTER_TASKS = {Role.TRAIN: 600, Role.PROMOTE: 120, Role.AUDIT: 60}
 GREENHOUSE, GREENHOUSE_TASKS = "greenhouse:mine/greenhouse", Path("data/tasksets/greenhouse")
 PIPELINE_CHANGES = (
     (
-        """# The clone's own Python, also where its environment is not activated; `ratchet` puts its own first on the path elsewhere.
-- python: PATH="$PWD/.venv/bin:$PATH" python
-""",
+        "# The clone's own Python, also where its environment is not activated; `ratchet` puts its own first on the path "
+        'elsewhere.\n- python: PATH="$PWD/.venv/bin:$PATH" python\n',
         "# `ratchet` puts its own Python first on the path.\n- python: python\n",
     ),
     (
