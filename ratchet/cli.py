@@ -85,6 +85,7 @@ for name, group in (
     ("trajectories", trajectories.trajectories),
     ("store", store.store),
     ("tasks", tasks.tasks),
+    ("publish", project.publish),
     ("sandbox", sandbox.sandbox),
 ):
     app.add_typer(group, name=name)
