@@ -59,6 +59,8 @@ def publishing_hub(token: str) -> Iterator[tuple[str, Repositories]]:
 
         def do_GET(self):
             hub.paths.append(self.path)
+            if self.headers.get("Authorization") != f"Bearer {hub.token}":
+                return self._answer(401, {"error": "Invalid credentials"})
             self._answer(200, {"id": "x", "sha": "0" * 40, "siblings": []})
 
         def _create(self, request):

@@ -70,7 +70,7 @@ def test_a_row_with_a_credential_stops_it_before_anything_is_sent(run, hub, made
     folder = tmp_path / "copy"
     shutil.copytree(made.root / "data/datasets", folder / "data/datasets")
     rows = folder / "data/datasets/sft/train.jsonl"
-    secret = "ghp_" + "Zk3" * 12
+    secret = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
     rows.write_text(
         rows.read_text() + json.dumps({"messages": [{"role": "user", "content": f"token {secret}"}]}) + "\n"
     )
