@@ -83,7 +83,6 @@ def publish_model(which: str, repository: str, *, public: bool) -> Publication:
     }
     version = checkpoint_version(folder)
     lineage = {"policy_version": version, **(msgspec.to_builtins(model) if model else {})}
-    lineage.pop("checkpoint", None)  # a path of this machine
     own_card = folder / CARD_FILE
     keeps_card = model is None and own_card.is_file()
     files[CARD_FILE] = own_card if keeps_card else _model_card(repository, version, model).encode()

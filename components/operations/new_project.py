@@ -59,7 +59,8 @@ def new_project(folder: Path) -> list[str]:
 
     Raises ConfigurationError, before anything is written, for a folder in which one of the files exists, or without git.
     """
-    if taken := next((name for name in FILES if (folder / name).exists()), None):
+    targets = (*FILES, str(MODEL), f"data/tasksets/{STARTER}")
+    if taken := next((name for name in targets if (folder / name).exists()), None):
         raise ConfigurationError(f"{folder / taken} exists, and nothing is overwritten; give a new folder")
     if shutil.which("git") is None:
         raise ConfigurationError("git is not installed, and nights are stored in its tags; install git")
@@ -103,14 +104,5 @@ def _begin_repository(folder: Path) -> None:
     except ConfigurationError:
         git("init", "--quiet", "--initial-branch=main", root=folder)
         git("add", "--all", root=folder)
-        identity = git_identity(folder)
-        git(
-            "-c",
-            "commit.gpgsign=false",
-            "commit",
-            "--quiet",
-            "-m",
-            "Begin a Ratchet project",
-            root=folder,
-            env=identity,
-        )
+        commit = ("-c", "commit.gpgsign=false", "commit", "--quiet", "--message", "Begin a Ratchet project")
+        git(*commit, root=folder, env=git_identity(folder))

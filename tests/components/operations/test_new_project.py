@@ -45,9 +45,11 @@ def test_in_a_repository_of_ones_own_nothing_is_committed(tmp_path):
     assert not (tmp_path / "inner/.git").exists() and git("status", "--porcelain", root=tmp_path) == "?? inner/"
 
 
-@pytest.mark.parametrize("name", ["dvc.yaml", "README.md", ".dvc/config"])
+@pytest.mark.parametrize(
+    "name", ["dvc.yaml", "README.md", ".dvc/config", "data/models/programs-base", "data/tasksets/starter"]
+)
 def test_no_file_is_overwritten_and_nothing_is_written_beside_one(tmp_path, name):
-    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("mine")
     with pytest.raises(ConfigurationError, match="exists, and nothing is overwritten"):
         new_project(tmp_path)
