@@ -37,6 +37,8 @@ ALIASES = {
 """Common name of a key -> the key of TaskSpec."""
 METADATA_KEYS = ("language", "difficulty")
 """Keys of a row that are kept in `metadata`, as every key that is not known."""
+STRUCTURED_KEYS = ("editable", "criteria", "world", "repository")
+"""Keys whose value CSV holds as JSON, beside those that `_mapping` reads."""
 TEST_FILE = "check_solution.py"
 """Name of the hidden test of a row whose `tests` is a text."""
 
@@ -149,7 +151,7 @@ def _task_values(row: Any, environment: str) -> tuple[Row, str]:
         elif key in values:
             raise RowFault(f"'{given}' and another key both give the {key}")
         else:
-            values[key] = value
+            values[key] = _from_json(value, key) if key in STRUCTURED_KEYS else value
     if metadata:
         values["metadata"] = metadata
     return values, environment or (REASONING_ENVIRONMENT if "answer" in values else SANDBOX_ENVIRONMENT)
@@ -210,15 +212,21 @@ def _reference(values: Row, answer: object) -> Any:
 
 def _mapping(value: Any, key: str) -> Mapping[str, Any]:
     """Return an object, which CSV and some Parquet files hold as JSON; empty for a missing one. Raises RowFault."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise RowFault(f"{key} is a text and no JSON object") from error
+    value = _from_json(value, key)
     if value is not None and not isinstance(value, dict):
         raise RowFault(f"{key} is {type(value).__name__} and must be an object such as {{PATH: TEXT}}")
     # Parquet gives every row the keys of all rows, null where a row has none.
     return {str(path): text for path, text in (value or {}).items() if text is not None}
+
+
+def _from_json(value: Any, key: str) -> Any:
+    """Return the value that a text of JSON holds; any other value as it is. Raises RowFault."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise RowFault(f"{key} is a text that is not JSON") from error
 
 
 def _is_json_object(text: str) -> bool:

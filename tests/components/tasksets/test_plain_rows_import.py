@@ -74,11 +74,11 @@ class TestRows:
         assert (task.reference_actions, task.domain) == (actions, "conversation")
 
     def test_csv_parquet_json_and_yaml_hold_the_same_rows(self, tmp_path):
-        rows = [CODE | {"id": "a", "kind": "x"}, CODE | {"id": "b", "kind": "y", "prompt": "Ünï,\ncode"}]
+        rows = [CODE | {"id": name, "kind": name, "editable": ["main.py"], "prompt": "Ünï,\ncode"} for name in "ab"]
         with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
-            writer.writerows(row | {"files": json.dumps(row["files"])} for row in rows)
+            writer.writerows(row | {key: json.dumps(row[key]) for key in ("files", "editable")} for row in rows)
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
         (tmp_path / "a.json").write_text(json.dumps(rows))
         (tmp_path / "a.yaml").write_text(yaml.safe_dump(rows), encoding="utf-8")
@@ -109,6 +109,8 @@ class TestRows:
             (CODE | {"tests": {"a.py": "", "b.py": ""}}, "test_command is missing"),
             (CODE | {"tests": {}}, "nothing can be graded"),
             (CODE | {"editable": ["other.py"]}, "other.py"),
+            (CODE | {"editable": "main.py"}, "editable is a text that is not JSON"),
+            (CODE | {"world": "{broken"}, "world is a text that is not JSON"),
             (CODE | {"role": "test"}, "test"),
             (CODE | {"id": "mine/0001"}, "also in an earlier row"),
             (CODE | {"files": {"a": "", "b": ""}}, "not one editable file"),
