@@ -24,6 +24,7 @@ from .commands import (
     maintenance,
     models,
     night,
+    project,
     recipes,
     rollouts,
     sandbox,
@@ -44,6 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    project.init,
     night.night,
     night.schedule,
     rollouts.collect,
@@ -83,6 +85,7 @@ for name, group in (
     ("trajectories", trajectories.trajectories),
     ("store", store.store),
     ("tasks", tasks.tasks),
+    ("publish", project.publish),
     ("sandbox", sandbox.sandbox),
 ):
     app.add_typer(group, name=name)

@@ -1,5 +1,6 @@
 """A wheel holds one package, `ratchet`, which stands beside a user's own modules of any name."""
 
+import json
 import os
 import subprocess
 import sys
@@ -33,10 +34,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(project: Path, *arguments: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+def run(project: Path, *arguments: str, cwd: Path | None = None) -> str:
+    left_out = ("PYTHONPATH", "VIRTUAL_ENV", "RATCHET_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     command = [str(project / "env/bin/python"), *arguments]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd or project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -63,3 +65,50 @@ def test_the_command_and_the_modules_run(project: Path) -> None:
 def test_scales_and_recipes_are_part_of_the_wheel(project: Path) -> None:
     program = "from ratchet.components.nights.scale_config import load_scale; print(load_scale('smoke').name)"
     assert run(project, "-c", program).strip() == "smoke"
+
+
+@pytest.fixture(scope="module")
+def own(project: Path) -> Path:
+    """A project that `ratchet init` of the wheel has made, in an empty folder."""
+    (project / "empty").mkdir()
+    run(project, "-m", "ratchet.cli", "init", "my", cwd=project / "empty")
+    return project / "empty" / "my"
+
+
+@pytest.mark.slow
+def test_a_project_made_by_the_wheel_is_whole(project: Path, own: Path) -> None:
+    validated = run(project, "-m", "ratchet.cli", "tasks", "validate", "greenhouse", "--json", cwd=own)
+    assert json.loads(validated)["problems"] == [] and json.loads(validated)["tasks"] == 2
+    assert '"rank"' in run(project, "-m", "dvc", "dag", "--dot", cwd=own)
+    assert "passed" in run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=own)
+    run(project, "-m", "ratchet.components.datasets.stage_code", "--out", "lists", cwd=own)
+    listed = (own / "lists/score.txt").read_text().splitlines()
+    assert any(line.endswith("ratchet/components/rewards/scoring_stage.py") for line in listed)
+
+
+SMALL_NIGHT = {
+    "scales/smoke.yaml": {
+        "demonstrations: {tasks: 40, attempts: 1, cohort_size: 20,": "demonstrations: {tasks: 12, attempts: 1, cohort_size: 12,",
+        "steps: 10": "steps: 3",
+        "evaluate_every: 5": "evaluate_every: 3",
+        "collection: {tasks: 300, attempts: 4,": "collection: {tasks: 10, attempts: 2,",
+        "promote: 80, audit: 40, attempts: 4,": "promote: 8, audit: 4, attempts: 1,",
+        "min_tasks: 60": "min_tasks: 4",
+    },
+    "recipes/own.yaml": {"token_budget: 600000": "token_budget: 20000"},
+}
+"""Texts of a project's files, and what they are replaced by in a night that only shows that every step runs."""
+
+
+@pytest.mark.long
+def test_a_night_runs_in_a_project_made_by_the_wheel(project: Path, own: Path) -> None:
+    for name, changes in SMALL_NIGHT.items():
+        text = (own / name).read_text()
+        for before, after in changes.items():
+            assert before in text
+            text = text.replace(before, after)
+        (own / name).write_text(text)
+    decision = json.loads(run(project, "-m", "ratchet.cli", "night", "--json", cwd=own).splitlines()[-1])
+    assert decision["taskset"]["name"] == "starter"
+    tags = subprocess.run(["git", "tag"], cwd=own, capture_output=True, text=True, check=True).stdout
+    assert tags.startswith("night/")

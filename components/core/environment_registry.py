@@ -1,14 +1,18 @@
 """The registry of environments (`register`, `make`, `spec`, `list_envs`), and the loading of entry points for every
 registry.
 
-A package adds environments through the entry-point group `ratchet.environments`: each entry names a function without
-arguments that calls `register`. Entry points are loaded once, when an unknown id or the list of all ids is asked for.
+An id may name the module that registers it, as in Gymnasium: `my_module:my/environment` imports `my_module`, also from
+the working directory. A package adds environments through the entry-point group `ratchet.environments`: each entry names
+a function without arguments that calls `register`. Entry points are loaded once, when an unknown id or the list of all
+ids is asked for.
 """
 
 import importlib
 import logging
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -82,7 +86,12 @@ def register(
 
 
 def spec(id: str) -> EnvironmentSpec:
-    """Return the registration of `id`. Raises ConfigurationError for an unknown id, listing the registered ones."""
+    """Return the registration of `id`. Raises ConfigurationError for an unknown id, listing the registered ones, and for
+    a module that cannot be imported.
+    """
+    module, colon, id = id.rpartition(":")
+    if colon and id not in _specs:
+        _import_module(module)
     if id not in _specs:
         _discover()
     if id not in _specs:
@@ -90,6 +99,20 @@ def spec(id: str) -> EnvironmentSpec:
         ids = ", ".join(sorted(_specs)) or "none"
         raise ConfigurationError(f"unknown environment '{id}'{f'; {hint}' if hint else '.'} Known: {ids}")
     return _specs[id]
+
+
+def _import_module(name: str) -> None:
+    """Import a module that registers environments. Raises ConfigurationError."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:  # the console script's own folder is on the path instead
+        sys.path.append(folder)
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # whatever the module raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigurationError(
+            f"module '{name}' of an environment cannot be imported from {folder}: {reason}"
+        ) from error
 
 
 def make(id: str, **overrides: Any) -> Environment:

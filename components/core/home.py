@@ -157,13 +157,13 @@ def params_file() -> Path | None:
 
 
 def require_clone() -> None:
-    """Raise ConfigurationError unless the working directory is the root of a clone of the repository (`dvc.yaml`)."""
+    """Raise ConfigurationError unless the working directory is the root of a clone or of a project (`dvc.yaml`)."""
     working_folder = Path.cwd()
     if (working_folder / "dvc.yaml").is_file():
         return
     clone_above = next((parent for parent in working_folder.parents if (parent / "dvc.yaml").is_file()), None)
-    clone = str(clone_above) if clone_above else "your clone of the repository, where dvc.yaml stands"
-    raise ConfigurationError(f"{working_folder} is not the root of a clone; run this command in {clone}")
+    advice = f"run this command in {clone_above}" if clone_above else "make a project with `ratchet init FOLDER`"
+    raise ConfigurationError(f"{working_folder} is not the root of a clone or a project; {advice}")
 
 
 class _Kind(NamedTuple):

@@ -261,13 +261,14 @@ def load_scale(name_or_path: str) -> Scale:
 
 
 def yaml_names(folder: Path) -> list[str]:
-    """Return the names of the YAML files in a folder, without suffix."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    """Return the names of the YAML files in a folder and in the project's own folder of that name, without suffix."""
+    return sorted({path.stem for place in (Path(folder.name), folder) for path in place.glob("*.yaml")})
 
 
 def named_file(kind: str, name_or_path: str, folder: Path) -> Path:
-    """Return the path of a YAML file, given as a path (not checked) or as a name in `folder`; `kind` is for the
-    message. Raises ConfigurationError that suggests the nearest name.
+    """Return the path of a YAML file, given as a path (not checked) or as a name; `kind` is for the message. A name is
+    looked for in the working directory's `scales` or `recipes`, then in `folder`. Raises ConfigurationError that suggests
+    the nearest name.
     """
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
@@ -275,4 +276,5 @@ def named_file(kind: str, name_or_path: str, folder: Path) -> Path:
     if name_or_path not in (names := yaml_names(folder)):
         choices = f"known: {', '.join(names)}, or a path to a YAML file"
         raise ConfigurationError(f"unknown {kind} '{name_or_path}'; {suggest_name(name_or_path, names, choices)}")
-    return folder / f"{name_or_path}.yaml"
+    own = Path(folder.name) / f"{name_or_path}.yaml"
+    return own if own.is_file() else folder / own.name

@@ -86,7 +86,9 @@ def _packages() -> Finding:
             installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             absent.append(name)
-    return (MISSING, f"without {', '.join(absent)}", "run `make setup`") if absent else (OK, ", ".join(installed), "")
+    if absent:
+        return MISSING, f"without {', '.join(absent)}", "run `make setup` in a clone, or install ratchet[night]"
+    return OK, ", ".join(installed), ""
 
 
 def _git() -> Finding:

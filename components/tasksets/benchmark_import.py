@@ -38,6 +38,7 @@ from ratchet.components.rewards.verifiable.reply_format import last_boxed
 
 from .reasoning_gym_import import reference_reply
 from .swebench_import import ImportResult, RefusedRow
+from .task_filter import TaskFilter
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
 GENERATOR = "ratchet tasks import benchmark"
@@ -46,7 +47,7 @@ _MAX_TESTS = 256 << 20  # bytes of a row's test cases after decompression
 Row = dict[str, Any]
 
 
-class _RowFault(Exception):
+class RowFault(Exception):
     """A row cannot become a task; the message is the reason."""
 
 
@@ -103,15 +104,15 @@ def _json_or_text(line: str) -> Any:
 
 
 def _text(row: Row, *names: str, required: bool = True) -> str:
-    """Return the first of the fields that is there, numbers as text. Raises _RowFault."""
+    """Return the first of the fields that is there, numbers as text. Raises RowFault."""
     for name in names:
         value = row.get(name)
         if value is not None and str(value).strip():
             if not isinstance(value, str | int | float):
-                raise _RowFault(f"{name} is {type(value).__name__} and must be text")
+                raise RowFault(f"{name} is {type(value).__name__} and must be text")
             return str(value)
     if required:
-        raise _RowFault(f"{names[0]} is missing or empty")
+        raise RowFault(f"{names[0]} is missing or empty")
     return ""
 
 
@@ -126,7 +127,7 @@ def _math(row: Row, seed: int) -> _Question:
     solution = _text(row, "solution", required=False)
     answer = _text(row, "answer", required=False).strip() or last_boxed(solution)
     if not answer:
-        raise _RowFault("there is neither an answer nor a solution with \\boxed{}")
+        raise RowFault("there is neither an answer nor a solution with \\boxed{}")
     kind = _text(row, "subject", "type", required=False) or "mathematics"
     question = _mathematics(_text(row, "uniqueid", required=False), kind, _text(row, "problem"), solution, answer)
     question.fields["metadata"] = {"level": _text(row, "level", required=False)}
@@ -174,7 +175,7 @@ def _mbpp(row: Row, seed: int) -> _Question:
     program, tests = _text(row, "code"), row.get("testlist")
     setup = row.get("testimports") or _text(row, "testsetupcode", required=False)
     if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
-        raise _RowFault("test_list is no list of assertions")
+        raise RowFault("test_list is no list of assertions")
     lines = [setup] if isinstance(setup, str) else [str(line) for line in setup]
     script = "\n".join(["from solution import *", *lines, *tests]) + "\n"
     shown = "\n".join(tests)
@@ -199,9 +200,9 @@ def _livecodebench(row: Row, seed: int) -> _Question:
         cases = [_live_case(case, f"Solution.{function}" if function and "class Solution" in starter else function)
                  for case in raw_cases]  # fmt: skip
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise _RowFault(f"a test case cannot be read: {type(error).__name__}: {error}") from error
+        raise RowFault(f"a test case cannot be read: {type(error).__name__}: {error}") from error
     if not cases:
-        raise _RowFault("there are no test cases")
+        raise RowFault("there are no test cases")
     how = (
         f"Complete this class; import what you use.\n\n```python\n{starter.rstrip()}\n```"
         if function
@@ -227,11 +228,11 @@ class _TextUnpickler(pickle.Unpickler):
     """Reads a pickled text. Anything else could run code, and is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise _RowFault(f"private_test_cases names {module}.{name}; it must be a text")
+        raise RowFault(f"private_test_cases names {module}.{name}; it must be a text")
 
 
 def _test_cases(value: Any) -> list[dict[str, Any]]:
-    """Return test cases from JSON, or from base64 of zlib of a pickled text of JSON. Raises _RowFault."""
+    """Return test cases from JSON, or from base64 of zlib of a pickled text of JSON. Raises RowFault."""
     try:
         if isinstance(value, str) and not value.lstrip().startswith("["):
             reader = zlib.decompressobj()
@@ -239,9 +240,9 @@ def _test_cases(value: Any) -> list[dict[str, Any]]:
             value = _TextUnpickler(io.BytesIO(pickled)).load()
         cases = json.loads(value) if isinstance(value, str) else value or []
     except (ValueError, binascii.Error, zlib.error, pickle.UnpicklingError, EOFError, RecursionError) as error:
-        raise _RowFault(f"test cases cannot be read: {error}") from error
+        raise RowFault(f"test cases cannot be read: {error}") from error
     if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
-        raise _RowFault("test cases are no list of objects")
+        raise RowFault("test cases are no list of objects")
     return cases
 
 
@@ -255,7 +256,9 @@ FORMATS: dict[str, Callable[[Row, int], _Question]] = {
 }
 
 
-def import_benchmark(folder: Path, format: str, file: Path, *, role: Role, seed: int) -> ImportResult:
+def import_benchmark(
+    folder: Path, format: str, file: Path, *, role: Role, seed: int, task_filter: TaskFilter | None = None
+) -> ImportResult:
     """Write the rows of a published file as a taskset to `folder`; return its tasks and the refused rows.
 
     Every problem is a family of its own. `seed`: order of GPQA's options. Raises DataError where the file cannot be read
@@ -269,27 +272,28 @@ def import_benchmark(folder: Path, format: str, file: Path, *, role: Role, seed:
         try:
             task = _task(row, format, name, role, seed, len(tasks) + len(refused))
             if task.task_id in tasks:
-                raise _RowFault(f"id '{task.task_id}' is also in an earlier row")
+                raise RowFault(f"id '{task.task_id}' is also in an earlier row")
             tasks[task.task_id] = task
-        except _RowFault as fault:
+        except RowFault as fault:
             refused.append(RefusedRow(place, str(fault)))
     if not tasks:
         first = f": {refused[0].where}: {refused[0].why}" if refused else ""
         raise DataError(f"{file}: none of {len(refused)} rows is a task of {format}{first}")
+    selected = (task_filter or TaskFilter()).select(tasks.values())
     description = f"{format}, imported from {file.name}."
     head = TasksetHead(name, "1", DOMAIN, {}, "ratchet/reasoning", "family", description, GENERATOR, seed)
     card = (
-        f"# {name}\n\n{len(tasks)} tasks of {format}, imported from `{file.name}`; {len(refused)} rows refused. Role {role.value}."
-        "\n\nLicence and conditions are those of the benchmark. It may be part of what a model was pretrained on: a figure on "
-        "it is no proof of generalisation. Do not train on it what is measured by it.\n"
+        f"# {name}\n\n{len(selected)} tasks of {format}, imported from `{file.name}`; {len(refused)} rows refused. "
+        f"Role {role.value}.\n\nLicence and conditions are those of the benchmark. It may be part of what a model was pretrained "
+        "on: a figure on it is no proof of generalisation. Do not train on it what is measured by it.\n"
     )
-    write_taskset(folder, head, {role: list(tasks.values())}, card)
-    return ImportResult(tuple(tasks.values()), tuple(refused))
+    write_taskset(folder, head, {role: selected}, card)
+    return ImportResult(tuple(selected), tuple(refused))
 
 
 def _task(row: Any, format: str, taskset: str, role: Role, seed: int, number: int) -> TaskSpec:
     if not isinstance(row, dict):
-        raise _RowFault("it is no JSON object")
+        raise RowFault("it is no JSON object")
     question = FORMATS[format]({re.sub(r"[\s_]", "", str(key)).lower(): value for key, value in row.items()}, seed)
     task_id = f"{format}/{question.id or number}"
     return TaskSpec(

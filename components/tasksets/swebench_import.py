@@ -19,6 +19,7 @@ from ratchet.components.core import ConfigurationError, DataError, Repository, R
 from ratchet.components.environments.git_mirror import COMMIT_NAME
 from ratchet.components.environments.repository_tasks import GOLD_PATCH
 
+from .task_filter import TaskFilter
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
 GENERATOR = "components.environments.tasksets.swebench"
@@ -217,7 +218,9 @@ def _fill_template(template: str, values: dict[str, str]) -> str:
         ) from error
 
 
-def import_rows(folder: Path, file: Path, settings: ImportSettings) -> ImportResult:
+def import_rows(
+    folder: Path, file: Path, settings: ImportSettings, task_filter: TaskFilter | None = None
+) -> ImportResult:
     """Read a file's rows and write them as a taskset to `folder`, whose name becomes the taskset's name.
 
     Raises DataError if no row became a task, and ConfigurationError if the folder has a taskset that was not imported.
@@ -228,6 +231,7 @@ def import_rows(folder: Path, file: Path, settings: ImportSettings) -> ImportRes
     if not result.tasks:
         first = f": {result.refused[0].where}: {result.refused[0].why}" if result.refused else ""
         raise DataError(f"{file}: none of {len(result.refused)} rows is a task{first}")
+    result = ImportResult(tuple((task_filter or TaskFilter()).select(result.tasks)), result.refused)
     description = f"Repository tasks imported from {file.name}."
     head = TasksetHead(name, "1", "coding", {}, description=description, generator=GENERATOR)
     write_taskset(folder, head, {settings.role: result.tasks}, _card(name, file, result))

@@ -6,7 +6,7 @@ A taskset is `taskset.yaml`, a README, and compact JSONL by role, split so that 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -91,7 +91,7 @@ def load_taskset(name_or_path: str | Path) -> Taskset:
     _check_ids(folder, tasks)
     _check_counts(folder, head, tasks)
     if head.split_by == "family":
-        _check_families(folder, tasks)
+        check_families(folder, tasks)
     return Taskset(head, tasks)
 
 
@@ -150,16 +150,21 @@ def _check_row(where: str, path: Path, task: TaskSpec, head: TasksetHead) -> Non
     for field, value, expected in (("role", task.role.value, role), ("taskset", task.taskset, head.name)):
         if value != expected:
             raise DataError(f"{where}: {field} is '{value}' and must be '{expected}'")
+    try:
+        check_task(task)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+
+
+def check_task(task: TaskSpec) -> None:
+    """Raise DataError for a task that cannot be graded, or names files that it does not have."""
     missing = [path for path in task.editable if path not in task.files]
     if missing:
-        raise DataError(f"{where}: editable names '{missing[0]}', which is not in files")
+        raise DataError(f"editable names '{missing[0]}', which is not in files")
     if task.criteria:
-        try:
-            _criteria_reader(task)(task.criteria)
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from error
+        _criteria_reader(task)(task.criteria)
     if not task.test_command and not task.criteria:
-        raise DataError(f"{where}: test_command and criteria are empty; without one of them nothing can be graded")
+        raise DataError("test_command and criteria are empty; without one of them nothing can be graded")
 
 
 def _criteria_reader(task: TaskSpec) -> Callable[[dict[str, Any]], object]:
@@ -184,13 +189,14 @@ def _check_counts(folder: Path, head: TasksetHead, tasks: tuple[TaskSpec, ...]) 
             )
 
 
-def _check_families(folder: Path, tasks: tuple[TaskSpec, ...]) -> None:
+def check_families(where: Path, tasks: Iterable[TaskSpec]) -> None:
+    """Raise DataError where a family has tasks of two roles."""
     role_of_family: dict[str, Role] = {}
     for task in tasks:
         first = role_of_family.setdefault(task.family, task.role)
         if first != task.role:
             raise DataError(
-                f"{folder}: family '{task.family}' is in {first.value} and {task.role.value}; move it into one role, "
+                f"{where}: family '{task.family}' is in {first.value} and {task.role.value}; move it into one role, "
                 "or say `split_by: instance`"
             )
 
@@ -211,7 +217,7 @@ def write_taskset(folder: Path, head: TasksetHead, tasks: Tasks, readme: str) ->
     """Write all files of a taskset to `folder`, with the counts of `tasks` in its head; old files are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     # A shard of an earlier version would be loaded too.
-    for old in folder.glob("*.jsonl"):
+    for old in _row_files(folder):
         old.unlink()
     for role, rows in tasks.items():
         shards = list(_shards(rows))

@@ -1,8 +1,8 @@
-"""Commands on tasksets: tasks list, show, validate, import."""
+"""Commands on tasksets: tasks list, show, validate, new, import, schema."""
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -11,6 +11,14 @@ from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError, Role
 from ratchet.render.terminal import print_fields, print_json, print_note, print_table, print_text
 
+if TYPE_CHECKING:
+    from ratchet.components.core import TaskSpec
+    from ratchet.components.tasksets.swebench_import import ImportResult
+
+LanguageFilter = Annotated[str, Option(help="Only tasks of this language: python, go, ...")]
+DifficultyFilter = Annotated[str, Option(help="Only tasks of this difficulty, as the taskset names it.")]
+KindFilter = Annotated[str, Option(help="Only tasks of this kind.")]
+LimitFilter = Annotated[int, Option(min=0, help="Maximum number of tasks (0: all).")]
 tasks = typer.Typer(no_args_is_help=True, help="Tasksets: the tasks that agents solve.")
 
 
@@ -18,16 +26,24 @@ tasks = typer.Typer(no_args_is_help=True, help="Tasksets: the tasks that agents 
 def list_tasks(
     taskset: Annotated[str, Argument(help="A taskset's name or folder; default: list the tasksets.")] = "",
     role: Annotated[str, Option(help="Only this role: train, promote, audit, reserve.")] = "",
+    language: LanguageFilter = "",
+    difficulty: DifficultyFilter = "",
+    kind: KindFilter = "",
+    limit: LimitFilter = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List the tasksets, or the tasks of one. Example: `ratchet tasks list repair --role promote`"""
-    from ratchet.components.tasksets import load_taskset, taskset_names
+    """List the tasksets, or the tasks of one.
 
+    Examples: `ratchet tasks list`, `ratchet tasks list repair --role promote --kind wrong_operator --limit 5`
+    """
+    from ratchet.components.tasksets import load_taskset, taskset_names
+    from ratchet.components.tasksets.task_filter import TaskFilter
+
+    task_filter = TaskFilter(language, difficulty, kind, limit)
     if taskset:
-        rows = [
-            {"task_id": task.task_id, "role": task.role.value, "kind": task.kind, "family": task.family}
-            for task in load_taskset(taskset).tasks(role or None)
-        ]
+        rows = _task_rows(task_filter.select(load_taskset(taskset).tasks(role or None)))
+    elif role or task_filter != TaskFilter():
+        raise ConfigurationError("filters apply to the tasks of one taskset; name it (see `ratchet tasks list`)")
     else:
         rows = []
         for name in taskset_names():
@@ -53,32 +69,58 @@ def list_tasks(
 @tasks.command("show")
 def show_task(
     taskset: Annotated[str, Argument(help="A taskset's name or folder.")],
-    task_id: Annotated[str, Argument(help="The task's id.")],
+    task_id: Annotated[str, Argument(help="The task's id; default: the first tasks that the filters match.")] = "",
+    language: LanguageFilter = "",
+    difficulty: DifficultyFilter = "",
+    kind: KindFilter = "",
+    limit: LimitFilter = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task: what the agent receives, and what only the grader sees."""
-    import yaml
+    """Show tasks: what the agent receives, and what only the grader sees.
 
+    Examples: `ratchet tasks show repair repair/train-0001`, `ratchet tasks show orders --kind refund --limit 2`
+    """
     from ratchet.components.core.errors import suggest_name
     from ratchet.components.tasksets import load_taskset
+    from ratchet.components.tasksets.task_filter import TaskFilter
 
-    tasks_by_id = load_taskset(taskset).by_id
-    if task_id not in tasks_by_id:
-        hint = suggest_name(task_id, tasks_by_id, f"see `ratchet tasks list {taskset}`")
+    loaded_taskset = load_taskset(taskset)
+    if not task_id:
+        selected = TaskFilter(language, difficulty, kind, limit).select(loaded_taskset.tasks())
+    elif language or difficulty or kind or limit != 1:
+        raise ConfigurationError("a task's id names one task; leave out the filters, or the id")
+    elif task_id in loaded_taskset.by_id:
+        selected = [loaded_taskset.by_id[task_id]]
+    else:
+        hint = suggest_name(task_id, loaded_taskset.by_id, f"see `ratchet tasks list {taskset}`")
         raise ConfigurationError(f"taskset '{taskset}' has no task '{task_id}'; {hint}")
-    task = tasks_by_id[task_id]
-    if as_json:
-        print_json(task)
-        return
-    print_fields(
-        {
-            "task": task.task_id,
-            "role": task.role.value,
-            "kind": task.kind,
-            "family": task.family,
-            "hash": task.task_hash,
-        }
-    )
+    for number, task in enumerate(selected):
+        if as_json:
+            print_json(task)
+        else:
+            print_text("\n") if number else None
+            _show_task(task)
+
+
+def _task_rows(tasks: "list[TaskSpec]") -> list[dict[str, str]]:
+    """Return the rows of a table of tasks, with language and difficulty only where some task has one."""
+    from ratchet.components.tasksets.task_filter import task_difficulty, task_language
+
+    optional = {"language": task_language, "difficulty": task_difficulty}
+    shown = {name: value_of for name, value_of in optional.items() if any(map(value_of, tasks))}
+    return [
+        {"task_id": task.task_id, "role": task.role.value, "kind": task.kind, "family": task.family}
+        | {name: value_of(task) for name, value_of in shown.items()}
+        for task in tasks
+    ]
+
+
+def _show_task(task: "TaskSpec") -> None:
+    import yaml
+
+    fields = {"task": task.task_id, "hash": task.task_hash, **_task_rows([task])[0]}
+    del fields["task_id"]
+    print_fields(fields)
     print_text(f"\n{task.description}")
     for heading, files in (("file", task.files), ("hidden test", task.tests), ("reference", task.reference)):
         for path, text in files.items():
@@ -120,10 +162,45 @@ def validate_taskset(
     return 3 if report["problems"] else 0
 
 
+@tasks.command("new")
+def new(
+    folder: Annotated[Path, Argument(help="The taskset's folder, which also gives its name; new or empty.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make a small taskset to begin from: four coding tasks with hidden tests, in commented YAML.
+
+    Example: `ratchet tasks new data/tasksets/mine && ratchet tasks validate data/tasksets/mine`
+    """
+    from ratchet.components.tasksets.plain_rows_import import ROWS_FILE, new_taskset
+
+    import_result = new_taskset(folder)
+    if as_json:
+        _show_import(folder, import_result, as_json=True)
+        return
+    rows = folder / ROWS_FILE
+    print_text(f"{folder}: {len(import_result.tasks)} tasks, from {rows}")
+    print_note(
+        f"edit {rows}, then `ratchet tasks import {rows} -o {folder}` and `ratchet tasks validate {folder}`; play it with "
+        f"`ratchet evaluate --taskset {folder} --policy teacher`"
+    )
+
+
+@tasks.command("schema")
+def print_schema() -> None:
+    """Print the JSON Schema of a taskset's files. Example: `ratchet tasks schema > taskset.schema.json`"""
+    from ratchet.components.tasksets.taskset_schema import schema_text
+
+    print(schema_text(), end="")
+
+
 @tasks.command("import")
 def import_taskset(
-    format: Annotated[
-        str, Argument(help="swebench, reasoning-gym, aime, math, gpqa, humaneval, mbpp or livecodebench.")
+    source: Annotated[
+        str,
+        Argument(
+            help="A file of rows of your own (docs/tasksets.md), or the format of FILE: swebench, aime, math, gpqa, "
+            "humaneval, mbpp, livecodebench; or reasoning-gym."
+        ),
     ],
     file: Annotated[
         Path | None, Argument(help="The rows, as published: JSON lines, JSON, CSV or Parquet. None for reasoning-gym.")
@@ -135,7 +212,7 @@ def import_taskset(
     role: Annotated[
         str,
         Option(
-            help="train, promote, audit or reserve; default: train for swebench, audit for benchmarks, all four split."
+            help="train, promote, audit or reserve; default: train for swebench, audit for benchmarks, else all four split."
         ),
     ] = "",
     generator: Annotated[
@@ -158,29 +235,57 @@ def import_taskset(
     setup_command: Annotated[
         str, Option(help="swebench: command to run in the sandbox after the files are written.")
     ] = "",
+    environment: Annotated[
+        str, Option(help="Own rows: where they are played; default: ratchet/sandbox, ratchet/reasoning with answers.")
+    ] = "",
+    split_by: Annotated[str, Option(help="Own rows: what roles keep together: family or instance.")] = "family",
+    language: LanguageFilter = "",
+    difficulty: DifficultyFilter = "",
+    kind: KindFilter = "",
+    limit: LimitFilter = 0,
     as_json: AsJson = False,
 ) -> int:
-    """Make a taskset: of reasoning-gym's generators, of a benchmark's file, or of SWE-bench's rows (SWE-Gym's, SWE-rebench's).
+    """Make a taskset of rows of your own, a benchmark's file, SWE-bench's rows (SWE-Gym's, SWE-rebench's), or generators.
 
     Invalid rows are listed with file and line and give exit code 3. Examples:
+    `ratchet tasks import rows.jsonl -o data/tasksets/mine`,
     `ratchet tasks import reasoning-gym --generator chain_sum --set chain_sum.max_terms=3 --size 500 -o data/tasksets/sums`,
     `ratchet tasks import gpqa gpqa_diamond.csv -o data/tasksets/gpqa`,
     `ratchet tasks import swebench lite.jsonl --repos "https://github.com/{repo}.git" --role promote -o data/tasksets/lite`
     """
     from ratchet.components.tasksets import swebench_import
     from ratchet.components.tasksets.benchmark_import import FORMATS, import_benchmark
+    from ratchet.components.tasksets.plain_rows_import import import_plain_rows
     from ratchet.components.tasksets.reasoning_gym_import import import_generators, read_generator_settings
+    from ratchet.components.tasksets.task_filter import TaskFilter
 
-    if format not in (known := ("swebench", "reasoning-gym", *FORMATS)):
-        raise ConfigurationError(f"unknown format '{format}' of rows; known: {', '.join(known)}")
+    format, known = source, ("swebench", "reasoning-gym", *FORMATS)
+    own_rows = format not in known and file is None and (Path(source).suffix != "" or Path(source).exists())
+    if not own_rows and format not in known:
+        raise ConfigurationError(
+            f"unknown format '{format}' of rows; give a file of rows, or one of {', '.join(known)} and its file"
+        )
+    if split_by not in ("family", "instance"):
+        raise ConfigurationError(f"--split-by {split_by}: choose family or instance")
+    task_filter = TaskFilter(language, difficulty, kind, limit)
     if role and role not in list(Role):
         raise ConfigurationError(
             f"unknown role '{role}'; choose one of {', '.join(known_role.value for known_role in Role)}"
         )
-    if (file is None) != (format == "reasoning-gym"):
+    if not own_rows and (file is None) != (format == "reasoning-gym"):
         needs = "is generated and reads no file; remove it" if file else "needs the file of rows"
         raise ConfigurationError(f"{format} {needs}")
-    if file is None:
+    if own_rows:
+        import_result = import_plain_rows(
+            to,
+            Path(source),
+            role=Role(role) if role else None,
+            environment=environment,
+            split_by="family" if split_by == "family" else "instance",
+            seed=seed,
+            task_filter=task_filter,
+        )
+    elif file is None:
         configs = read_generator_settings(generator or [], set or [])
         import_result = import_generators(to, configs, size=size, seed=seed, role=Role(role) if role else None)
     elif format == "swebench":
@@ -189,13 +294,19 @@ def import_taskset(
         settings = swebench_import.ImportSettings(
             repos, image_template, test_command, setup_command, Role(role or "train")
         )
-        import_result = swebench_import.import_rows(to, file, settings)
+        import_result = swebench_import.import_rows(to, file, settings, task_filter)
     else:
-        import_result = import_benchmark(to, format, file, role=Role(role or "audit"), seed=seed)
-    if as_json:
-        print_json({"taskset": str(to), "tasks": len(import_result.tasks), "refused": import_result.refused})
-    else:
-        for row in import_result.refused:
-            print_note(f"{row.where}: {row.why}")
-        print_text(f"{to}: {len(import_result.tasks)} tasks, {len(import_result.refused)} rows refused")
+        import_result = import_benchmark(
+            to, format, file, role=Role(role or "audit"), seed=seed, task_filter=task_filter
+        )
+    _show_import(to, import_result, as_json=as_json)
     return 3 if import_result.refused else 0
+
+
+def _show_import(folder: Path, import_result: "ImportResult", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"taskset": str(folder), "tasks": len(import_result.tasks), "refused": import_result.refused})
+        return
+    for row in import_result.refused:
+        print_note(f"{row.where}: {row.why}")
+    print_text(f"{folder}: {len(import_result.tasks)} tasks, {len(import_result.refused)} rows refused")

@@ -32,7 +32,7 @@ def open_workspace(folder: Path, nights: Sequence[str], params: bytes, *, root: 
         shutil.copyfile(root / name, folder / name)
     settings = f"[core]\n    no_scm = true\n[cache]\n    dir = {(root / '.dvc/cache').absolute()}\n"
     (folder / ".dvc/config.local").write_text(settings, encoding="utf-8")
-    for name in LINKED_FOLDERS:
+    for name in (name for name in LINKED_FOLDERS if (root / name).is_dir()):  # a project has no components
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to((root / name).absolute())
     if (root / BASELINES).is_dir():

@@ -72,7 +72,7 @@ def commit_night(night: str, decision: dict[str, Any], message: str, *, root: Pa
     parents = ["-p", head] if head else []
     text = f"{message}\n\n{_trailer(head, root)}"
     tree = _write_tree(files, head, root)
-    commit = git("commit-tree", tree, *parents, root=root, env=_git_identity(root), data=text.encode())
+    commit = git("commit-tree", tree, *parents, root=root, env=git_identity(root), data=text.encode())
     # The empty old value: where another process has tagged the night meanwhile, this fails.
     git("update-ref", f"refs/tags/{TAG}{night}", commit, "", root=root)
     (root / DECISIONS).mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def _trailer(head: str | None, root: Path) -> str:
     return f"Code: {head}{f' with {len(changed)} changed files' if changed else ''}\n"
 
 
-def _git_identity(root: Path) -> dict[str, str]:
+def git_identity(root: Path) -> dict[str, str]:
     """Return environment variables with a default author and committer if git has none configured; else an empty dict."""
     try:
         git("var", "GIT_COMMITTER_IDENT", root=root)
