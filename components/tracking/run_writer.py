@@ -24,6 +24,7 @@ from .run_records import (
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    ExperimentTags,
     MetricPoint,
     RunContents,
     RunEnd,
@@ -232,9 +233,15 @@ class TrackedRun:
         """Open a run nested in this one, for an agent or a stage; the same `name` resumes it."""
         return _open_run(self._journal, self.experiment, f"{self.key}/{name}", name, self.key, tags)
 
-    def open_shared(self, name: str, tags: Mapping[str, object]) -> AbstractContextManager["TrackedRun"]:
-        """Open an outermost run of the same experiment that all nights share: the same `name` resumes it."""
-        return _open_run(self._journal, self.experiment, name, name, None, tags)
+    def open_shared(
+        self, experiment: str, key: str, name: str, tags: Mapping[str, object]
+    ) -> AbstractContextManager["TrackedRun"]:
+        """Open an outermost run of another experiment that all nights share: the same `key` resumes it."""
+        return _open_run(self._journal, experiment, key, name, None, tags)
+
+    def set_experiment_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run's experiment, such as its description and saved views."""
+        self._journal.write(ExperimentTags(self.experiment, self.key, dict(tags)))
 
     def _points(
         self, points: Iterable[tuple[str, float, int] | tuple[str, float, int, int]]

@@ -27,12 +27,12 @@ from ratchet.flows.night_context import NightContext
 TASKSET = TasksetRef("repair", "1", "6454ed5a40770ce8", "instance")
 
 
-def registered(policy_version: str, night: str, champion: str | None = None) -> int:
+def registered(policy_version: str, night: str, champion: str | None = None, role: str = "challenger") -> int:
     """A checkpoint that stands for a training, in the registry; `champion`: why it takes the place, None where it does not."""
     folder = home() / "trained" / policy_version
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(policy_version.encode())
-    version = model_registry.register(folder, policy_version=policy_version, tags={"night": night}).version
+    version = model_registry.register(folder, policy_version=policy_version, tags={"night": night, "role": role}).version
     if champion is not None:
         champion_aliases.promote(version, why=champion, anchor=True)
     return version
