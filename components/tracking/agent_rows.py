@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ratchet.components.core import InfrastructureError
 from ratchet.components.evaluation.promotion.decision_record import Contender, Decision, PairedEffect, effect_text
-from ratchet.components.statistics.result_types import Estimate, interval_text, percent, percentage_points
+from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percent, percentage_points
 
 from .mlflow_client import MlflowRefusal, call_mlflow, client
 from .model_registry import POLICY_TAG, ModelRef
@@ -141,6 +141,11 @@ def agent_name(policy_version: str, models: Mapping[str, ModelRef], otherwise: s
     return " ".join(word for word in words if word)
 
 
+def short_name(policy_version: str, models: Mapping[str, ModelRef]) -> str:
+    """Return `v3`, the registered version, or the policy version where there is none."""
+    return f"v{models[policy_version].version}" if policy_version in models else policy_version
+
+
 def _log_row(run: TrackedRun, row: AgentRow, entry: DecidedNight, models: Mapping[str, ModelRef]) -> None:
     figures, success = row.contender.summary, row.contender.success
     ref = models.get(row.policy_version)
@@ -164,9 +169,8 @@ def _log_row(run: TrackedRun, row: AgentRow, entry: DecidedNight, models: Mappin
     if ref is not None:
         tags |= {"version": str(ref.version), "ratchet.model": f"{ref.name}/{ref.version}"}
     if lead is not None and row.over is not None:
-        beaten = models.get(row.over)
-        name = row.over if beaten is None else f"v{beaten.version}"
-        tags["lead"] = f"{percentage_points(lead.value)} {interval_text(lead, signed=True)} over {name}"
+        over = short_name(row.over, models)
+        tags["lead"] = f"{percentage_points(lead.value)} {interval_text(lead, signed=True)} over {over}"
     decision = entry.decision
     dataset = (f"{decision.taskset.name}-promote", decision.taskset.hash)
     # Of the night and not of now: a point that is logged again with the same time and step adds nothing.
@@ -207,7 +211,8 @@ _NIGHT_COLUMNS = (
 def agents_tags(nights: Sequence[DecidedNight], models: Mapping[str, ModelRef]) -> dict[str, str]:
     """Return the tags of the experiment of agents: its description, which names the best agent, its kind and its view."""
     order = column("metrics", "eval/success")
-    view = runs_view(LEADERBOARD_VIEW, "Leaderboard", _LEADERBOARD_COLUMNS, order_by=order)
+    widths = {column("tags", "success"): 165, column("tags", "lead"): 200, column("tags", "result"): 180}
+    view = runs_view(LEADERBOARD_VIEW, "Leaderboard", _LEADERBOARD_COLUMNS, order_by=order, widths=widths)
     return {NOTE_TAG: champion_sentence(nights, models), KIND_TAG: RUNS_KIND} | view
 
 
@@ -215,11 +220,12 @@ def nights_tags(nights: Sequence[DecidedNight]) -> dict[str, str]:
     """Return the tags of the experiment of nights: its description, the last night's result, its kind and its views."""
     last = nights[-1].decision
     order, nights_only = column("attributes", "start_time"), "tags.`ratchet.kind` = 'night'"
-    note = f"{last.night}: {_RESULTS[last.verdict]}, {effect_text(last.versus_champion)}. {last.why}"
+    widths = {column("tags", "lead"): 240, column("tags", "why"): 700}
+    note = f"{_RESULTS[last.verdict]} on {last.night}: {last.why}"
     return {
         NOTE_TAG: note,
         KIND_TAG: RUNS_KIND,
-        **runs_view(NIGHTS_VIEW, "Nights", _NIGHT_COLUMNS, order_by=order, where=nights_only),
+        **runs_view(NIGHTS_VIEW, "Nights", _NIGHT_COLUMNS, order_by=order, where=nights_only, widths=widths),
         **traces_view(LOST_VIEW, "Lost tasks", {"ratchet.flip": "lost"}),
         **traces_view(WON_VIEW, "Won tasks", {"ratchet.flip": "won"}),
     }
@@ -230,14 +236,15 @@ def champion_sentence(nights: Sequence[DecidedNight], models: Mapping[str, Model
     last = nights[-1].decision
     contender = last.challenger if last.verdict == "promote" else last.champion
     version = contender.agent.policy_version
-    name = agent_name(version, models, version)
-    sentence = (
-        f"Champion: {name}, {percent(contender.success.value)} {interval_text(contender.success)} on {last.night}"
-    )
+    success = f"{percent(contender.success.value)} {interval_text(contender.success)} of its tasks on {last.night}"
     for entry in reversed(nights):
         decision = entry.decision
         if decision.verdict == "promote" and decision.challenger.agent.policy_version == version:
-            beaten = decision.champion.agent.policy_version
-            over = agent_name(beaten, models, beaten)
-            return f"{sentence}; promoted on {decision.night}, {effect_text(decision.versus_champion)} over {over}."
-    return f"{sentence}; the first champion."
+            effect, beaten = decision.versus_champion, decision.champion.agent.policy_version
+            # The start page shows the first 45 characters or so.
+            return (
+                f"{short_name(version, models)} leads {short_name(beaten, models)} by "
+                f"{percentage_points(effect.difference.value)} points {interval_text(effect.difference, signed=True)}, "
+                f"{p_text(effect.p_value)}: promoted on {decision.night}. It solved {success}."
+            )
+    return f"{short_name(version, models)} is champion, as the first. It solved {success}."

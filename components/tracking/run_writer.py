@@ -18,7 +18,7 @@ import msgspec
 from ratchet.components.core import ConfigurationError, InfrastructureError
 
 from .episode_trace import EpisodeTrace
-from .mlflow_client import MlflowRefusal, call_mlflow, client
+from .mlflow_client import MlflowRefusal, call_mlflow, client, tracking_uri
 from .record_upload import RecordWriter, experiment_id, find_run, spool_folder, version_model_id
 from .run_records import (
     ArtifactFile,
@@ -141,6 +141,8 @@ PREFIXES = ("eval/", "train/", "data/", "sandbox/", "cost/")
 MAX_METRICS = 25
 DIGEST = 36
 """Characters of a dataset's hash that MLflow stores."""
+SYSTEM_SECONDS, SYSTEM_SAMPLES = 10.0, 3
+"""Seconds between two samples of the machine's load, and samples that become one point."""
 READ_BACK_FILE = "written.json"
 """Artifact of the outermost run: what was uploaded and read back."""
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
@@ -283,7 +285,7 @@ def open_outermost_run(
     """
     journal = RecordWriter()
     try:
-        with _open_run(journal, experiment, key, key, None, tags) as run:
+        with _open_run(journal, experiment, key, key, None, tags) as run, _system_metrics(run):
             if params:
                 run.log_params(params)
             yield run
@@ -307,6 +309,29 @@ def _open_run(
         raise
     finally:
         journal.write(RunEnd(experiment, key, status, _now()))
+
+
+@contextmanager
+def _system_metrics(run: TrackedRun) -> Iterator[None]:
+    """Log CPU, memory, disk, network and GPU use of this machine to the run while the block lasts."""
+    if run.run_id is None or run.is_spooling:
+        yield
+        return
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)  # what it cannot log is no loss
+    monitor = SystemMetricsMonitor(
+        run.run_id,
+        sampling_interval=SYSTEM_SECONDS,
+        samples_before_logging=SYSTEM_SAMPLES,
+        resume_logging=True,
+        tracking_uri=tracking_uri(),
+    )
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
 
 
 def _log_read_back(run: TrackedRun, journal: RecordWriter) -> None:
