@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ratchet.components.core import InfrastructureError
-from ratchet.components.evaluation.promotion.decision_record import Contender, Decision, PairedEffect, effect_text
+from ratchet.components.evaluation.promotion.decision_record import Contender, Decision, PairedEffect
 from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percent, percentage_points
 
 from .mlflow_client import MlflowRefusal, call_mlflow, client
