@@ -129,7 +129,7 @@ def _decided_nights(tonight: NightContext, taskset: str) -> list[DecidedNight]:
             decision = night_decision(night)
         except DataError:  # its report says so
             continue
-        recipe = tonight.recipe.name if night.id == tonight.id else night.recipe
+        recipe = night.recipe or (tonight.recipe.name if night.id == tonight.id else None)
         if decision is not None and decision.taskset.name == taskset:
             params = {"recipe": recipe, "seed": night.seed, "scale": night.scale}
             own = {name: value for name, value in params.items() if value is not None}

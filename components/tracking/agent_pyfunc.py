@@ -41,10 +41,10 @@ def store_flavour(location: str, model_id: str) -> None:
 def _description(model_id: str) -> "Model":
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-    from mlflow.types.schema import Array, Object, Property
+    from mlflow.types.schema import AnyType, Array, Object, Property
 
-    # `content` is absent in messages that only call tools.
-    fields = [Property("role", DataType.string), Property("content", DataType.string, required=False)]
+    optional = [Property(name, DataType.string, required=False) for name in ("content", "name", "tool_call_id")]
+    fields = [Property("role", DataType.string), *optional, Property("tool_calls", AnyType(), required=False)]
     signature = ModelSignature(
         Schema([ColSpec(Array(Object(fields)), "messages")]),
         Schema([ColSpec(DataType.string)]),

@@ -67,7 +67,8 @@ def _log_checkpoint(
         )
     )
     upload_checkpoint(checkpoint, listing, str(model.artifact_location))
-    store_flavour(str(model.artifact_location), str(model.model_id))
+    if name == AGENT:  # a step model cannot play
+        store_flavour(str(model.artifact_location), str(model.model_id))
     if str(model.status) != "READY":
         call_registry(lambda: client().finalize_logged_model(model.model_id, "READY"))
     return str(model.model_id)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from small_model import OPENAI, make_checkpoint
+from small_model import CHAT, OPENAI, make_checkpoint
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.tracking import champion_aliases, model_registry
@@ -43,7 +43,7 @@ def test_the_champion_predicts_the_next_turn_of_its_own_input_example(champion):
 def test_it_takes_tools_a_length_and_many_conversations(champion):
     import pandas
 
-    table = pandas.DataFrame({"messages": [EXAMPLE["messages"]] * 2})
+    table = pandas.DataFrame({"messages": [CHAT[:3]] * 2})
     first, second = champion.predict(table, params={"tools": json.dumps(OPENAI), "max_new_tokens": 4})
     assert first == second
 
