@@ -159,7 +159,7 @@ def test_models_and_data_are_inputs_of_their_agents_and_the_model_knows_what_it_
     assert known["eval/success"].value == 5 / 8 and known["eval/success"].dataset_name == "repair-promote"
 
 
-def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
+def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first, agents):
     client = mlflow_client.client()
     experiment = client.get_experiment_by_name("repair").experiment_id
     infos = [
@@ -171,7 +171,13 @@ def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
     assert {each.tags["ratchet.pair"] for each in infos} == {"repair/promote-0000 #0"}
     assert {each.trace_metadata["mlflow.trace.session"] for each in infos} == {"repair/promote-0000 #0"}
     assert {each.tags["ratchet.success"] for each in infos} == {"yes", "no"}
-    assert {each.tags["mlflow.traceName"] for each in infos} == {"lost: repair/promote-0000"}
+    assert {each.tags["mlflow.traceName"] for each in infos} == {
+        f"lost: repair/promote-0000 ({name} v{agents[name].version})" for name in ("champion", "challenger")
+    }
+    success = {
+        each.tags["ratchet.agent"]: {one.name: one.value for one in each.assessments}["success"] for each in infos
+    }
+    assert success == {"champion": True, "challenger": False}
 
 
 def test_what_people_say_of_an_evaluations_episode_is_no_label(first):
