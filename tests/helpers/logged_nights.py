@@ -88,5 +88,5 @@ def played(folder: Path, version: str, solved: int, tasks: int = 24, day: str = 
     return write_night(folder, episodes)
 
 
-_USAGE = Usage(prompt_tokens=310, completion_tokens=42, cost=0.0004)
+_USAGE = Usage(prompt_tokens=310, completion_tokens=42)
 """What a turn costs."""
