@@ -23,7 +23,10 @@ MAX_TAG_LENGTH = 4000
 
 
 MODEL_FILE, EXAMPLE_FILE = "MLmodel", "input_example.json"
-"""Files that MLflow's store adds to a checkpoint, and that are no part of it."""
+ADDED_FILES = (MODEL_FILE, EXAMPLE_FILE, "registered_model_meta")
+"""Files at the top of a stored checkpoint that are no part of it: its description for MLflow, and what MLflow writes
+there, even in a local store, each time that it loads the model by its registered name.
+"""
 
 
 class CheckpointFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +88,7 @@ def list_checkpoint(folder: Path) -> CheckpointListing:
     """Return the files of a folder, recursively, with their hashes, without those that MLflow adds. Raises DataError
     if there are none.
     """
-    added = {folder / MODEL_FILE, folder / EXAMPLE_FILE}
+    added = {folder / name for name in ADDED_FILES}
     files = [path for path in folder.rglob("*") if path.is_file() and path not in added] if folder.is_dir() else []
     if not files:
         raise DataError(f"{folder} holds no checkpoint; train one first")

@@ -209,8 +209,9 @@ def test_an_agent_has_one_row_that_is_gone_on_with_night_after_night(first, fold
     assert [(point.step, point.value) for point in history] == [(1, 5 / 8), (2, 5 / 8)]
     ref = model_registry.get_version(agents["challenger"].version)
     assert row.info.run_name == f"v{ref.version}" and row.data.tags["version"] == str(ref.version)
-    assert [each.model_id for each in row.inputs.model_inputs] == [ref.model_id]
-    assert [each.dataset.name for each in row.inputs.dataset_inputs] == ["repair-promote"]
+    inputs = client.get_run(row.info.run_id).inputs
+    assert [each.model_id for each in inputs.model_inputs] == [ref.model_id]
+    assert [each.dataset.name for each in inputs.dataset_inputs] == ["repair-promote"]
 
 
 def test_a_row_says_how_good_an_agent_is_how_sure_that_is_and_over_whom_it_leads(first, agents):

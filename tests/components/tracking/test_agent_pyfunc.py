@@ -57,7 +57,7 @@ def test_tools_that_are_none_are_refused_in_one_line(registered):
             AgentModel(registered.path).predict(table, {"tools": wrong})
 
 
-def test_what_mlflow_adds_is_no_part_of_the_checkpoint_and_the_model_has_a_name(registered):
+def test_what_mlflow_adds_is_no_part_of_the_checkpoint_and_the_model_has_a_name(registered, champion):
     assert (registered.path / "MLmodel").is_file() and (registered.path / "input_example.json").is_file()
     assert model_registry.download(registered.version) == registered.path, "its hash is that of the checkpoint alone"
     assert client().get_logged_model(registered.model_id).name == "challenger-2026-11-22-a1"
