@@ -2,9 +2,10 @@
 
     python docs/screenshot.py [--experiment repair] [--night NIGHT] [--out docs/images] [--only trace …]
 
-Champion and challenger side by side, the leaderboard's table, the trace of a task that was won or lost, and the registry with its
-aliases. Needs Debian's `chromium`. Starts its own MLflow server over the local database, on loopback, and stops it. Exits 1 where
-a page never shows what it is there for: a screenshot of an error page is not a screenshot.
+The start page, the leaderboard of agents, champion and challenger side by side, the nights, the lost tasks, the trace of a
+task that was won or lost, and the registry with its aliases. Needs Debian's `chromium`. Starts its own MLflow server over the
+local database, on loopback, and stops it. Exits 1 where a page never shows what it is there for: a screenshot of an error page
+is not a screenshot.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratchet.components.core.home import BASIC_AUTH_USER, credential
 from ratchet.components.core.processes import free_port
+from ratchet.components.tracking.agent_rows import LEADERBOARD_VIEW, LOST_VIEW, NIGHTS_VIEW, agents_experiment
 from ratchet.components.tracking.mlflow_client import client
 from ratchet.components.tracking.model_registry import AGENT
 from ratchet.flows.home_servers import MlflowServer
@@ -64,25 +66,44 @@ def pages(experiment: str, night: str | None = None) -> list[Page]:
     found = client().get_experiment_by_name(experiment)
     if found is None:
         raise SystemExit(f"no experiment '{experiment}' in MLflow; run a night first")
-    place = found.experiment_id
+    place, rows = found.experiment_id, client().get_experiment_by_name(agents_experiment(experiment))
+    if rows is None:
+        raise SystemExit("the experiment holds no agents: no night was logged to its end")
     agents = _agents(place, night)
-    both = {"runs": [agents["champion"].info.run_id, agents["challenger"].info.run_id], "experiments": [place]}
+    both = {"runs": [_row(rows.experiment_id, agents[name]) for name in ("champion", "challenger")]}
+    both |= {"experiments": [rows.experiment_id]}
     query = "&".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in both.items())
-    board, trace = _board(place), _flipped(place, agents["challenger"])
+    trace = _flipped(place, agents["challenger"])
+    training = "workflowType=machine_learning"
     return [
+        Page("home", f"/?{training}", ("Recent Experiments", f"{experiment} agents")),
+        Page(
+            "leaderboard",
+            f"/experiments/{rows.experiment_id}/runs?{training}&viewStateShareKey={LEADERBOARD_VIEW}",
+            ("Leaderboard", "success", "lead", "eval/audit_success", "cost/tokens", "challenger"),
+            width=1800,
+            height=700,
+        ),
         Page(
             "compare",
             f"/compare-runs?{query}",
-            ("Comparing 2 Runs", "champion", "challenger", "eval/success", "eval/unsafe_rate"),
+            ("Comparing 2 Runs", "night", "result", "eval/success", "eval/audit_success"),
             height=2000,
             draws=".js-plotly-plot .main-svg",
         ),
         Page(
-            "leaderboard",
-            f"/experiments/{place}/runs/{board}/artifacts/leaderboard.json",
-            ("View as table", "rank", "challenger", "champion", "success"),
+            "nights",
+            f"/experiments/{place}/runs?{training}&viewStateShareKey={NIGHTS_VIEW}",
+            ("Nights", "verdict", "why"),
             width=1800,
-            height=700,
+            height=600,
+        ),
+        Page(
+            "lost",
+            f"/experiments/{place}/traces?{training}&startTimeLabel=ALL&traceViewShareKey={LOST_VIEW}",
+            ("Lost tasks", "lost:"),
+            width=1800,
+            height=600,
         ),
         Page(
             "trace",
@@ -91,6 +112,12 @@ def pages(experiment: str, night: str | None = None) -> list[Page]:
         ),
         Page("registry", f"/models/{AGENT}", ("Version 1", "@ champion")),
     ]
+
+
+def _row(place: str, agent: Any) -> str:
+    """The run of an agent in the experiment of agents."""
+    own = f"tags.`ratchet.run` = '{agent.data.tags['policy_version']}'"
+    return str(client().search_runs([place], own)[0].info.run_id)
 
 
 def _agents(place: str, night: str | None) -> dict[str, Any]:
@@ -105,13 +132,6 @@ def _agents(place: str, night: str | None) -> dict[str, Any]:
     if len(found) < 2:
         raise SystemExit("the experiment holds no champion and challenger of one night")
     return found
-
-
-def _board(place: str) -> str:
-    runs = client().search_runs([place], "tags.`ratchet.kind` = 'leaderboard'")
-    if not runs:
-        raise SystemExit("the experiment holds no leaderboard: no night was logged to its end")
-    return str(runs[0].info.run_id)
 
 
 def _flipped(place: str, challenger: Any) -> Any:

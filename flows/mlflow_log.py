@@ -6,9 +6,9 @@ Nothing here decides or plays anything. Where MLflow is down, records wait in th
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ratchet.components.core import InfrastructureError
+from ratchet.components.core import DataError, InfrastructureError
 from ratchet.components.datasets.lineage.build_state import sha256_if_present
 from ratchet.components.datasets.lineage.known_builds import head_commit
 from ratchet.components.evaluation.agent_comparison import flips
@@ -18,18 +18,19 @@ from ratchet.components.evaluation.promotion.decision_record import Decision
 from ratchet.components.nights.episode_sets import SCORED_AGENTS
 from ratchet.components.nights.night_history import night_points
 from ratchet.components.nights.night_models import NightModel
+from ratchet.components.nights.night_state import list_nights, night_decision
 from ratchet.components.reporting.decision_text import explain_decision, summary_sentence
-from ratchet.components.reporting.evaluation_figures import evaluation_figures, learning_curve_figure
+from ratchet.components.reporting.evaluation_figures import evaluation_figures
 from ratchet.components.reporting.leaderboard_text import leaderboard_columns
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.rewards.episode_score import EpisodeScore
+from ratchet.components.tracking.agent_rows import DecidedNight, log_agent_rows
 from ratchet.components.tracking.evaluation_tables import (
     agent_run,
     deciding_dataset,
     log_agent,
     log_decision,
     log_figures,
-    log_leaderboard,
     log_tasks,
 )
 from ratchet.components.tracking.run_writer import TrackedRun
@@ -38,6 +39,9 @@ from ratchet.flows.night_context import NightContext
 from ratchet.tasks.build import quality_page
 from ratchet.tasks.judge import JudgeReport
 from ratchet.tasks.traces import log_paired_traces
+
+if TYPE_CHECKING:
+    from ratchet.components.tracking.model_registry import ModelRef
 
 DATASETS_FOLDER = Path("data/datasets")
 """Folder of the data build's exports."""
@@ -69,7 +73,8 @@ def _log_all(tonight: NightContext, decision: Decision, agents: Mapping[str, Nig
         log_figures(
             tonight.run, evaluation_figures(decision, results, points, list(_process_forecasts(results, scores)))
         )
-        log_leaderboard(tonight.run, points, _registered_versions(), lambda: learning_curve_figure(points).png())
+        models = _registered_models()
+        log_agent_rows(tonight.run, _decided_nights(tonight, decision.taskset.name), models)
         paired_traces = sample_paired_traces(
             flips(results["champion"], results["challenger"], "promote"),
             results["champion"],
@@ -105,15 +110,33 @@ def _log_agents(
                     )
 
 
-def _registered_versions() -> dict[str, int]:
-    """Map policy versions to registered versions; empty where the registry does not answer."""
+def _registered_models() -> "dict[str, ModelRef]":
+    """Map policy versions to registered models; empty where the registry does not answer."""
     from ratchet.components.tracking.model_registry import versions
 
     try:
-        return {ref.policy_version: ref.version for ref in versions()}
+        return {ref.policy_version: ref for ref in versions()}
     except InfrastructureError as error:
-        _log.warning("%s; the leaderboard shows no versions until the next night", error)
+        _log.warning("%s; agents are named without their versions until the next night", error)
         return {}
+
+
+def _decided_nights(tonight: NightContext, taskset: str) -> list[DecidedNight]:
+    """Return all nights of this home that were decided on a taskset, up to tonight, oldest first."""
+    nights = []
+    for number, night in enumerate(list_nights(), start=1):
+        try:
+            decision = night_decision(night)
+        except DataError:  # its report says so
+            continue
+        recipe = night.recipe or (tonight.recipe.name if night.id == tonight.id else None)
+        if decision is not None and decision.taskset.name == taskset:
+            params = {"recipe": recipe, "seed": night.seed, "scale": night.scale}
+            own = {name: value for name, value in params.items() if value is not None}
+            nights.append(DecidedNight(number, night.begun, decision, own))
+        if night.id == tonight.id:
+            break
+    return nights
 
 
 def _process_forecasts(

@@ -22,6 +22,13 @@ MAX_TAG_LENGTH = 4000
 """Characters that a tag may have."""
 
 
+MODEL_FILE, EXAMPLE_FILE = "MLmodel", "input_example.json"
+ADDED_FILES = (MODEL_FILE, EXAMPLE_FILE, "registered_model_meta")
+"""Files at the top of a stored checkpoint that are no part of it: its description for MLflow, and what MLflow writes
+there, even in a local store, each time that it loads the model by its registered name.
+"""
+
+
 class CheckpointFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file: its path within the checkpoint (with `/`), size and SHA-256."""
 
@@ -78,8 +85,11 @@ class CheckpointListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def list_checkpoint(folder: Path) -> CheckpointListing:
-    """Return the files of a folder, recursively, with their hashes. Raises DataError if there are none."""
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    """Return the files of a folder, recursively, with their hashes, without those that MLflow adds. Raises DataError
+    if there are none.
+    """
+    added = {folder / name for name in ADDED_FILES}
+    files = [path for path in folder.rglob("*") if path.is_file() and path not in added] if folder.is_dir() else []
     if not files:
         raise DataError(f"{folder} holds no checkpoint; train one first")
     # Sorted as paths, not as texts, which would put `a-b` before `a/b`: the order is part of every recorded hash.

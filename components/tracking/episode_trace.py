@@ -51,14 +51,26 @@ EPISODE_SCORES = ("total", "outcome", "process", "efficiency")
 
 
 class Assessment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A score of a span. `source`: a judge's name or a scorer's version; `judged`: whether a model gave it."""
+    """A score of a span, or a yes or no. `source`: a judge's name or a scorer's version; `judged`: whether a model gave
+    it.
+    """
 
     span_id: str
     name: str
-    value: float
+    value: bool | float
     source: str
     judged: bool = False
     rationale: str = ""
+
+
+SUCCESS = "success"
+
+
+def success_assessment(trajectory: Trajectory) -> Iterator[Assessment]:
+    """Yield whether the episode succeeded, which MLflow shows as pass or fail; nothing where it is unknown."""
+    if (success := trajectory.outcome.success) is not None:
+        facts = ", ".join(outcome_facts(trajectory.outcome))
+        yield Assessment(span_id(), SUCCESS, success, "outcome", rationale=facts)
 
 
 def score_assessments(score: EpisodeScore | None) -> Iterator[Assessment]:
@@ -199,7 +211,11 @@ def episode_trace(
         trajectory.has_infrastructure_failure,
         tags,
         (root, *turns),
-        (*score_assessments(score), *judge_assessments(judgements, trajectory.content_hash)),
+        (
+            *success_assessment(trajectory),
+            *score_assessments(score),
+            *judge_assessments(judgements, trajectory.content_hash),
+        ),
     )
 
 

@@ -5,15 +5,14 @@ Texts and figures come from the caller, so that this package does not import `re
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 
 import msgspec
 
 from ratchet.components.evaluation.agent_metrics import AgentSummary, breakdown, summarise_agent
 from ratchet.components.evaluation.agent_results import AgentResult
-from ratchet.components.evaluation.night_trends import AgentStanding, NightPoint
-from ratchet.components.evaluation.promotion.decision_record import Decision, PairedEffect
+from ratchet.components.evaluation.promotion.decision_record import Decision, PairedEffect, effect_text
 from ratchet.components.statistics.result_types import percent
 
 from .run_writer import TrackedRun
@@ -167,6 +166,8 @@ def log_decision(night: TrackedRun, decision: Decision, explanation: str, summar
     night.set_tags(
         {
             "verdict": decision.verdict,
+            "why": decision.why,
+            "lead": effect_text(decision.versus_champion),
             "self_improvement": str(decision.self_improvement).lower(),
             "sandbox": "; ".join(decision.sandboxes) or "not recorded",
         }
@@ -264,56 +265,3 @@ def log_figure(run: TrackedRun, name: str, draw: Drawing) -> None:
         _log.warning("the figure '%s' of run '%s' could not be drawn: %s", name, run.name, error)
         return
     run.log_artifact(f"{FIGURES_FOLDER}/{name}.png", content)
-
-
-LEADERBOARD_RUN = "leaderboard"
-LEADERBOARD_TABLE = "leaderboard.json"
-
-
-def log_leaderboard(
-    night: TrackedRun, points: Sequence[NightPoint], versions: Mapping[str, int], curves: Drawing
-) -> None:
-    """Log every agent of every night of the experiment, the best first, in a run that all nights share.
-
-    `points`: the nights, oldest first. `versions`: registered versions by policy version. `curves`: draws the learning
-    curves. Agents of one night played the same tasks; agents of different nights did not.
-    """
-    with night.open_shared(LEADERBOARD_RUN, {"ratchet.kind": LEADERBOARD_RUN}) as run:
-        run.log_table(LEADERBOARD_TABLE, standings(points, versions))
-        log_figure(run, "learning_curves", curves)
-        run.set_description(_leaderboard_sentence(points))
-
-
-def standings(points: Sequence[NightPoint], versions: Mapping[str, int]) -> Columns:
-    """Return the leaderboard's columns, sorted by success rate, then the newest night first; agents without a success
-    rate are left out. Parameters as in `log_leaderboard`.
-    """
-    rows = [
-        (point, role, standing)
-        for point in reversed(points)
-        for role, standing in point.agents.items()
-        if standing.success.value is not None
-    ]
-    rows.sort(key=lambda row: -(row[2].success.value or 0.0))
-    agents = [standing for _, _, standing in rows]
-    return {
-        "rank": list(range(1, len(rows) + 1)),
-        "agent": [role for _, role, _ in rows],
-        **_columns(agents, success="success.value", low="success.interval.low", high="success.interval.high"),
-        "night": [point.night for point, _, _ in rows],
-        "version": [versions.get(standing.policy_version) for standing in agents],
-        **_columns(agents, tasks="success.tasks", steps="steps", tokens="tokens"),
-        "verdict": [point.verdict if role == "challenger" else None for point, role, _ in rows],
-        **_columns(agents, policy_version="policy_version"),
-    }
-
-
-def _leaderboard_sentence(points: Sequence[NightPoint]) -> str:
-    nights = [point for point in points if point.champion is not None]
-    promoted = sum(point.promoted for point in nights)
-    best: AgentStanding | None = nights[-1].champion if nights else None
-    rate = f"; the champion of {nights[-1].night} solves {100 * (best.success.value or 0):.1f} %" if best else ""
-    return (
-        f"{len(nights)} nights, {promoted} promotions{rate}. Agents of one night played the same tasks; those of different nights "
-        "did not: compare them with their intervals."
-    )

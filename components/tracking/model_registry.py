@@ -5,6 +5,7 @@ only after all its files arrived; an interrupted upload is PENDING, found by its
 """
 
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.home import home
 
+from .agent_pyfunc import store_flavour
 from .checkpoint_stores import local_folder
 from .checkpoint_transfer import (
     CheckpointListing,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
 
 
+REGISTERED_TAG = "registered_as"
+"""Tag of a logged model: the registered model that it becomes a version of. Older ones had its name."""
+_LONGEST_NAME = 100
 POLICY_TAG, HASH_TAG = "policy_version", "checkpoint_sha256"
 CHECKPOINT_EXPERIMENT = "checkpoints"
 """Name of the experiment for checkpoints whose own experiment keeps its artifacts outside the present `artifact_root`."""
@@ -54,13 +59,25 @@ def _log_checkpoint(
     experiment = _experiment(name, run_id)
     model = _find_unfinished(experiment, name, tags) or call_registry(
         partial(
-            client().create_logged_model, experiment, name=name, source_run_id=run_id, tags={**tags, **listing.tags()}
+            client().create_logged_model,
+            experiment,
+            name=_logged_name(name, tags),
+            source_run_id=run_id,
+            tags={**tags, REGISTERED_TAG: name, **listing.tags()},
         )
     )
     upload_checkpoint(checkpoint, listing, str(model.artifact_location))
+    if name == AGENT:  # a step model cannot play
+        store_flavour(str(model.artifact_location), str(model.model_id))
     if str(model.status) != "READY":
         call_registry(lambda: client().finalize_logged_model(model.model_id, "READY"))
     return str(model.model_id)
+
+
+def _logged_name(name: str, tags: Mapping[str, str]) -> str:
+    """Return a name that says which model it is: `challenger-2026-11-23-b2`; `name` where role or night is unknown."""
+    words = [tags.get("role", ""), tags.get("night", "")]
+    return re.sub(r"[^\w-]", "-", "-".join(words))[:_LONGEST_NAME] if all(words) else name
 
 
 def unfinished_models(name: str) -> list["LoggedModel"]:
@@ -96,7 +113,7 @@ def _find_unfinished(experiment: str, name: str, tags: Mapping[str, str]) -> "Lo
 
 
 def _models(experiments: list[str], name: str, filter_string: str | None = None) -> list["LoggedModel"]:
-    """Return the models of that name, oldest first."""
+    """Return the models that are or become versions of `name`, oldest first."""
     models: list[LoggedModel] = []
     token = None
     while experiments:
@@ -109,7 +126,7 @@ def _models(experiments: list[str], name: str, filter_string: str | None = None)
                 page_token=token,
             )
         )
-        models += [model for model in page if model.name == name]
+        models += [model for model in page if model.tags.get(REGISTERED_TAG, model.name) == name]
         token = page.token
         if not token:
             break

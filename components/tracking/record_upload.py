@@ -28,6 +28,7 @@ from .run_records import (
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    ExperimentTags,
     MetricPoint,
     RunStart,
     RunValues,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 KEY_TAG = "ratchet.run"
+KIND_TAG = "mlflow.experimentKind"
 _TABLES_TAG = "mlflow.loggedArtifacts"
 _METRICS_A_CALL, _PARAMS_A_CALL = 1000, 100
 """MLflow's own limits of `log_batch`; parameters and tags have the same."""
@@ -71,6 +73,8 @@ def upload_record(client: "MlflowClient", record: AnyRecord) -> str:
     elif isinstance(record, TraceRecord | TraceBatch):
         traces = record.traces if isinstance(record, TraceBatch) else (record.trace,)
         write_traces(experiment_id(client, record.experiment), record.experiment, record.run, run_id, traces)
+    elif isinstance(record, ExperimentTags):
+        _set_experiment_tags(client, experiment_id(client, record.experiment), record.tags)
     else:
         client.set_terminated(run_id, record.status, record.time)
     return run_id
@@ -126,6 +130,13 @@ def _start_run(client: "MlflowClient", record: RunStart) -> str:
     run = client.create_run(experiment, start_time=record.time, tags=tags, run_name=record.name)
     _run_ids[client.tracking_uri, record.experiment, record.run] = run.info.run_id
     return str(run.info.run_id)
+
+
+def _set_experiment_tags(client: "MlflowClient", experiment: str, tags: dict[str, str]) -> None:
+    present = client.get_experiment(experiment).tags
+    for key, value in tags.items():
+        if present.get(key) != value and not (key == KIND_TAG and key in present):
+            client.set_experiment_tag(experiment, key, value)
 
 
 def _log_values(client: "MlflowClient", run_id: str, record: RunValues) -> None:

@@ -91,6 +91,12 @@ class TraceBatch(RunRecord, frozen=True, forbid_unknown_fields=True, tag="Episod
     traces: tuple[EpisodeTrace, ...]
 
 
+class ExperimentTags(RunRecord, frozen=True, forbid_unknown_fields=True, tag="Experiment"):
+    """Tags of the experiment: its description, kind and saved views. The kind is set only where nobody chose one."""
+
+    tags: dict[str, str]
+
+
 class RunEnd(RunRecord, frozen=True, forbid_unknown_fields=True, tag="End"):
     """The end of a run. `status`: FINISHED, FAILED or KILLED; `time`: milliseconds since 1970."""
 
@@ -98,7 +104,17 @@ class RunEnd(RunRecord, frozen=True, forbid_unknown_fields=True, tag="End"):
     time: int
 
 
-AnyRecord = RunStart | RunValues | DatasetRead | EvaluatedModel | ArtifactFile | TraceRecord | TraceBatch | RunEnd
+AnyRecord = (
+    RunStart
+    | RunValues
+    | DatasetRead
+    | EvaluatedModel
+    | ArtifactFile
+    | TraceRecord
+    | TraceBatch
+    | ExperimentTags
+    | RunEnd
+)
 
 
 def table_content(columns: dict[str, list[Any]]) -> bytes:

@@ -18,12 +18,13 @@ import msgspec
 from ratchet.components.core import ConfigurationError, InfrastructureError
 
 from .episode_trace import EpisodeTrace
-from .mlflow_client import MlflowRefusal, call_mlflow, client
+from .mlflow_client import MlflowRefusal, call_mlflow, client, tracking_uri
 from .record_upload import RecordWriter, experiment_id, find_run, spool_folder, version_model_id
 from .run_records import (
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    ExperimentTags,
     MetricPoint,
     RunContents,
     RunEnd,
@@ -140,6 +141,8 @@ PREFIXES = ("eval/", "train/", "data/", "sandbox/", "cost/")
 MAX_METRICS = 25
 DIGEST = 36
 """Characters of a dataset's hash that MLflow stores."""
+SYSTEM_SECONDS, SYSTEM_SAMPLES = 10.0, 3
+"""Seconds between two samples of the machine's load, and samples that become one point."""
 READ_BACK_FILE = "written.json"
 """Artifact of the outermost run: what was uploaded and read back."""
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
@@ -232,9 +235,15 @@ class TrackedRun:
         """Open a run nested in this one, for an agent or a stage; the same `name` resumes it."""
         return _open_run(self._journal, self.experiment, f"{self.key}/{name}", name, self.key, tags)
 
-    def open_shared(self, name: str, tags: Mapping[str, object]) -> AbstractContextManager["TrackedRun"]:
-        """Open an outermost run of the same experiment that all nights share: the same `name` resumes it."""
-        return _open_run(self._journal, self.experiment, name, name, None, tags)
+    def open_shared(
+        self, experiment: str, key: str, name: str, tags: Mapping[str, object]
+    ) -> AbstractContextManager["TrackedRun"]:
+        """Open an outermost run of another experiment that all nights share: the same `key` resumes it."""
+        return _open_run(self._journal, experiment, key, name, None, tags)
+
+    def set_experiment_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run's experiment, such as its description and saved views."""
+        self._journal.write(ExperimentTags(self.experiment, self.key, dict(tags)))
 
     def _points(
         self, points: Iterable[tuple[str, float, int] | tuple[str, float, int, int]]
@@ -276,7 +285,7 @@ def open_outermost_run(
     """
     journal = RecordWriter()
     try:
-        with _open_run(journal, experiment, key, key, None, tags) as run:
+        with _open_run(journal, experiment, key, key, None, tags) as run, _system_metrics(run):
             if params:
                 run.log_params(params)
             yield run
@@ -300,6 +309,29 @@ def _open_run(
         raise
     finally:
         journal.write(RunEnd(experiment, key, status, _now()))
+
+
+@contextmanager
+def _system_metrics(run: TrackedRun) -> Iterator[None]:
+    """Log CPU, memory, disk, network and GPU use of this machine to the run while the block lasts."""
+    if run.run_id is None or run.is_spooling:
+        yield
+        return
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.ERROR)  # what it cannot log is no loss
+    monitor = SystemMetricsMonitor(
+        run.run_id,
+        sampling_interval=SYSTEM_SECONDS,
+        samples_before_logging=SYSTEM_SAMPLES,
+        resume_logging=True,
+        tracking_uri=tracking_uri(),
+    )
+    monitor.start()
+    try:
+        yield
+    finally:
+        monitor.finish()
 
 
 def _log_read_back(run: TrackedRun, journal: RecordWriter) -> None:

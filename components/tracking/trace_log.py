@@ -24,7 +24,7 @@ from ratchet.components.rewards.human_labels.label_files import parse_label_valu
 from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory import Trajectory, digest
 
-from .episode_trace import EPISODE_SCORES, EpisodeTrace, episode_trace, parse_span_id
+from .episode_trace import EPISODE_SCORES, SUCCESS, EpisodeTrace, episode_trace, parse_span_id
 from .mlflow_client import call_mlflow, client
 from .run_writer import TrackedRun
 from .trace_writer import CONTENT_HASH_KEY, DOMAIN_KEY, EPISODE_KEY, search_traces
@@ -116,7 +116,7 @@ BATCH_TRACES, BATCH_SPANS = 20, 1000
 """Most traces, and most spans, that are uploaded at once, in one transaction of MLflow's database."""
 LOOKBACK_DAYS = 90
 """Age in days of the oldest traces whose feedback is read, which limits what MLflow has to search."""
-STEP_ASSESSMENTS = {*EPISODE_SCORES, "judge", "learned", "feedback"}
+STEP_ASSESSMENTS = {SUCCESS, *EPISODE_SCORES, "judge", "learned", "feedback"}
 """Names of assessments of a step as a whole, not of one criterion: our own, which people correct, and MLflow's default
 name.
 """

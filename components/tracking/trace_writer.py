@@ -10,11 +10,14 @@ from .mlflow_client import client, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.entities import Feedback, Span, TraceInfo
+    from mlflow.entities.model_registry import ModelVersion
     from mlflow.tracing.client import TracingClient
 
 KIND_TAG, RUN_TAG = "ratchet.kind", "ratchet.run"
 EPISODE_KEY, CONTENT_HASH_KEY, DOMAIN_KEY = "ratchet.episode_id", "ratchet.content_hash", "ratchet.domain"
-SESSION = "mlflow.trace.session"
+SESSION, MODEL = "mlflow.trace.session", "mlflow.modelId"
+MAX_NAME = 200
+"""Characters of a trace's name, without its agent."""
 PAGE = 200
 _RATIONALE = 4000
 
@@ -25,9 +28,11 @@ def write_traces(experiment_id: str, experiment: str, run: str, run_id: str, tra
     `experiment` and `run` are our names, `experiment_id` and `run_id` MLflow's ids of the same.
     """
     tracing, spans = _tracing(), []
+    agents = {version: _agent(version) for version in {trace.tags.get("policy_version", "") for trace in traces}}
     for trace in traces:
         name = trace_id(experiment, run, trace)
-        tracing.start_trace(_info(name, experiment_id, run, run_id, trace))
+        agent = agents[trace.tags.get("policy_version", "")]
+        tracing.start_trace(_info(name, experiment_id, run, run_id, trace, agent))
         spans += [_span(name, experiment_id, span) for span in trace.spans]
     tracing.log_spans(experiment_id, spans)
 
@@ -56,6 +61,24 @@ def search_traces(experiment_ids: list[str], run: str | None = None, since: int 
             return
 
 
+def _agent(policy_version: str) -> "ModelVersion | None":
+    """Return the registered version of an agent, None where there is none."""
+    if not policy_version or "'" in policy_version:
+        return None
+    found = client().search_model_versions(
+        f"name = 'agent' AND tags.policy_version = '{policy_version}'", max_results=1
+    )
+    return found[0] if found else None
+
+
+def _agent_tags(trace: EpisodeTrace, agent: "ModelVersion | None") -> dict[str, str]:
+    """Return the trace's name, which ends with the agent that played, and the agent's version as a tag."""
+    words = [trace.tags.get("agent", ""), f"v{agent.version}" if agent else ""]
+    player = " ".join(word for word in words if word)
+    name = f"{trace.name[:MAX_NAME]} ({player})" if player else trace.name
+    return {"mlflow.traceName": name, **({"ratchet.model": f"{agent.name}/{agent.version}"} if agent else {})}
+
+
 def _tracing() -> "TracingClient":
     # MlflowClient has no public way to write a finished trace under an id of one's own: `start_trace` gives its own, and queues it.
     client()  # quiets MLflow and makes its database
@@ -64,7 +87,9 @@ def _tracing() -> "TracingClient":
     return TracingClient(tracking_uri())
 
 
-def _info(name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTrace) -> "TraceInfo":
+def _info(
+    name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTrace, agent: "ModelVersion | None"
+) -> "TraceInfo":
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
     root = trace.spans[0]
@@ -82,10 +107,11 @@ def _info(name: str, experiment_id: str, run: str, run_id: str, trace: EpisodeTr
             CONTENT_HASH_KEY: trace.content_hash,
             DOMAIN_KEY: trace.domain,
             **({SESSION: trace.session} if trace.session else {}),
+            **({MODEL: agent.model_id or str(agent.source).rpartition("/")[2]} if agent else {}),
         },
         tags={
             **{f"ratchet.{key}": value for key, value in trace.tags.items()},
-            "mlflow.traceName": trace.name,
+            **_agent_tags(trace, agent),
             KIND_TAG: "episode",
             RUN_TAG: run,
         },

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from episodes import make_episode, write_night
 from night_world import small_scale
@@ -15,13 +16,14 @@ from ratchet.components.evaluation.promotion.promotion_decision import decide_pr
 from ratchet.components.evaluation.promotion.promotion_rule import PromotionRule
 from ratchet.components.nights.episode_sets import NightEpisodes
 from ratchet.components.nights.night_models import NightModel
-from ratchet.components.nights.night_state import begin_night
+from ratchet.components.nights.night_state import begin_night, list_nights
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.operations import manual_training
 from ratchet.components.tracking import champion_aliases, mlflow_client, model_registry, trace_writer
 from ratchet.components.tracking.record_upload import spool_folder, sync
 from ratchet.components.tracking.run_writer import MAX_METRICS, night_run
 from ratchet.components.tracking.trace_log import read_feedback
+from ratchet.components.trajectories.trajectory import with_content_hash
 from ratchet.flows.mlflow_log import log_evaluation
 from ratchet.flows.night_context import NightContext
 
@@ -47,24 +49,20 @@ def solves(agent, task):
 
 @pytest.fixture(scope="module")
 def folders(home):
-    """Episodes of three agents at the same eight tasks, two attempts each."""
+    """Episodes of three agents at the same eight tasks, each a family of its own, two attempts each."""
     return {
         agent: write_night(
             home / "evaluations" / agent,
-            [
-                make_episode(
-                    f"repair/promote-{task:04d}",
-                    attempt,
-                    success=solves(agent, task),
-                    version=f"v-{agent}",
-                    role="promote",
-                )
-                for task in range(8)
-                for attempt in range(2)
-            ],
+            [episode(agent, task, attempt) for task in range(8) for attempt in range(2)],
         )
         for agent in AGENTS
     }
+
+
+def episode(agent, number, attempt):
+    task = f"repair/promote-{number:04d}"
+    own = make_episode(task, attempt, success=solves(agent, number), version=f"v-{agent}", role="promote")
+    return with_content_hash(msgspec.structs.replace(own, task=msgspec.structs.replace(own.task, family=task)))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +116,7 @@ def table(run, path, tmp_path):
 
 def test_everything_that_was_told_is_found_again(first):
     run, _ = first
-    assert run.read_back_report.is_complete and run.read_back_report.told > 100 and run.read_back_report.runs == 5
+    assert run.read_back_report.is_complete and run.read_back_report.told > 100 and run.read_back_report.runs == 7
 
 
 def test_agents_are_runs_below_their_night_with_few_metrics_and_the_rest_as_tables(first):
@@ -161,7 +159,7 @@ def test_models_and_data_are_inputs_of_their_agents_and_the_model_knows_what_it_
     assert known["eval/success"].value == 5 / 8 and known["eval/success"].dataset_name == "repair-promote"
 
 
-def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
+def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first, agents):
     client = mlflow_client.client()
     experiment = client.get_experiment_by_name("repair").experiment_id
     infos = [
@@ -173,7 +171,13 @@ def test_the_episodes_that_made_the_difference_are_traces_side_by_side(first):
     assert {each.tags["ratchet.pair"] for each in infos} == {"repair/promote-0000 #0"}
     assert {each.trace_metadata["mlflow.trace.session"] for each in infos} == {"repair/promote-0000 #0"}
     assert {each.tags["ratchet.success"] for each in infos} == {"yes", "no"}
-    assert {each.tags["mlflow.traceName"] for each in infos} == {"lost: repair/promote-0000"}
+    assert {each.tags["mlflow.traceName"] for each in infos} == {
+        f"lost: repair/promote-0000 ({name} v{agents[name].version})" for name in ("champion", "challenger")
+    }
+    success = {
+        each.tags["ratchet.agent"]: {one.name: one.value for one in each.assessments}["success"] for each in infos
+    }
+    assert success == {"champion": True, "challenger": False}
 
 
 def test_what_people_say_of_an_evaluations_episode_is_no_label(first):
@@ -189,18 +193,66 @@ def test_what_people_say_of_an_evaluations_episode_is_no_label(first):
     }
 
 
-def test_one_leaderboard_is_gone_on_with_night_after_night(first, folders, agents, tmp_path):
+def rows(experiment="repair agents"):
+    """The rows of the experiment of agents by policy version."""
+    client = mlflow_client.client()
+    found = client.search_runs([client.get_experiment_by_name(experiment).experiment_id])
+    return {each.data.tags["ratchet.run"]: each for each in found}
+
+
+def test_an_agent_has_one_row_that_is_gone_on_with_night_after_night(first, folders, agents):
     logged(folders, agents, 2)
-    (board,) = runs("leaderboard")
-    rows = table(board, "leaderboard.json", tmp_path)
-    assert [(row["rank"], row["agent"], row["night"]) for row in rows[:3]] == [
-        (1, "challenger", "night-2"),
-        (2, "challenger", "night-1"),
-        (3, "champion", "night-2"),
-    ]
-    assert rows[0]["version"] == agents["challenger"].version and board.data.tags["mlflow.note.content"].startswith(
-        "2 nights"
-    )
+    found, client = rows(), mlflow_client.client()
+    assert set(found) == {"v-champion", "v-challenger", "v-control"}
+    row = found["v-challenger"]
+    history = client.get_metric_history(row.info.run_id, "eval/success")
+    assert [(point.step, point.value) for point in history] == [(1, 5 / 8), (2, 5 / 8)]
+    ref = model_registry.get_version(agents["challenger"].version)
+    assert row.info.run_name == f"v{ref.version}" and row.data.tags["version"] == str(ref.version)
+    inputs = client.get_run(row.info.run_id).inputs
+    assert [each.model_id for each in inputs.model_inputs] == [ref.model_id]
+    assert [each.dataset.name for each in inputs.dataset_inputs] == ["repair-promote"]
+
+
+def test_a_row_says_how_good_an_agent_is_how_sure_that_is_and_over_whom_it_leads(first, agents):
+    _, decision = first
+    row = rows()["v-challenger"]
+    lead = decision.versus_champion.difference
+    assert row.data.metrics["eval/lead"] == lead.value == 0.25
+    assert row.data.metrics["eval/lead_low"] == lead.interval.low and row.data.metrics["eval/steps"] == 3
+    assert row.data.tags["success"].startswith("62.5 % [") and row.data.tags["lead"].startswith("+25.0 [")
+    assert row.data.tags["lead"].endswith(f"over v{agents['champion'].version}")
+    assert row.data.tags["result"].startswith("undecided night-")
+    assert "lead" not in rows()["v-champion"].data.tags and row.data.params["policy_version"] == "v-challenger"
+
+
+def test_the_start_page_names_the_best_agent_and_why_the_last_night_ended_as_it_did(first, agents):
+    _, decision = first
+    client = mlflow_client.client()
+    ours, nights = (client.get_experiment_by_name(name).tags for name in ("repair agents", "repair"))
+    assert ours["mlflow.note.content"].startswith(f"v{agents['champion'].version} is champion")
+    assert decision.why in nights["mlflow.note.content"] and nights["mlflow.note.content"].startswith("undecided on")
+    board = json.loads(json.loads(ours["mlflow.sharedViewState.leaderboard"])["state"])
+    assert board["orderByKey"] == "metrics.`eval/success`" and not board["orderByAsc"]
+    assert {"tags.`success`", "tags.`lead`", "metrics.`eval/audit_success`"} <= set(board["selectedColumns"])
+    (night,) = [each for each in runs("night") if each.info.run_name == "night-1"]
+    assert night.data.tags["why"] == decision.why and night.data.tags["lead"].startswith("+25.0 points")
+
+
+def test_a_kind_of_experiment_that_somebody_chose_stays_and_earlier_nights_get_their_rows(
+    first, folders, agents, monkeypatch
+):
+    from ratchet.components.tracking import agent_rows
+
+    client = mlflow_client.client()
+    nights = client.get_experiment_by_name("repair").experiment_id
+    client.set_experiment_tag(nights, "mlflow.experimentKind", "genai_development")
+    monkeypatch.setattr(agent_rows, "agents_experiment", lambda taskset: f"{taskset}, a home that had no rows")
+    before = len(list_nights())
+    logged(folders, agents, 4)
+    assert client.get_experiment(nights).tags["mlflow.experimentKind"] == "genai_development"
+    run_id = rows("repair, a home that had no rows")["v-control"].info.run_id
+    assert len(client.get_metric_history(run_id, "eval/success")) >= before > 0
 
 
 def test_a_night_while_mlflow_is_away_is_told_whole_afterwards(first, folders, agents, monkeypatch):

@@ -1,4 +1,6 @@
-"""MLflow in the morning after three nights, in real Chromium: comparison, leaderboard, a flipped task's trace, registry."""
+"""MLflow in the morning after three nights, in real Chromium: start page, leaderboard, comparison, nights, lost tasks, a
+flipped task's trace, registry.
+"""
 
 import importlib.util
 import shutil
@@ -57,7 +59,9 @@ def season(tmp_path_factory, screenshot):
 
 def test_the_pages_of_a_night_show_what_they_are_there_for(season, screenshot, tmp_path):
     pages = screenshot.pages("repair")
-    assert [page.name for page in pages] == ["compare", "leaderboard", "trace", "registry"]
+    assert [page.name for page in pages] == [
+        "home", "leaderboard", "compare", "nights", "lost", "trace", "registry",
+    ]  # fmt: skip
     with screenshot.mlflow() as server, screenshot.chromium() as tab:
         saved = screenshot.take(tab, server, pages, tmp_path)
         assert tab.get_by_text("@ anchor").first.is_visible() and tab.get_by_text("@ previous").first.is_visible()
@@ -67,7 +71,7 @@ def test_the_pages_of_a_night_show_what_they_are_there_for(season, screenshot, t
 
 def test_the_pages_of_an_earlier_night_are_its_own(season, screenshot):
     newest, earlier = screenshot.pages("repair"), screenshot.pages("repair", "2026-11-20-b")
-    assert newest[0].path != earlier[0].path and newest[2].path != earlier[2].path and newest[3] == earlier[3]
+    assert newest[2].path != earlier[2].path and newest[5].path != earlier[5].path and newest[6] == earlier[6]
     for experiment, night, said in (("repair", "2026-11-01-x", "no champion"), ("other", None, "no experiment")):
         with pytest.raises(SystemExit, match=said):
             screenshot.pages(experiment, night)

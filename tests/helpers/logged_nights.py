@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from episodes import make_episode, write_night
 
+from ratchet.components.core import Usage
 from ratchet.components.core.home import home
 from ratchet.components.evaluation.promotion.decision_record import Decision, TasksetRef
 from ratchet.components.evaluation.promotion.promotion_decision import decide_promotion
@@ -27,12 +28,14 @@ from ratchet.flows.night_context import NightContext
 TASKSET = TasksetRef("repair", "1", "6454ed5a40770ce8", "instance")
 
 
-def registered(policy_version: str, night: str, champion: str | None = None) -> int:
+def registered(policy_version: str, night: str, champion: str | None = None, role: str = "challenger") -> int:
     """A checkpoint that stands for a training, in the registry; `champion`: why it takes the place, None where it does not."""
     folder = home() / "trained" / policy_version
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(policy_version.encode())
-    version = model_registry.register(folder, policy_version=policy_version, tags={"night": night}).version
+    version = model_registry.register(
+        folder, policy_version=policy_version, tags={"night": night, "role": role}
+    ).version
     if champion is not None:
         champion_aliases.promote(version, why=champion, anchor=True)
     return version
@@ -68,13 +71,22 @@ def _decided(name: str, decision: Decision, seed: int) -> Night:
     return night
 
 
-def played(folder: Path, version: str, solved: int, tasks: int = 24) -> Path:
-    """Episodes of an agent that solves so many of the tasks, each twice; every task is a family of its own."""
+def played(folder: Path, version: str, solved: int, tasks: int = 24, day: str = "2026-11-20") -> Path:
+    """Episodes of an agent that solves so many of the tasks, each twice, and as many of six audit tasks in proportion;
+    every task is a family of its own.
+    """
     episodes = []
-    for number in range(tasks):
-        task = f"repair/promote-{number:04d}"
-        for attempt in range(2):
-            own = make_episode(task, attempt, success=(number * 7) % tasks < solved, version=version, role="promote")
-            own = msgspec.structs.replace(own, task=msgspec.structs.replace(own.task, family=task))
-            episodes.append(with_content_hash(own))
+    for role, count in (("promote", tasks), ("audit", 6)):
+        for number in range(count):
+            task = f"repair/{role}-{number:04d}"
+            success = (number * 7) % count < solved * count / tasks
+            for attempt in range(2):
+                own = make_episode(task, attempt, success=success, version=version, role=role, day=day)
+                turns = tuple(msgspec.structs.replace(each, usage=_USAGE) for each in own.turns)
+                own = msgspec.structs.replace(own, task=msgspec.structs.replace(own.task, family=task), turns=turns)
+                episodes.append(with_content_hash(own))
     return write_night(folder, episodes)
+
+
+_USAGE = Usage(prompt_tokens=310, completion_tokens=42)
+"""What a turn costs."""

@@ -125,6 +125,7 @@ class TestAssessments:
         found = episode_trace(episode, score_of(episode), [judgement_of(episode)]).assessments
         told = [(each.name, parse_span_id(each.span_id), each.value, each.source, each.judged) for each in found]
         assert told == [
+            ("success", (-1, -1), True, "outcome", False),
             ("total", (-1, -1), 0.7, "rules-9", False),
             ("outcome", (-1, -1), 1.0, "rules-9", False),
             ("process", (-1, -1), 0.5, "rules-9", False),
@@ -133,12 +134,17 @@ class TestAssessments:
             ("judge", (1, 0), 0.25, "small@1", True),
             ("judge.goal_progress", (1, 0), 0.25, "small@1", True),
         ]  # efficiency, step 2 and tool_selection are null: null is not zero
-        assert found[4].rationale == "non_redundancy: the same call again"
-        assert found[6].rationale == "it breaks the loop"
+        assert found[5].rationale == "non_redundancy: the same call again"
+        assert found[7].rationale == "it breaks the loop"
 
     def test_a_judgement_of_another_content_is_left_out(self):
         episode = make_episode()
-        assert episode_trace(episode, None, [judgement_of(episode, content_hash="old")]).assessments == ()
+        (success,) = episode_trace(episode, None, [judgement_of(episode, content_hash="old")]).assessments
+        assert success.name == "success"
+
+    def test_whether_an_episode_succeeded_is_yes_no_or_absent(self):
+        found = [episode_trace(make_episode(success=value)).assessments for value in (True, False, None)]
+        assert [[each.value for each in one] for one in found] == [[True], [False], []]
 
     def test_the_same_episode_and_scores_give_the_same_trace_and_id(self):
         episode = make_episode()

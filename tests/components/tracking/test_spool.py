@@ -71,8 +71,9 @@ def night(name="night"):
             agent.log_traces([trace("a"), trace("b")])
         run.log_artifact("figures/success.png", b"\x89PNG\x00\xff")
         run.log_metrics({"eval/promoted": 1})
-        with run.open_shared("leaderboard", {}) as board:
-            board.log_table("leaderboard.json", {"rank": [1]})
+        with run.open_shared("repair agents", "w4", "v4 challenger", {"ratchet.kind": "agent"}) as row:
+            row.log_metrics({"eval/success": 0.5})
+            row.set_experiment_tags({"mlflow.note.content": "v4 leads"})
         run.set_description("Promoted: it is better.")
 
 

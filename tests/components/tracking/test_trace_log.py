@@ -6,7 +6,7 @@ from scored import judgement_of, score_of
 
 from ratchet.components.core.processes import free_port
 from ratchet.components.rewards.human_labels.label_files import add_labels
-from ratchet.components.tracking import mlflow_client, trace_writer
+from ratchet.components.tracking import mlflow_client, model_registry, trace_writer
 from ratchet.components.tracking.episode_trace import parse_span_id, span_id
 from ratchet.components.tracking.record_upload import spool_folder, sync
 from ratchet.components.tracking.run_writer import night_run
@@ -56,6 +56,7 @@ def test_every_trace_arrives_is_counted_and_told_again_stands_once(mlflow, night
     assert sorted(each.trace_metadata["ratchet.episode_id"] for each in found) == sorted(scores)
     (one,) = (each for each in found if each.trace_metadata["ratchet.episode_id"] == episodes[0].episode_id)
     assert [(each.name, each.value, parse_span_id(each.span_id)) for each in one.assessments] == [
+        ("success", True, (-1, -1)),
         ("total", 0.7, (-1, -1)),
         ("outcome", 1.0, (-1, -1)),
         ("process", 0.5, (-1, -1)),
@@ -79,6 +80,20 @@ def test_a_trace_holds_a_span_a_step_with_what_was_called_and_what_came_back(mlf
         for call, result in zip(each.calls, each.results, strict=True)
     ]
     assert info.request_preview == "repair repair/train-0001" and info.state.value == "OK"
+
+
+def test_a_trace_says_which_agent_played_and_links_its_model(mlflow, night, tmp_path):
+    (checkpoint := tmp_path / "model").mkdir()
+    (checkpoint / "weights").write_text(night)
+    ref = model_registry.register(checkpoint, policy_version=night)
+    with night_run(night, "repair") as run:
+        log_traces(run, [make_episode(version=night), make_episode("repair/train-0002", version="unregistered")], {})
+    known, unknown = sorted(infos(night), key=lambda each: each.tags["ratchet.task"])
+    assert known.tags["mlflow.traceName"] == f"repair/train-0001 (v{ref.version})"
+    assert (
+        known.tags["ratchet.model"] == f"agent/{ref.version}" and known.trace_metadata["mlflow.modelId"] == ref.model_id
+    )
+    assert unknown.tags["mlflow.traceName"] == "repair/train-0002" and "mlflow.modelId" not in unknown.trace_metadata
 
 
 def test_no_secret_reaches_mlflow(mlflow, night):
