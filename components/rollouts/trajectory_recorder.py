@@ -12,6 +12,7 @@ import msgspec
 
 from ratchet.components.core import (
     Action,
+    ConfigurationError,
     Environment,
     PolicyReply,
     TaskSpec,
@@ -75,15 +76,22 @@ class ConversationView(Sequence[ChatMessage]):
 class EpisodeRecorder:
     """Recorder of one episode. The cost per turn does not grow with the episode's length.
 
-    `tools`: those that the policy may call. `observation`: the first one, recorded as the user message. `tokens`: token
-    rows of the turns so far.
+    `tools`: those that the policy may call. `observation`: the first one, recorded as the user message, after the
+    `system` prompt where there is one. `tokens`: token rows of the turns so far.
     """
 
-    def __init__(self, planned: PlannedEpisode, agent: Agent, tools: tuple[ToolSpec, ...], observation: str) -> None:
+    def __init__(
+        self,
+        planned: PlannedEpisode,
+        agent: Agent,
+        tools: tuple[ToolSpec, ...],
+        observation: str,
+        system: str | None = None,
+    ) -> None:
         self.planned = planned
         self.agent = agent
         self.tools = tools
-        self.opening = (Message("user", observation),)
+        self.opening = (*([Message("system", system)] if system else ()), Message("user", observation))
         self.turns: list[Turn] = []
         self.tokens: list[TurnTokens] = []
         self._messages = as_chat_messages(self.opening)
@@ -148,12 +156,16 @@ class EpisodeRecorder:
         policy_error: Exception | None = None,
     ) -> Trajectory:
         """Return the record of an episode that was graded. `outcome`: other fields of Outcome; `policy_error`: the
-        exception of a policy that ended the episode.
+        exception of a policy that ended the episode. Raises ConfigurationError for an outcome with other fields.
         """
         failure = None
         if policy_error is not None:
             failure = Failure(FailureKind.POLICY, type(policy_error).__name__, str(policy_error))
-        return self._trajectory(Outcome(**outcome, terminated=terminated, truncated=truncated), failure, provenance)
+        try:
+            graded = msgspec.convert({**outcome, "terminated": terminated, "truncated": truncated}, Outcome)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"the environment's info['outcome']: {error}; see ratchet.Environment") from error
+        return self._trajectory(graded, failure, provenance)
 
     def fail(self, error: BaseException, provenance: Provenance) -> Trajectory:
         """Return the record of an episode that infrastructure ended; it has no outcome."""
