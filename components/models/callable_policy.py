@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-
 from ratchet.components.core import Action, ConfigurationError, Policy, PolicyReply, PolicyRequest, ToolCall
 from ratchet.components.trajectories.trajectory import digest
 

@@ -104,7 +104,11 @@ def collect(
 
 
 def _load_policy(
-    agent: str | Policy | AgentFunction, system: str | None, taskset: Taskset, settings: dict[str, Any], stack: ExitStack
+    agent: str | Policy | AgentFunction,
+    system: str | None,
+    taskset: Taskset,
+    settings: dict[str, Any],
+    stack: ExitStack,
 ) -> Policy:
     if isinstance(agent, str):
         from .manual_evaluation import resolve_policy
@@ -119,9 +123,7 @@ def _load_policy(
     return policy if system is None else SystemPromptPolicy(policy, system)
 
 
-def _resolve(
-    source: Source, tasks: object, stack: ExitStack
-) -> tuple[Taskset, "Callable[[], Environment] | None"]:
+def _resolve(source: Source, tasks: object, stack: ExitStack) -> tuple[Taskset, "Callable[[], Environment] | None"]:
     """Return the taskset to play, and the factory of its environments; None for that of its registered environment."""
     specs = tuple(tasks) if isinstance(tasks, Sequence) and not isinstance(tasks, str) else ()
     own = tuple(task for task in specs if isinstance(task, TaskSpec))

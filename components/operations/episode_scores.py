@@ -123,7 +123,9 @@ def score(
     """
     single = isinstance(episodes, Trajectory)
     whole: Sequence[Trajectory] = [episodes] if isinstance(episodes, Trajectory) else Trajectories(episodes)
-    judged, calibrated = load_judgements([Path(each) for each in judgements], Path(calibration) if calibration else None)
+    judged, calibrated = load_judgements(
+        [Path(each) for each in judgements], Path(calibration) if calibration else None
+    )
     weights = config or read_section(params_file(), "score", RewardConfig)
     scores = EpisodeScores(score_all(whole, reference_steps(whole), weights, domain, judged, calibrated), whole)
     return scores[0] if single else scores

@@ -165,7 +165,9 @@ def train(
     """
     sets = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
     place, target = data and Path(data), out and Path(out)
-    job = job_from_recipe(method, recipe=recipe, size=size, model=model, data=place or None, sets=sets, out=target or None)
+    job = job_from_recipe(
+        method, recipe=recipe, size=size, model=model, data=place or None, sets=sets, out=target or None
+    )
     return train_manually(job)
 
 

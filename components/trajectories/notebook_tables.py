@@ -26,7 +26,9 @@ def html_table(title: str, rows: Sequence[TableRow], note: str = "") -> str:
     if rows:
         lines.append("<table><tr>" + "".join(f'<th style="{_CELL}">{_cell(name)}</th>' for name in rows[0]) + "</tr>")
         for row in rows[:SHOWN_ROWS]:
-            lines.append("<tr>" + "".join(f'<td style="{_CELL}">{_cell(value)}</td>' for value in row.values()) + "</tr>")
+            lines.append(
+                "<tr>" + "".join(f'<td style="{_CELL}">{_cell(value)}</td>' for value in row.values()) + "</tr>"
+            )
         lines.append("</table>")
     if len(rows) > SHOWN_ROWS:
         lines.append(f"<p>{len(rows) - SHOWN_ROWS:,} more rows</p>")

@@ -188,7 +188,12 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _repr_html_(self) -> str:
         guards = [
-            {"guardrail": guard.name, "champion": guard.champion, "challenger": guard.challenger, "passed": guard.passed}
+            {
+                "guardrail": guard.name,
+                "champion": guard.champion,
+                "challenger": guard.challenger,
+                "passed": guard.passed,
+            }
             for guard in self.guardrails
         ]
         return html_table(f"Verdict: {self.verdict}. {self.why}", self.rows(), self.self_improvement_why) + html_table(
