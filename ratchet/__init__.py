@@ -74,9 +74,6 @@ if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
     from ratchet.components.operations.manual_training import train as train
     from ratchet.components.redaction import Sanitiser as Sanitiser
     from ratchet.components.redaction import sanitise as sanitise
-    from ratchet.components.rewards.annotation_records import Judgement as Judgement
-    from ratchet.components.rewards.annotation_records import Label as Label
-    from ratchet.components.rewards.calibration.calibration_record import Calibration as Calibration
     from ratchet.components.rewards.episode_score import EpisodeScore as EpisodeScore
     from ratchet.components.rewards.hack_detection.hack_detector import find_hacks as find_hacks
     from ratchet.components.rewards.reward_config import RewardConfig as RewardConfig
@@ -104,8 +101,8 @@ if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
 
 PROVISIONAL = frozenset(
     """
-    AgentComparison AgentEvaluation Calibration Decision DialogueEnvironment EpisodeQuery FINISH Judgement Label
-    LogReader LogSource RESPOND RecordTrajectory RewardConfig RuleReward SUBMIT Sanitiser SetComparison StoreWriter
+    AgentComparison AgentEvaluation Decision DialogueEnvironment EpisodeQuery FINISH LogReader
+    LogSource RESPOND RecordTrajectory RewardConfig RuleReward SUBMIT Sanitiser SetComparison StoreWriter
     THINK Tool ToolError TrajectoryDraft TrajectoryStore evaluate_agent find_hacks leaderboard make_policy
     make_sandbox read_decision tool
     """.split()  # noqa: SIM905

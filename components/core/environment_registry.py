@@ -118,7 +118,11 @@ def register(
 
 
 def spec(id: str) -> EnvironmentSpec:
-    """Return the registration of `id`. Raises ConfigurationError for an unknown id, listing the registered ones."""
+    """Return the registration of `id`. Raises ConfigurationError for an unknown id, listing the registered ones.
+
+    >>> ratchet.spec("ratchet/sandbox").domain
+    'coding'
+    """
     if id not in _specs:
         _discover()
     if id not in _specs:
@@ -157,7 +161,11 @@ def _takes_max_steps(entry: Callable[..., Any]) -> bool:
 
 
 def list_envs(domain: str | None = None) -> list[str]:
-    """Sorted ids of the environments of `domain`; None: of all environments."""
+    """Sorted ids of the environments of `domain`; None: of all environments.
+
+    >>> "ratchet/sandbox" in ratchet.list_envs("coding")
+    True
+    """
     _discover()
     return sorted(id for id, registered in _specs.items() if domain in (None, registered.domain))
 

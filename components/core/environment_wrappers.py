@@ -271,6 +271,11 @@ def as_gymnasium(env: Environment, task: TaskSpec | None = None) -> "gymnasium.E
     its `thought`. `reset(options={"task": TaskSpec})` chooses the task; without it the
     previous task is played again, `task` at first. Passes `gymnasium.utils.env_checker.check_env` where `env` is
     deterministic. Raises ConfigurationError where gymnasium is not installed.
+
+    >>> task = ratchet.load_taskset("orders").tasks("train")[0]
+    >>> env = ratchet.as_gymnasium(ratchet.make("ratchet/conversation"), task)
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step({"tool": "respond", "params": {"text": "Hello."}})
     """
     adapter: gymnasium.Env[str, Action] = _gymnasium_adapter()(as_environment(env), task)
     return adapter

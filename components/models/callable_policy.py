@@ -99,8 +99,9 @@ def _identity(value: Any, depth: int = 0) -> Any:
         return inner(*value)
     if isinstance(value, str | int | float | bytes | frozenset | None):
         return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-    if isinstance(getattr(type(value), "__call__", None), types.FunctionType):
-        return inner(type(value).__call__, getattr(value, "__dict__", None))
+    call = vars(type(value)).get("__call__")
+    if isinstance(call, types.FunctionType):
+        return inner(call, getattr(value, "__dict__", None))
     return type(value).__qualname__  # its address or state would differ from run to run
 
 

@@ -40,6 +40,9 @@ def make_policy(
     Scripted policies play only the tasks of `taskset` and ignore the sampling parameters. `threads`: CPU threads of a
     `transformers` model (None: torch's default). Raises ConfigurationError for an unknown name, DataError for a broken
     checkpoint.
+
+    >>> ratchet.make_policy("teacher", ratchet.load_taskset("orders")).name
+    'teacher'
     """
     if best_of := BestOfName.parse(name):
         _check_sampled(best_of.policy)
@@ -97,7 +100,11 @@ def _plugin_kinds() -> list[str]:
 
 
 def list_policies() -> list[str]:
-    """Return the names of scripted policies, then the kinds of all others."""
+    """Return the names of scripted policies, then the kinds of all others.
+
+    >>> ratchet.list_policies()[0]
+    'teacher'
+    """
     return [*SCRIPTED, "transformers", "vllm", "openai", *_plugin_kinds()]
 
 

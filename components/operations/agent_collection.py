@@ -22,7 +22,7 @@ from ratchet.components.core.environment_wrappers import Wrapper
 from ratchet.components.models.callable_policy import AgentFunction, SystemPromptPolicy, as_policy
 from ratchet.components.models.policy_factory import make_policy
 from ratchet.components.rollouts.collection import LoadedAgent, play_into
-from ratchet.components.rollouts.collection_plan import CollectPlan, plan_episodes, plan_hash
+from ratchet.components.rollouts.collection_plan import CollectPlan, environment_task, plan_episodes, plan_hash
 from ratchet.components.rollouts.collection_progress import CollectionProgress
 from ratchet.components.rollouts.lockstep_play import Interrupted
 from ratchet.components.tasksets import Taskset, TasksetHead, load_taskset
@@ -31,8 +31,6 @@ from ratchet.components.trajectories.trajectory_list import EpisodeReward, Traje
 
 Source = str | Path | Taskset | Environment | Any
 """What is played: a taskset, or an environment, which may be any object with `reset`, `step` and `available_tools`."""
-NO_TASK = "episode"
-"""Id of the task of an environment that is played without tasks."""
 
 
 def collect(
@@ -142,8 +140,7 @@ def _resolve(source: Source, tasks: object, stack: ExitStack) -> tuple[Taskset, 
 
 
 def _taskset_of(environment: str, domain: str, tasks: tuple[TaskSpec, ...]) -> Taskset:
-    if not tasks:
-        tasks = (TaskSpec(NO_TASK, environment, NO_TASK, NO_TASK, Role.TRAIN, domain, ""),)
+    tasks = tasks or (environment_task(environment, domain),)
     counts = {role: sum(task.role is role for task in tasks) for role in Role}
     return Taskset(TasksetHead(environment, "", domain, counts, environment), tasks)
 

@@ -59,7 +59,7 @@ def sanitise(
     the findings in trajectories use a `Sanitiser`.
 
     >>> ratchet.sanitise("the key is sk-proj-4fT9wQz7LmNp2RsVx8Ya1BcD3eFgHj5K").text
-    'the key is <SECRET_1>'
+    'the key is [OPENAI_KEY_1]'
     >>> len(ratchet.sanitise(ratchet.collect("orders", agent="teacher", tasks=1)))
     1
     """

@@ -162,7 +162,7 @@ class _Collection:
 
     def play_independently(self) -> None:
         """Play the missing episodes: each is journaled when it ends, each complete cohort becomes a shard."""
-        plan, spool, missing = self._plan, self._spool, self._spool.missing()
+        spool, missing = self._spool, self._spool.missing()
         self._played_now = len(missing)
         with self._load() as (policy, settings):
             for number in spool.unfinished():

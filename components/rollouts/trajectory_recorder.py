@@ -40,7 +40,7 @@ from ratchet.components.trajectories.trajectory import (
     with_content_hash,
 )
 
-from .collection_plan import PlannedEpisode
+from .collection_plan import PlannedEpisode, environment_task
 
 
 class ConversationView(Sequence[ChatMessage]):
@@ -216,8 +216,8 @@ class RecordTrajectory(Wrapper):
     """Pass each finished episode to `keep`; an episode abandoned by a reset is not recorded.
 
     `agent` identifies the player. Each step is recorded as a turn with one call. Attempts at a task are counted from 0
-    within this wrapper. A reset without a task is recorded as an attempt at the last task given, or not at all before
-    the first one.
+    within this wrapper. A reset without a task is recorded as an attempt at the last task given, or before the first
+    one as an episode of the environment.
     """
 
     def __init__(self, env: Environment, keep: Callable[[Trajectory], None], agent: Agent) -> None:
@@ -225,7 +225,8 @@ class RecordTrajectory(Wrapper):
         self.agent = agent
         self._keep_trajectory = keep
         self._attempts: Counter[str] = Counter()
-        self._task: TaskSpec | None = None
+        inner = self.unwrapped
+        self._task = environment_task(type(getattr(inner, "inner", inner)).__name__, self.domain)
         self._recorder: EpisodeRecorder | None = None
         self._sandbox: dict[str, str | None] = {}
 
@@ -234,12 +235,10 @@ class RecordTrajectory(Wrapper):
         self._task = task or self._task
         first = super().reset(task=task, seed=seed)
         self._sandbox = first.info.get("sandbox", {})
-        self._recorder = None
-        if self._task is not None:
-            attempt = self._attempts[self._task.task_id]
-            self._attempts[self._task.task_id] += 1
-            planned = PlannedEpisode.create(self._task, attempt, seed or 0, self.agent.policy_version)
-            self._recorder = EpisodeRecorder(planned, self.agent, self.tools, first.observation)
+        attempt = self._attempts[self._task.task_id]
+        self._attempts[self._task.task_id] += 1
+        planned = PlannedEpisode.create(self._task, attempt, seed or 0, self.agent.policy_version)
+        self._recorder = EpisodeRecorder(planned, self.agent, self.tools, first.observation)
         return first
 
     def answer(self, text: str, *, truncated: bool = False) -> TimeStep:

@@ -17,6 +17,10 @@ def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
 
     Raises ConfigurationError for options that the back end does not support, and SandboxUnavailable if a required back
     end is not available.
+
+    >>> with ratchet.make_sandbox(ratchet.SandboxConfig(memory_mb=256)) as sandbox:
+    ...     sandbox.run("echo hello").stdout
+    b'hello\\n'
     """
     config = config or SandboxConfig()
     backend = resolve_backend(config.backend, config.image)
