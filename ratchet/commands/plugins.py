@@ -13,8 +13,12 @@ def plugins(as_json: AsJson = False) -> int:
 
     from ratchet.components.operations.installed_plugins import installed_plugins
 
-    logging.getLogger("ratchet.plugins").setLevel(logging.ERROR)  # the table below says the same
-    found = installed_plugins()
+    log = logging.getLogger("ratchet.plugins")
+    log.disabled = True  # the table below says the same
+    try:
+        found = installed_plugins()
+    finally:
+        log.disabled = False
     if as_json:
         print_json(found)
     elif not found:
