@@ -154,14 +154,16 @@ def train(
 
     - `method`: sft, dpo, grpo or prm. `data`: a folder that an export wrote; None: the last data build's.
     - `model`: a checkpoint's folder, a hub's model, or a registered one (champion, @3); None: the recipe's.
-    - `out`: folder of the result; the same call resumes there. The checkpoint is `out`, for `transformers:OUT`.
+    - `out`: folder of the result; the same call resumes there. The checkpoint is `out/checkpoint`, and in the report.
+      None: a folder below `.ratchet/training`.
     - `settings`: options of the job by dotted name, as `{"optimization.learning_rate": 1e-5}`.
 
     Needs the extra `train`. Raises ConfigurationError, DataError, InfrastructureError.
 
-    >>> rollouts = ratchet.collect("programs", agent="teacher", tasks=8)                             # doctest: +SKIP
-    >>> ratchet.export_sft(rollouts, "sft")                                                          # doctest: +SKIP
-    >>> ratchet.train("sft", data="sft", model="data/models/programs-base", out="model")["steps"]    # doctest: +SKIP
+    >>> _ = ratchet.export_sft(ratchet.collect("orders", agent="teacher", tasks=2), "sft")
+    >>> report = ratchet.train("sft", data="sft", model="programs-base", size="smoke", settings={"optimization.steps": 1})
+    >>> report["steps"], pathlib.Path(report["checkpoint"]).is_dir()
+    (1, True)
     """
     sets = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
     place, target = data and Path(data), out and Path(out)

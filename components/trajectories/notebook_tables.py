@@ -25,7 +25,9 @@ def html_table(title: str, rows: Sequence[TableRow], note: str = "") -> str:
     lines = [f"<div><p><b>{_cell(title, 400)}</b></p>"]
     if rows:
         head = "".join(f'<th style="{_CELL}">{_cell(name)}</th>' for name in rows[0])
-        body = ("".join(f'<td style="{_CELL}">{_cell(value)}</td>' for value in row.values()) for row in rows[:SHOWN_ROWS])
+        body = (
+            "".join(f'<td style="{_CELL}">{_cell(value)}</td>' for value in row.values()) for row in rows[:SHOWN_ROWS]
+        )
         lines += [f"<table><tr>{head}</tr>", *(f"<tr>{cells}</tr>" for cells in body), "</table>"]
     if len(rows) > SHOWN_ROWS:
         lines.append(f"<p>{len(rows) - SHOWN_ROWS:,} more rows</p>")

@@ -21,8 +21,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 DATA = [name for name in ratchet.__all__ if not callable(getattr(ratchet, name))]
 FUNCTIONS = [name for name in ratchet.__all__ if inspect.isfunction(getattr(ratchet, name))]
-SLOW = {"compare", "evaluate_agent", "leaderboard", "make_sandbox"}
-"""Examples that start sandboxes or play many tasks."""
+SLOW = {"compare", "evaluate_agent", "leaderboard", "make_sandbox", "train"}
+"""Examples that start sandboxes, play many tasks, or train."""
 
 
 def cells(notebook: Path) -> list[str]:
@@ -41,6 +41,7 @@ def in_process(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def run_docstring(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    (folder / "programs-base").symlink_to(ROOT / "data" / "models" / "programs-base")
     monkeypatch.setenv("RATCHET_HOME", str(folder / "home"))
     found = doctest.DocTestFinder(recurse=False).find(
         getattr(ratchet, name), name, globs={"ratchet": ratchet, "pathlib": pathlib}
@@ -58,7 +59,7 @@ def test_the_example_of_a_function_runs(name, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SLOW))
-def test_the_example_of_a_function_that_plays_in_sandboxes_runs(name, tmp_path, monkeypatch):
+def test_the_example_of_a_function_that_takes_long_runs(name, tmp_path, monkeypatch):
     run_docstring(name, tmp_path, monkeypatch)
 
 

@@ -96,7 +96,10 @@ def test_the_command_lists_them_and_says_in_one_line_what_is_broken(run):
     }  # fmt: skip
     broken = found["ratchet.readers", "broken"]["problem"]
     assert code == 2 and "no_such_reader" in broken and "\n" not in broken
-    assert found["ratchet.rewards", "brevity"]["problem"] == "" and found["ratchet.sandboxes", "box"]["package"] == "birds 1"
+    assert (
+        found["ratchet.rewards", "brevity"]["problem"] == ""
+        and found["ratchet.sandboxes", "box"]["package"] == "birds 1"
+    )
     assert "exists already" in found["ratchet.policies", "teacher"]["problem"]
     code, out, _ = run("plugins")
     assert code == 2 and "brevity" in out and "works" in out

@@ -39,7 +39,8 @@ def go(request):
 
 def tasks(*steps):
     return [
-        TaskSpec(f"count/{n}", "count", f"f{n}", "k", Role.TRAIN, "counting", "Count.", world={"steps": n}) for n in steps
+        TaskSpec(f"count/{n}", "count", f"f{n}", "k", Role.TRAIN, "counting", "Count.", world={"steps": n})
+        for n in steps
     ]
 
 
@@ -78,7 +79,9 @@ def test_tasks_are_a_number_a_list_of_ids_or_all_of_a_role():
     orders = load_taskset("orders")
     two = [task.task_id for task in orders.tasks("train")[:2]]
     assert [each.task.task_id for each in collect(orders, agent=lambda request: "no", tasks=two)] == two
-    assert {each.task.role for each in collect("orders", agent=lambda request: "no", tasks=2, role="audit")} == {"audit"}
+    assert {each.task.role for each in collect("orders", agent=lambda request: "no", tasks=2, role="audit")} == {
+        "audit"
+    }
 
 
 @pytest.mark.parametrize("wrong", ["orders/train-0001", 0, 1.5])
