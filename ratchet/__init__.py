@@ -7,9 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
+    from ratchet.components.core import ConfigurationError as ConfigurationError
+    from ratchet.components.core import DataError as DataError
     from ratchet.components.core import DomainProfile as DomainProfile
     from ratchet.components.core import Environment as Environment
     from ratchet.components.core import EpisodeStatistics as EpisodeStatistics
+    from ratchet.components.core import InfrastructureError as InfrastructureError
     from ratchet.components.core import MaxSteps as MaxSteps
     from ratchet.components.core import ObservationTruncate as ObservationTruncate
     from ratchet.components.core import Policy as Policy
@@ -44,37 +47,67 @@ if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
     from ratchet.components.environments.world_tools import THINK as THINK
     from ratchet.components.environments.world_tools import Tool as Tool
     from ratchet.components.environments.world_tools import tool as tool
-    from ratchet.components.evaluation.agent_comparison import compare_agents as compare_agents
-    from ratchet.components.evaluation.agent_comparison import flips as flips
+    from ratchet.components.evaluation.agent_comparison import AgentComparison as AgentComparison
     from ratchet.components.evaluation.leaderboard import leaderboard as leaderboard
-    from ratchet.components.interop.reader_registry import read_log as read_log
+    from ratchet.components.evaluation.promotion.decision_record import Decision as Decision
+    from ratchet.components.evaluation.promotion.decision_record import read_decision as read_decision
+    from ratchet.components.interop.log_source import LogSource as LogSource
+    from ratchet.components.interop.read_write import convert as convert
+    from ratchet.components.interop.read_write import read as read
+    from ratchet.components.interop.read_write import write as write
+    from ratchet.components.interop.reader_registry import LogReader as LogReader
+    from ratchet.components.interop.reader_registry import list_formats as list_formats
+    from ratchet.components.interop.trajectory_draft import TrajectoryDraft as TrajectoryDraft
+    from ratchet.components.models.policy_factory import list_policies as list_policies
     from ratchet.components.models.policy_factory import make_policy as make_policy
+    from ratchet.components.operations.agent_collection import collect as collect
+    from ratchet.components.operations.compare_sets import SetComparison as SetComparison
+    from ratchet.components.operations.compare_sets import compare as compare
+    from ratchet.components.operations.dataset_export import export_dpo as export_dpo
+    from ratchet.components.operations.dataset_export import export_grpo as export_grpo
+    from ratchet.components.operations.dataset_export import export_huggingface as export_huggingface
+    from ratchet.components.operations.dataset_export import export_sft as export_sft
+    from ratchet.components.operations.episode_scores import EpisodeScores as EpisodeScores
+    from ratchet.components.operations.episode_scores import score as score
     from ratchet.components.operations.manual_evaluation import AgentEvaluation as AgentEvaluation
     from ratchet.components.operations.manual_evaluation import evaluate_agent as evaluate_agent
+    from ratchet.components.operations.manual_training import train as train
     from ratchet.components.redaction import Sanitiser as Sanitiser
     from ratchet.components.redaction import sanitise as sanitise
-    from ratchet.components.rewards.annotation_records import Judgement as Judgement
-    from ratchet.components.rewards.annotation_records import Label as Label
-    from ratchet.components.rewards.calibration.calibration_record import Calibration as Calibration
-    from ratchet.components.rewards.episode_scoring import score as score
-    from ratchet.components.rewards.episode_scoring import score_file as score_file
+    from ratchet.components.rewards.episode_score import EpisodeScore as EpisodeScore
     from ratchet.components.rewards.hack_detection.hack_detector import find_hacks as find_hacks
     from ratchet.components.rewards.reward_config import RewardConfig as RewardConfig
     from ratchet.components.rewards.rules.rule_engine import RuleReward as RuleReward
-    from ratchet.components.rollouts.collection import collect as collect
-    from ratchet.components.rollouts.collection_plan import CollectPlan as CollectPlan
-    from ratchet.components.rollouts.collection_progress import CollectReport as CollectReport
     from ratchet.components.rollouts.trajectory_recorder import RecordTrajectory as RecordTrajectory
     from ratchet.components.sandboxes import SandboxConfig as SandboxConfig
     from ratchet.components.sandboxes import make_sandbox as make_sandbox
+    from ratchet.components.statistics.bootstrap import bootstrap_ci as bootstrap_ci
+    from ratchet.components.statistics.multiple_testing import holm as holm
+    from ratchet.components.statistics.permutation import permutation_test as permutation_test
+    from ratchet.components.statistics.proportions import pass_at_k as pass_at_k
+    from ratchet.components.statistics.proportions import wilson as wilson
+    from ratchet.components.statistics.result_types import Interval as Interval
+    from ratchet.components.statistics.result_types import TestResult as TestResult
+    from ratchet.components.tasksets import Taskset as Taskset
     from ratchet.components.tasksets import load_taskset as load_taskset
-    from ratchet.components.trajectories.shards import read_folder as read_folder
-    from ratchet.components.trajectories.shards import read_jsonl as read_jsonl
     from ratchet.components.trajectories.store import EpisodeQuery as EpisodeQuery
     from ratchet.components.trajectories.store import StoreWriter as StoreWriter
     from ratchet.components.trajectories.store import TrajectoryStore as TrajectoryStore
     from ratchet.components.trajectories.trajectory import Agent as Agent
+    from ratchet.components.trajectories.trajectory import Outcome as Outcome
     from ratchet.components.trajectories.trajectory import Trajectory as Trajectory
+    from ratchet.components.trajectories.trajectory import Turn as Turn
+    from ratchet.components.trajectories.trajectory_list import Trajectories as Trajectories
+
+PROVISIONAL = frozenset(
+    """
+    AgentComparison AgentEvaluation Decision DialogueEnvironment EpisodeQuery FINISH LogReader
+    LogSource RESPOND RecordTrajectory RewardConfig RuleReward SUBMIT Sanitiser SetComparison StoreWriter
+    THINK Tool ToolError TrajectoryDraft TrajectoryStore evaluate_agent find_hacks leaderboard make_policy
+    make_sandbox read_decision tool
+    """.split()  # noqa: SIM905
+)
+"""Names that may change with any minor version, and are then listed in the changelog. All others change with a major one."""
 
 
 @cache

@@ -39,6 +39,7 @@ from .environment_wrappers import (
     Reward,
     Timeout,
     Wrapper,
+    as_environment,
     as_gymnasium,
     wrap,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "ToolSpec",
     "Usage",
     "Wrapper",
+    "as_environment",
     "as_gymnasium",
     "list_domains",
     "list_envs",

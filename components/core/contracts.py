@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 from .errors import ConfigurationError, InfrastructureError, RatchetError
-from .task_spec import TaskSpec, ToolCall, ToolSpec
+from .task_spec import FREE_PARAMETERS, TaskSpec, ToolCall, ToolSpec
 
 
 class TimeStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,14 +59,19 @@ class Environment(ABC):
     - A step after the end of the episode repeats the last TimeStep.
 
     `reset`, `step`, `finish` and `answer` raise InfrastructureError, and nothing else, when the world outside the policy fails.
+
+    A small environment needs only `reset`, `step`, and `tools` or `available_tools`. Its tools then take free
+    parameters, the observation is the result of a call, and an outcome that it does not state is unknown.
     """
 
     domain: str = "generic"
 
     @property
-    @abstractmethod
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools as they are described to the policy."""
+        """The tools as they are described to the policy. Default: those of `available_tools`, with free parameters."""
+        if type(self).available_tools is Environment.available_tools:
+            raise NotImplementedError(f"{type(self).__name__} defines neither tools nor available_tools")
+        return tuple(ToolSpec(name, "", FREE_PARAMETERS) for name in self.available_tools)
 
     @property
     def available_tools(self) -> tuple[str, ...]:
@@ -86,9 +91,12 @@ class Environment(ABC):
     def step(self, action: Action) -> TimeStep:
         """Execute one action."""
 
-    @abstractmethod
     def finish(self, reason: str) -> TimeStep:
-        """End the running episode as truncated and grade its present state; its outcome records `reason`."""
+        """End the running episode as truncated and grade its present state; its outcome records `reason`.
+
+        Default: no grade, so that success is unknown.
+        """
+        return TimeStep(truncated=True, info={"outcome": {"reason": reason}})
 
     def answer(self, text: str, *, truncated: bool = False) -> TimeStep:
         """End the running episode with a reply that calls no tool. `truncated`: the reply was cut off at its limit.
@@ -97,8 +105,7 @@ class Environment(ABC):
         """
         return self.finish("no_call")
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - small environments hold nothing
         """Release all resources; safe to call twice."""
 
     def __enter__(self) -> Self:
@@ -171,6 +178,7 @@ class Policy(ABC):
 
     - `name`: kind of policy. `version`: identifies these weights or this script; it is hashed into `episode_id`.
     - `sampling`: parameters of sampling (temperature, top_p, max_new_tokens).
+    - `system`: system prompt that each episode begins with and records; None for none. `version` must depend on it.
     - `tokenizer_hash`, `template_hash`: set by policies that return token ids.
     - `lockstep`: True where batches are cheapest: many episodes then advance together, one turn at a time, and each
       call of `act` gets all their requests. If False, `act` is called from many threads, with one request per call.
@@ -181,6 +189,7 @@ class Policy(ABC):
     name: str
     version: str
     sampling: dict[str, Any]
+    system: str | None = None
     tokenizer_hash: str | None = None
     template_hash: str | None = None
     lockstep: bool = False

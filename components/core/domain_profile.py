@@ -85,20 +85,33 @@ _profiles: dict[str, DomainProfile] = {}
 
 
 def register_domain(profile: DomainProfile) -> None:
-    """Register a profile under its name. Raises ConfigurationError where the name is taken."""
+    """Register a profile under its name. Raises ConfigurationError where the name is taken.
+
+    >>> ratchet.register_domain(ratchet.DomainProfile("doc-garden"))
+    >>> ratchet.load_domain("doc-garden").name
+    'doc-garden'
+    """
     if profile.name in list_domains():
         raise ConfigurationError(f"domain '{profile.name}' is known already; give the profile another name")
     _profiles[profile.name] = profile
 
 
 def list_domains() -> list[str]:
-    """Names of all domains, sorted."""
+    """Names of all domains, sorted.
+
+    >>> "coding" in ratchet.list_domains()
+    True
+    """
     load_plugins(PROFILE_GROUP, _register_plugin)
     return sorted({*_profiles, *(path.stem for path in PROFILES_FOLDER.glob("*.json"))})
 
 
 def load_domain(name: str) -> DomainProfile:
-    """Return the bundled, registered or plugin profile of a domain; the profile `generic` for an unknown name."""
+    """Return the bundled, registered or plugin profile of a domain; the profile `generic` for an unknown name.
+
+    >>> ratchet.load_domain("coding").tool("bash")[1].category.value
+    'execute'
+    """
     if profile := _load_bundled(name) or _profiles.get(name):
         return profile
     load_plugins(PROFILE_GROUP, _register_plugin)
@@ -120,7 +133,13 @@ def _load_bundled(name: str) -> DomainProfile | None:
 
 
 def read_domain(path: Path) -> DomainProfile:
-    """Read a profile from a JSON or YAML file. Raises ConfigurationError that names the file and the field."""
+    """Read a profile from a JSON or YAML file. Raises ConfigurationError that names the file and the field.
+
+    >>> path = pathlib.Path("pond.yaml")
+    >>> _ = path.write_text("name: pond\\ntools: {feed: {category: write, stateful_key: fish}}")
+    >>> ratchet.read_domain(path).tool("feed")[0]
+    'feed'
+    """
     try:
         decode = msgspec.json.decode if path.suffix == ".json" else msgspec.yaml.decode
         profile = decode(path.read_bytes(), type=DomainProfile)

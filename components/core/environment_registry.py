@@ -8,6 +8,7 @@ ids is asked for.
 """
 
 import importlib
+import inspect
 import logging
 import sys
 import threading
@@ -18,11 +19,30 @@ from typing import Any
 import msgspec
 
 from .contracts import Environment
+from .environment_wrappers import MaxSteps, as_environment
 from .errors import ConfigurationError, suggest_name
 
 _log = logging.getLogger("ratchet.plugins")
 _loaded: set[str] = set()
 _lock = threading.RLock()
+
+
+class Plugin(msgspec.Struct, frozen=True):
+    """An entry point of an installed package. `problem`: why it was left out, in one line; empty for a working one."""
+
+    group: str
+    name: str
+    value: str
+    package: str
+    problem: str = ""
+
+
+_plugins: list[Plugin] = []
+
+
+def loaded_plugins() -> list[Plugin]:
+    """Return the plugins of all groups that were loaded so far, working or not."""
+    return list(_plugins)
 
 
 def load_plugins(group: str, take: Callable[[str, Any], None]) -> None:
@@ -36,11 +56,14 @@ def load_plugins(group: str, take: Callable[[str, Any], None]) -> None:
         from importlib.metadata import entry_points  # a third of the start-up time of a command
 
         for entry in sorted(entry_points(group=group), key=lambda point: point.name):
+            reason = ""
             try:
                 take(entry.name, entry.load())
             except Exception as error:  # whatever a plugin raises, the others still stand
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 _log.warning("plugin '%s' (%s, group %s) is left out: %s", entry.name, entry.value, group, reason)
+            package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
+            _plugins.append(Plugin(group, entry.name, entry.value, package, reason))
 
 
 ENVIRONMENT_GROUP = "ratchet.environments"
@@ -49,12 +72,12 @@ ENVIRONMENT_GROUP = "ratchet.environments"
 class EnvironmentSpec(msgspec.Struct, frozen=True):
     """Registered environment. `entry`: a class or function, or its `module:name`, which is imported on first use.
 
-    Every entry takes the keyword argument `max_steps`; one that is `sandboxed` also takes `sandbox` (a SandboxConfig).
-    `defaults`: further keyword arguments. `turns`: default limit of policy replies per episode.
+    An entry that takes no `max_steps` is limited by the wrapper MaxSteps; one that is `sandboxed` takes `sandbox` (a
+    SandboxConfig). `defaults`: further keyword arguments. `turns`: default limit of policy replies per episode.
     """
 
     id: str
-    entry: str | Callable[..., Environment]
+    entry: str | Callable[..., Any]
     domain: str
     description: str
     sandboxed: bool = False
@@ -67,7 +90,7 @@ _specs: dict[str, EnvironmentSpec] = {}
 
 def register(
     id: str,
-    entry: str | Callable[..., Environment],
+    entry: str | Callable[..., Any],
     *,
     domain: str,
     description: str = "",
@@ -77,8 +100,21 @@ def register(
 ) -> None:
     """Register an environment under `id`. Raises ConfigurationError where the id is taken.
 
-    The named arguments are the fields of EnvironmentSpec; any others are passed to `entry` whenever `make` creates the
-    environment.
+    `entry`: a class, with at least `reset`, `step` and `available_tools` (see Environment), or a function that returns
+    such an object. The named arguments are the fields of EnvironmentSpec; any others are passed to `entry` whenever
+    `make` creates the environment.
+
+    >>> class Echo:
+    ...     domain = "echo"
+    ...     available_tools = ("say",)
+    ...     def reset(self, *, task=None, seed=None):
+    ...         return ratchet.TimeStep("Say yes.")
+    ...     def step(self, action):
+    ...         right = action["params"].get("text") == "yes"
+    ...         return ratchet.TimeStep("done", float(right), terminated=True, info={"outcome": {"success": right}})
+    >>> ratchet.register("doc/echo", Echo, domain="echo")
+    >>> ratchet.collect("doc/echo", agent=lambda request: {"tool": "say", "params": {"text": "yes"}}).success_rate
+    1.0
     """
     if id in _specs:
         raise ConfigurationError(f"environment '{id}' is registered already; choose another id")
@@ -88,6 +124,9 @@ def register(
 def spec(id: str) -> EnvironmentSpec:
     """Return the registration of `id`. Raises ConfigurationError for an unknown id, listing the registered ones, and for
     a module that cannot be imported.
+
+    >>> ratchet.spec("ratchet/sandbox").domain
+    'coding'
     """
     module, colon, id = id.rpartition(":")
     if colon and id not in _specs:
@@ -118,18 +157,37 @@ def _import_module(name: str) -> None:
 def make(id: str, **overrides: Any) -> Environment:
     """Create the environment `id`: call its entry with the registered defaults, updated by `overrides`. Raises
     ConfigurationError for an unknown id.
+
+    >>> with ratchet.make("ratchet/conversation", max_steps=5) as env:
+    ...     first = env.reset(task=ratchet.load_taskset("orders").tasks("train")[0])
+    >>> "respond" in env.available_tools
+    True
     """
     registered = spec(id)
     entry = registered.entry
     if isinstance(entry, str):
         module, _, name = entry.partition(":")
         entry = getattr(importlib.import_module(module), name)
-    environment: Environment = entry(**{**registered.defaults, **overrides})
-    return environment
+    arguments = {**registered.defaults, **overrides}
+    max_steps = None if _takes_max_steps(entry) else arguments.pop("max_steps", None)
+    environment = as_environment(entry(**arguments))
+    return environment if max_steps is None else MaxSteps(environment, max_steps)
+
+
+def _takes_max_steps(entry: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(entry).parameters
+    except (TypeError, ValueError):  # some callables of C have no signature
+        return True
+    return "max_steps" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def list_envs(domain: str | None = None) -> list[str]:
-    """Sorted ids of the environments of `domain`; None: of all environments."""
+    """Sorted ids of the environments of `domain`; None: of all environments.
+
+    >>> "ratchet/sandbox" in ratchet.list_envs("coding")
+    True
+    """
     _discover()
     return sorted(id for id, registered in _specs.items() if domain in (None, registered.domain))
 

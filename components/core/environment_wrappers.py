@@ -21,10 +21,71 @@ if TYPE_CHECKING:
 
 
 def wrap(env: Environment, *layers: Callable[[Environment], Environment]) -> Environment:
-    """Apply wrappers to `env`, the first innermost. A layer is a wrapper class, or a `partial` of it."""
+    """Apply wrappers to `env`, the first innermost. A layer is a wrapper class, or a `partial` of it.
+
+    >>> env = ratchet.wrap(ratchet.make("ratchet/conversation"), ratchet.MaxSteps, ratchet.EpisodeStatistics)
+    >>> env.domain
+    'conversation'
+    """
+    env = as_environment(env)
     for layer in layers:
         env = layer(env)
     return env
+
+
+class AdaptedEnvironment(Environment):
+    """An object with at least `reset`, `step` and `available_tools`, as an Environment; other methods are optional."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.domain = str(getattr(inner, "domain", "generic"))
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the object, with free parameters where it describes none."""
+        return tuple(self.inner.tools) if hasattr(self.inner, "tools") else super().tools
+
+    @property
+    def available_tools(self) -> tuple[str, ...]:
+        """Names of the tools."""
+        return tuple(self.inner.available_tools)
+
+    def reset(self, *, task: TaskSpec | None = None, seed: int | None = None) -> TimeStep:
+        """Reset the object."""
+        return _checked(self.inner.reset(task=task, seed=seed), self.inner, "reset")
+
+    def step(self, action: Action) -> TimeStep:
+        """Step the object."""
+        return _checked(self.inner.step(action), self.inner, "step")
+
+    def finish(self, reason: str) -> TimeStep:
+        """End the episode by the object's `finish`, else without a grade."""
+        own = getattr(self.inner, "finish", None)
+        return super().finish(reason) if own is None else _checked(own(reason), self.inner, "finish")
+
+    def close(self) -> None:
+        """Close the object where it has `close`."""
+        getattr(self.inner, "close", super().close)()
+
+
+def _checked(step: Any, inner: Any, method: str) -> TimeStep:
+    if isinstance(step, TimeStep):
+        return step
+    name = type(inner).__name__
+    raise ConfigurationError(f"{name}.{method} returned {type(step).__name__}; return a ratchet.TimeStep")
+
+
+def as_environment(value: Any) -> Environment:
+    """Return `value` if it is an Environment, else an adapter of its `reset`, `step` and `available_tools`.
+
+    Raises ConfigurationError where it lacks one of them.
+    """
+    if isinstance(value, Environment):
+        return value
+    missing = [name for name in ("reset", "step", "available_tools") if not hasattr(value, name)]
+    if missing:
+        raise ConfigurationError(f"{type(value).__name__} is no environment: it has no `{missing[0]}`")
+    return AdaptedEnvironment(value)
 
 
 class Wrapper(Environment):
@@ -210,8 +271,13 @@ def as_gymnasium(env: Environment, task: TaskSpec | None = None) -> "gymnasium.E
     its `thought`. `reset(options={"task": TaskSpec})` chooses the task; without it the
     previous task is played again, `task` at first. Passes `gymnasium.utils.env_checker.check_env` where `env` is
     deterministic. Raises ConfigurationError where gymnasium is not installed.
+
+    >>> task = ratchet.load_taskset("orders").tasks("train")[0]
+    >>> env = ratchet.as_gymnasium(ratchet.make("ratchet/conversation"), task)
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step({"tool": "respond", "params": {"text": "Hello."}})
     """
-    adapter: gymnasium.Env[str, Action] = _gymnasium_adapter()(env, task)
+    adapter: gymnasium.Env[str, Action] = _gymnasium_adapter()(as_environment(env), task)
     return adapter
 
 

@@ -114,6 +114,10 @@ class _Action(msgspec.Struct, forbid_unknown_fields=True):
     params: dict[str, Any] = {}
 
 
+FREE_PARAMETERS: dict[str, Any] = {"type": "object", "additionalProperties": True}
+"""JSON Schema of a tool whose parameters are not described: any are valid."""
+
+
 class ToolSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as it is described to the policy. `parameters`: a JSON Schema of type object."""
 
@@ -130,13 +134,15 @@ class ToolSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return a one-line error for the parameters of a call; None if they are valid.
 
         Supported schema: properties with `type`, `enum` and `items`, `required`; parameters that are not listed are
-        errors.
+        errors, unless `additionalProperties` is true.
         """
         if not isinstance(params, dict):
             return f"{self.name}: params must be an object"
         properties = self.parameters.get("properties", {})
         for key, value in params.items():
             if key not in properties:
+                if self.parameters.get("additionalProperties") is True:
+                    continue
                 return f"{self.name}: unknown parameter {key!r}"
             value_error = _mismatch(value, properties[key])
             if value_error:

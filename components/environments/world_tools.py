@@ -63,6 +63,13 @@ def tool(
     The name is the function's without the leading `_`, the description the first line of its docstring, the parameters
     those after `world`, annotated with str, int, float, bool, list or dict, or lists of them, and optional if they have
     a default.
+
+    >>> def water(world, plant: str) -> str:
+    ...     "Water a plant."
+    ...     world[plant] = "wet"
+    ...     return "done"
+    >>> ratchet.tool(water).spec.parameters["required"]
+    ['plant']
     """
     hints = get_type_hints(use)
     parameters = list(inspect.signature(use).parameters.values())[1:]

@@ -8,6 +8,7 @@ over families; where they disagree, trust the permutation test of the mean.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import gt
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from ratchet.components.statistics.permutation import permutation_test
 from ratchet.components.statistics.proportions import mcnemar
 from ratchet.components.statistics.rank_tests import wilcoxon
 from ratchet.components.statistics.result_types import Estimate, Interval, TestResult
+from ratchet.components.trajectories.notebook_tables import html_table, to_frame
 
 from .agent_results import AgentResult, TaskAttempt, TaskResult
 from .paired_comparison import (
@@ -32,6 +34,9 @@ from .paired_comparison import (
     shared_attempts,
     tasks_by_id,
 )
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class FlippedAttempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -294,6 +299,36 @@ class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_kind: tuple[KindComparison, ...]
     kinds: tuple[KindPosterior, ...]
     flips: tuple[TaskFlip, ...]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The comparison in one dictionary: both means, the difference b - a with its interval, and the p-value."""
+        interval = self.difference.interval
+        return {
+            "a": self.a.name,
+            "b": self.b.name,
+            "by": self.by,
+            "tasks": self.n_tasks,
+            "families": self.n_families,
+            "attempts": self.k,
+            "mean_a": self.mean_a.value,
+            "mean_b": self.mean_b.value,
+            "difference": self.difference.value,
+            "low": interval and interval.low,
+            "high": interval and interval.high,
+            "p_value": self.p_value,
+            "won": self.won,
+            "lost": self.lost_to,
+            "tied": self.tied,
+        }
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a frame with one row per two-sided test."""
+        return to_frame(map(msgspec.structs.asdict, self.tests))
+
+    def _repr_html_(self) -> str:
+        tests = [{"test": test.name, "about": test.about, "p_value": test.p_value} for test in self.tests]
+        return html_table(f"{self.b.name} against {self.a.name}", [self.row]) + html_table("Two-sided tests", tests)
 
 
 def compare_agents(

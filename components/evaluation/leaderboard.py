@@ -146,6 +146,11 @@ def leaderboard(
 
     Raises DataError without an agent, for two of one name, where a task id names two tasks, and where no task has a
     known value for all.
+
+    >>> options = {"tasks": 2, "k": 1, "role": "promote"}
+    >>> results = [ratchet.evaluate_agent(name, "orders", **options).result for name in ("teacher", "clumsy")]
+    >>> ratchet.leaderboard(results).places[0].name
+    'teacher'
     """
     if not results:
         raise DataError("a leaderboard needs at least one agent; evaluate some first")

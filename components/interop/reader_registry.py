@@ -78,7 +78,11 @@ def register_reader(name: str, reader: LogReader) -> None:
 
 
 def list_formats() -> list[str]:
-    """Return the ids of all formats, in the order of detection."""
+    """Return the ids of all formats, in the order of detection.
+
+    >>> ratchet.list_formats()[:2]
+    ['ratchet', 'openhands']
+    """
     load_plugins(GROUP, register_reader)
     return [*BUNDLED, *_plugin_readers]
 

@@ -4,18 +4,25 @@ Names: `teacher`, `rewriter`, `clumsy`, `random-edit`; `transformers:<checkpoint
 optionally with `@<base_url>` of a running server, or `vllm:<YAML file>`; `openai:<YAML file>` or
 `openai:<model>@<base_url>`. A checkpoint may be a LoRA adapter. `best-of-<n>:<folder of a step model>:<name>` takes the
 best of n replies of any of them that samples.
+
+A package adds policies through the entry-point group `ratchet.policies`. Each entry has the name of a kind, and is a
+function `make(argument, *, temperature, top_p, max_new_tokens)` that returns a Policy or an agent function; `argument`
+is the text after the colon of `<kind>:<argument>`. The version must be known without loading a model.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ratchet.components.core import ConfigurationError, Policy
+from ratchet.components.core.environment_registry import load_plugins
 from ratchet.components.tasksets import Taskset
 
 from .best_of_policy import BestOfName
 from .checkpoint_folders import checkpoint_version
 from .policy_config import OpenAIConfig, VllmConfig
 
+POLICY_GROUP = "ratchet.policies"
 SCRIPTED = {"teacher": "Teacher", "rewriter": "Rewriter", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
 
 
@@ -33,6 +40,9 @@ def make_policy(
     Scripted policies play only the tasks of `taskset` and ignore the sampling parameters. `threads`: CPU threads of a
     `transformers` model (None: torch's default). Raises ConfigurationError for an unknown name, DataError for a broken
     checkpoint.
+
+    >>> ratchet.make_policy("teacher", ratchet.load_taskset("orders")).name
+    'teacher'
     """
     if best_of := BestOfName.parse(name):
         _check_sampled(best_of.policy)
@@ -64,10 +74,38 @@ def make_policy(
         from .openai_policy import OpenAIPolicy
 
         return OpenAIPolicy(OpenAIConfig.named(source), **sampling)
+    if kind in _plugin_kinds():
+        from .callable_policy import as_policy
+
+        return as_policy(_plugin_policies[kind](source, **sampling))
     raise ConfigurationError(
         f"unknown policy '{name}'; use {', '.join(SCRIPTED)}, transformers:<checkpoint folder>, "
         f"vllm:<checkpoint folder>, openai:<YAML file>, openai:<model>@<base_url> or best-of-<n>:<step model>:<policy>"
+        f"{''.join(f', {name}:…' for name in _plugin_kinds())}"
     )
+
+
+_plugin_policies: dict[str, Callable[..., Any]] = {}
+
+
+def _register_policy(name: str, factory: Callable[..., Any]) -> None:
+    if name in SCRIPTED or name in ("transformers", "vllm", "openai", "champion") or not callable(factory):
+        raise ConfigurationError(f"a policy '{name}' exists already, or its entry is no function; rename or correct it")
+    _plugin_policies[name] = factory
+
+
+def _plugin_kinds() -> list[str]:
+    load_plugins(POLICY_GROUP, _register_policy)
+    return list(_plugin_policies)
+
+
+def list_policies() -> list[str]:
+    """Return the names of scripted policies, then the kinds of all others.
+
+    >>> ratchet.list_policies()[0]
+    'teacher'
+    """
+    return [*SCRIPTED, "transformers", "vllm", "openai", *_plugin_kinds()]
 
 
 def _check_sampled(name: str) -> None:

@@ -1,6 +1,8 @@
 """Compare sets of episodes: pairwise tests, the promotion rule's verdict on two of them, and a leaderboard of many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,9 +15,23 @@ from ratchet.components.evaluation.paired_comparison import Measure
 from ratchet.components.evaluation.promotion.decision_record import Decision, TasksetRef
 from ratchet.components.evaluation.promotion.promotion_decision import decide_promotion
 from ratchet.components.evaluation.promotion.promotion_rule import merge_deciding_roles
-from ratchet.components.nights.episode_sets import evaluated_agents, latest_night, load_set_results, resolve_sets
+from ratchet.components.nights.episode_sets import (
+    evaluated_agents,
+    latest_night,
+    load_set_results,
+    resolve_sets,
+    summarise_episodes,
+)
 from ratchet.components.statistics.multiple_testing import holm
+from ratchet.components.statistics.result_types import p_text
 from ratchet.components.tasksets import Taskset, load_taskset
+from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.shards import read_folder, read_jsonl
+from ratchet.components.trajectories.trajectory import Trajectory
+from ratchet.components.trajectories.trajectory_list import Trajectories
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class SetComparison(msgspec.Struct, frozen=True):
@@ -29,6 +45,92 @@ class SetComparison(msgspec.Struct, frozen=True):
     corrected: tuple[float, ...]
     decision: Decision | None = None
     why_not: str = ""
+
+    def __getitem__(self, index: int) -> AgentComparison:
+        return self.comparisons[index]
+
+    def __len__(self) -> int:
+        return len(self.comparisons)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per comparison, with the corrected p-value."""
+        pairs = zip(self.comparisons, self.corrected, strict=True)
+        return [{**comparison.row, "p_corrected": corrected} for comparison, corrected in pairs]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a frame with one row per comparison."""
+        return to_frame(self.rows())
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{row['b']} against {row['a']}, {row['by']}: {_signed(row['difference'])} "
+            f"[{_signed(row['low'])}, {_signed(row['high'])}], {p_text(row['p_corrected'])}, {row['tasks']} tasks"
+            for row in self.rows()
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        note = "Difference: b - a, with a 95 % interval; the p-value of a permutation test, corrected by Holm's method."
+        return html_table("Comparison with " + self.comparisons[0].a.name, self.rows(), note)
+
+
+def _signed(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:+.3f}"
+
+
+def compare(
+    *agents: Iterable[Trajectory] | Path | str,
+    by: Measure | None = None,
+    role: str | None = None,
+    seed: int = 0,
+) -> SetComparison:
+    """Compare each further agent with the first on the tasks that both played: difference, interval, tests.
+
+    `agents`: episodes in memory, or a set that `ratchet compare` takes (a folder, NIGHT/AGENT, a registered version).
+    `by`: success, or the reward: that of `Trajectories.rewards`, else the rules' total; None: the reward where all
+    episodes in memory have been given one, else success. `role` as in `compare_sets`. Attempts are paired where the
+    seeds agree; intervals resample families of tasks; p-values are two-sided and corrected by Holm's method. Raises
+    ConfigurationError, DataError.
+
+    >>> careful = ratchet.collect("repair", agent="teacher", tasks=8)
+    >>> careless = ratchet.collect("repair", agent="random-edit", tasks=8)
+    >>> result = ratchet.compare(careless, careful)
+    >>> result[0].difference.value, result[0].p_value < 0.05
+    (1.0, True)
+    """
+    if len(agents) < 2:
+        raise ConfigurationError("one set alone has nothing to be compared with; give two or more")
+    sets: list[Iterable[Trajectory]] = []
+    names: list[str] = []
+    for agent in agents:
+        if isinstance(agent, Path | str):
+            for name, path in resolve_sets([str(agent)]):
+                sets.append(read_folder(path) if path.is_dir() else read_jsonl(path))
+                names.append(name)
+        else:
+            sets.append(agent if isinstance(agent, Trajectories) else Trajectories(agent))
+            names.append(next((each.agent.name for each in sets[-1]), "nobody"))
+    names = [name if names.count(name) == 1 else f"{name} #{number}" for number, name in enumerate(names, start=1)]
+    rewarded = [own.rewards if isinstance(own, Trajectories) else {} for own in sets]
+    results = list(summarise_episodes(dict(zip(names, sets, strict=True))).values())
+    results = [_with_rewards(result, own) if own else result for result, own in zip(results, rewarded, strict=True)]
+    results, role = _of_role(results, role)
+    measure: Measure = by or ("reward" if all(rewarded) else "success")
+    return _compare_with_first(results, role, measure, seed)
+
+
+def _with_rewards(result: AgentResult, rewards: Mapping[str, float | None]) -> AgentResult:
+    replace = msgspec.structs.replace
+    tasks = (
+        replace(task, attempts=tuple(replace(each, reward=rewards.get(each.episode_id)) for each in task.attempts))
+        for task in result.tasks
+    )
+    return replace(result, tasks=tuple(tasks))
+
+
+def _compare_with_first(results: Sequence[AgentResult], role: str | None, by: Measure, seed: int) -> SetComparison:
+    comparisons = tuple(compare_agents(results[0], other, role, by=by, seed=seed) for other in results[1:])
+    return SetComparison(comparisons, tuple(holm([comparison.p_value for comparison in comparisons])))
 
 
 def compare_sets(
@@ -53,14 +155,12 @@ def compare_sets(
     if control and (count > 2 or len(sets) != 3):
         raise ConfigurationError("--control is one set beside two; give it as one more set")
     results, role = _of_role(load_set_results(sets), role)
-    agents = results[:count]
-    comparisons = tuple(compare_agents(agents[0], other, role, by=by, seed=seed) for other in results[1:])
-    corrected = tuple(holm([comparison.p_value for comparison in comparisons]))
+    agents, comparison = results[:count], _compare_with_first(results, role, by, seed)
     if len(agents) > 2:
-        return SetComparison(comparisons, corrected)
+        return comparison
     if role != "promote" or by != "success":
-        return SetComparison(comparisons, corrected, why_not="the promotion rule is about success on promote tasks")
-    return _with_decision(SetComparison(comparisons, corrected), agents, results[2] if control else None, scale, seed)
+        return msgspec.structs.replace(comparison, why_not="the promotion rule is about success on promote tasks")
+    return _with_decision(comparison, agents, results[2] if control else None, scale, seed)
 
 
 def _of_role(results: Sequence[AgentResult], role: str | None) -> tuple[list[AgentResult], str | None]:

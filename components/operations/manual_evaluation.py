@@ -286,6 +286,10 @@ def evaluate_agent(
     taskset, else all. `changes` override fields of the plan (PLAN_OVERRIDES). Results are kept in `out` (default: a folder
     below `.ratchet/evaluations`); repeating the call resumes there. Raises RatchetError; ConfigurationError for a folder
     with other episodes.
+
+    >>> evaluation = ratchet.evaluate_agent("teacher", "orders", k=1, tasks=2, role="promote")
+    >>> evaluation.result.tasks[0].success_rate
+    1.0
     """
     if unknown := sorted(changes.keys() - set(PLAN_OVERRIDES)):
         raise ConfigurationError(f"an evaluation has no '{unknown[0]}'; what may be given: {', '.join(PLAN_OVERRIDES)}")

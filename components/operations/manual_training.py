@@ -5,7 +5,7 @@ continues the run of its folder.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,39 @@ def base_model_facts(job: AnyJob) -> base_model.BaseModelInfo | None:
     if job.model.base is None:
         return None
     return base_model.read_base_model_info(job.output) or base_model.base_model_info(job.model.base, job.model.revision)
+
+
+def train(
+    method: str,
+    *,
+    data: Path | str | None = None,
+    model: str | None = None,
+    out: Path | str | None = None,
+    recipe: str | None = None,
+    size: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train a model in a process of its own, as `ratchet train` does, and return the report.
+
+    - `method`: sft, dpo, grpo or prm. `data`: a folder that an export wrote; None: the last data build's.
+    - `model`: a checkpoint's folder, a hub's model, or a registered one (champion, @3); None: the recipe's.
+    - `out`: folder of the result; the same call resumes there. The checkpoint is `out/checkpoint`, and in the report.
+      None: a folder below `.ratchet/training`.
+    - `settings`: options of the job by dotted name, as `{"optimization.learning_rate": 1e-5}`.
+
+    Needs the extra `train`. Raises ConfigurationError, DataError, InfrastructureError.
+
+    >>> _ = ratchet.export_sft(ratchet.collect("orders", agent="teacher", tasks=2), "sft")
+    >>> report = ratchet.train("sft", data="sft", model="programs-base", size="smoke", settings={"optimization.steps": 1})
+    >>> report["steps"], pathlib.Path(report["checkpoint"]).is_dir()
+    (1, True)
+    """
+    sets = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
+    place, target = data and Path(data), out and Path(out)
+    job = job_from_recipe(
+        method, recipe=recipe, size=size, model=model, data=place or None, sets=sets, out=target or None
+    )
+    return train_manually(job)
 
 
 def train_manually(job: AnyJob) -> dict[str, Any]:

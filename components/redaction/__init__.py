@@ -7,6 +7,9 @@ Not covered: names of people and companies (without `NameFinder`), secrets witho
 more than twice, and files beside the record (blobs, token ids).
 """
 
+from collections.abc import Iterable
+from typing import TypeVar, overload
+
 from .name_finder import NameFinder
 from .record_fields import RedactableRecord
 from .redaction_policy import (
@@ -36,13 +39,35 @@ __all__ = [
     "sanitise",
 ]
 
+Record = TypeVar("Record", bound=RedactableRecord)
 
-def sanitise(text: str, *, allow: AllowList | None = None, salt: bytes | None = None) -> SanitisedText:
-    """Return the redacted text with its findings. `allow`: values that are not redacted.
 
-    `salt`: key of the digests in findings, random by default; with the same salt, equal secrets have equal digests.
+@overload
+def sanitise(value: str, *, allow: AllowList | None = None, salt: bytes | None = None) -> SanitisedText: ...
+
+
+@overload
+def sanitise(value: Iterable[Record], *, allow: AllowList | None = None, salt: bytes | None = None) -> list[Record]: ...
+
+
+def sanitise(
+    value: str | Iterable[Record], *, allow: AllowList | None = None, salt: bytes | None = None
+) -> SanitisedText | list[Record]:
+    """Return a redacted text with its findings, or redacted trajectories. `allow`: values that are not redacted.
+
+    `salt`: key of the digests in findings, random by default; with the same salt, equal secrets have equal digests. For
+    the findings in trajectories use a `Sanitiser`.
+
+    >>> ratchet.sanitise("the key is sk-proj-4fT9wQz7LmNp2RsVx8Ya1BcD3eFgHj5K").text
+    'the key is [OPENAI_KEY_1]'
+    >>> len(ratchet.sanitise(ratchet.collect("orders", agent="teacher", tasks=1)))
+    1
     """
-    return Sanitiser(allow=allow, salt=salt).text(text)
+    sanitiser = Sanitiser(allow=allow, salt=salt)
+    if isinstance(value, str):
+        return sanitiser.text(value)
+    redacted = (sanitiser.trajectory(record)[0] for record in value)
+    return [record for record in redacted if record is not None]
 
 
 def remaining_findings(trajectory: RedactableRecord) -> tuple[SecretFinding, ...]:

@@ -3,9 +3,15 @@
 `gc=False`: JSON values have no cycles, and skipping the garbage collector speeds up scoring thousands of steps.
 """
 
-from typing import Literal
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+
+from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+
+if TYPE_CHECKING:
+    import pandas
 
 LayerName = Literal["rules", "judge", "learned", "guards"]
 
@@ -71,3 +77,30 @@ class EpisodeScore(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     verifiable: dict[str, float | None] | msgspec.UnsetType = msgspec.UNSET
     """Verifiable components, where configured."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per scored step, with its total, its scores by rule or criterion, and the reasons."""
+        names = sorted({name for step in self.steps for name in step.scores})
+        reasons: dict[tuple[int, int], list[str]] = defaultdict(list)
+        for explanation in self.explanations:
+            reasons[explanation.turn, explanation.step].append(f"{explanation.line}: {explanation.why}")
+        return [
+            {
+                "turn": step.turn,
+                "step": step.step,
+                "total": step.total,
+                **{name: step.scores.get(name) for name in names},
+                "why": "; ".join(reasons[step.turn, step.step]),
+            }
+            for step in self.steps
+        ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a frame with one row per step."""
+        return to_frame(self.rows())
+
+    def _repr_html_(self) -> str:
+        parts = [(name, getattr(self, name)) for name in ("total", "outcome", "process", "efficiency")]
+        figures = ", ".join(f"{name} {'unknown' if value is None else f'{value:.3f}'}" for name, value in parts)
+        whole = [explanation.why for explanation in self.explanations if explanation.turn < 0]
+        return html_table(figures, self.rows(), " ".join(whole))

@@ -9,14 +9,15 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import msgspec
 
-from ratchet.components.core import InfrastructureError
+from ratchet.components.core import Environment, InfrastructureError, Policy
 from ratchet.components.core.environment_registry import spec
 from ratchet.components.models.policy_factory import plays_in_lockstep, policy_version
 from ratchet.components.tasksets import Taskset, load_taskset
@@ -24,10 +25,17 @@ from ratchet.components.trajectories.trajectory import Trajectory
 
 from .collection_plan import CollectPlan, PlannedEpisode, cohorts, plan_episodes, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
-from .episode_runner import Episode, prepare_policy, prepare_settings
+from .episode_runner import Episode, EpisodeSettings, prepare_policy, prepare_settings
 from .independent_play import play_independently
-from .lockstep_play import EXIT_CODE, Interrupted, PlayedCohort, play_cohorts
+from .lockstep_play import EXIT_CODE, CohortPlayer, Interrupted, PlayedCohort, play_cohorts
 from .rollout_spool import RolloutSpool
+
+
+class LoadedAgent(NamedTuple):
+    """A policy that was loaded by the caller, who closes it, and a factory of its environments (None: the taskset's)."""
+
+    policy: Policy
+    make_environment: Callable[[], Environment] | None = None
 
 
 class StopRequest:
@@ -97,22 +105,24 @@ def play_into(
     plan: CollectPlan,
     taskset: Taskset,
     *,
+    agent: LoadedAgent | None = None,
     on_progress: Callable[[CollectionProgress], None] | None = None,
 ) -> CollectReport:
     """Like `collect`, for episodes that are planned already.
 
     `identity`: hash of the plan, stored in a new folder; a folder with another one is refused. `planned` must be the
-    same on resumption. `on_progress` is called about five times a second with the same, updated object.
+    same on resumption. `agent` plays in this process; None: the plan's policy. `on_progress` is called about five times
+    a second with the same, updated object.
 
     Raises what `collect` raises.
     """
-    version = policy_version(plan.policy, taskset)
+    version = agent.policy.version if agent else policy_version(plan.policy, taskset)
     until = None if plan.until is None else plan.until * plan.attempts
     episodes_by_cohort = cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)
     with handle_stop_signals() as stop_request, RolloutSpool(folder, episodes_by_cohort, identity) as spool:
-        collection = _Collection(plan, taskset, spool, stop_request, on_progress or (lambda progress: None))
+        collection = _Collection(plan, taskset, spool, stop_request, on_progress or (lambda progress: None), agent)
         try:
-            if plays_in_lockstep(plan.policy):
+            if agent.policy.lockstep if agent else plays_in_lockstep(plan.policy):
                 collection.play_in_lockstep()
             else:
                 collection.play_independently()
@@ -134,7 +144,9 @@ class _Collection:
         spool: RolloutSpool,
         stop_request: StopRequest,
         on_progress: Callable[[CollectionProgress], None],
+        agent: LoadedAgent | None,
     ) -> None:
+        self._agent = agent
         self._plan = plan
         self._taskset = taskset
         self._spool = spool
@@ -150,10 +162,9 @@ class _Collection:
 
     def play_independently(self) -> None:
         """Play the missing episodes: each is journaled when it ends, each complete cohort becomes a shard."""
-        plan, spool, missing = self._plan, self._spool, self._spool.missing()
+        spool, missing = self._spool, self._spool.missing()
         self._played_now = len(missing)
-        with closing(prepare_policy(plan, self._taskset)) as policy:
-            settings = prepare_settings(plan, self._taskset, policy)
+        with self._load() as (policy, settings):
             for number in spool.unfinished():
                 spool.seal_complete(number, policy)
             self._report_progress()
@@ -177,12 +188,33 @@ class _Collection:
                 spool.save(record, [], policy)
         self._report_progress()
 
+    @contextmanager
+    def _load(self) -> Iterator[tuple[Policy, EpisodeSettings]]:
+        """Yield the policy, which is closed afterwards unless it was given, and the settings of its episodes."""
+        if self._agent is not None:
+            yield self._agent.policy, prepare_settings(self._plan, self._taskset, *self._agent)
+            return
+        with closing(prepare_policy(self._plan, self._taskset)) as policy:
+            yield policy, prepare_settings(self._plan, self._taskset, policy)
+
+    def _play_cohorts(
+        self, episodes_by_cohort: dict[int, list[PlannedEpisode]]
+    ) -> Generator[tuple[int, PlayedCohort], None, None]:
+        if self._agent is None:
+            with closing(play_cohorts(self._plan, episodes_by_cohort, self._on_tick)) as played:
+                yield from played
+            return
+        with self._load() as (policy, settings):
+            player = CohortPlayer(policy, settings, self._on_tick)
+            for number, cohort in episodes_by_cohort.items():
+                yield number, player.play(cohort)
+
     def play_in_lockstep(self) -> None:
         """Play the cohorts that have no shard."""
         episodes_by_cohort = {number: list(self._spool.cohorts[number]) for number in self._spool.unfinished()}
         self._played_now = sum(map(len, episodes_by_cohort.values()))
         self._report_progress()
-        with closing(play_cohorts(self._plan, episodes_by_cohort, self._on_tick)) as played:
+        with closing(self._play_cohorts(episodes_by_cohort)) as played:
             for number, cohort in played:
                 self._save_cohort(number, cohort)
                 self._on_tick()

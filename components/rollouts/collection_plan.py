@@ -151,6 +151,11 @@ class PlannedEpisode(msgspec.Struct, frozen=True):
         return self.seed if self.branch is None else self.attempt
 
 
+def environment_task(environment: str, domain: str) -> TaskSpec:
+    """Return the task that stands for playing an environment that has no tasks."""
+    return TaskSpec(f"{environment}/episode", environment, environment, "episode", Role.TRAIN, domain, "")
+
+
 def episode_seed(seed: int, task_id: str, attempt: int) -> int:
     """Return the seed of one attempt from the plan's `seed`: 53 bits (exact in JSON), equal for all policies so that
     comparisons are paired.

@@ -62,8 +62,8 @@ def _line_text(divergence: ReplayDivergence) -> str:
 
 
 class EpisodeSettings(msgspec.Struct, frozen=True):
-    """Settings shared by all episodes of a collection: environment factory, recorded agent, limits, and provenance.
-    Fields that CollectPlan has too have the same meaning.
+    """Settings shared by all episodes of a collection: environment factory, recorded agent, limits, provenance, and the
+    policy's system prompt. Fields that CollectPlan has too have the same meaning.
     """
 
     make_environment: Callable[[], Environment]
@@ -74,6 +74,7 @@ class EpisodeSettings(msgspec.Struct, frozen=True):
     concurrency: int = 16
     retries: int = 2
     patience: float = 300.0
+    system: str | None = None
 
 
 class Episode:
@@ -99,7 +100,7 @@ class Episode:
         self.settings = settings
         self.policy = policy
         self.provenance = msgspec.structs.replace(settings.provenance, collected_at=utc_now())
-        self.recorder = EpisodeRecorder(planned, settings.agent, (), planned.task.description)
+        self.recorder = EpisodeRecorder(planned, settings.agent, (), planned.task.description, settings.system)
         self.trajectory: Trajectory | None = None
         self.infrastructure_error: BaseException | None = None
         self.configuration_error: ConfigurationError | None = None
@@ -146,7 +147,9 @@ class Episode:
         environment = self._environment = self.settings.make_environment()
         first = environment.reset(task=self.planned.task, seed=self.planned.seed)
         self.provenance = msgspec.structs.replace(self.provenance, **first.info.get("sandbox", {}))
-        self.recorder = EpisodeRecorder(self.planned, self.settings.agent, environment.tools, first.observation)
+        self.recorder = EpisodeRecorder(
+            self.planned, self.settings.agent, environment.tools, first.observation, self.settings.system
+        )
         if self.planned.branch is not None:
             self._replay_prefix(self.planned.branch, first.observation)
 
@@ -190,7 +193,7 @@ class Episode:
             self._enter("step")
             step = self.environment.step({"tool": call.tool, "params": call.arguments, "call_id": call.call_id})
             reward += step.reward
-            result: ToolResult = step.info["result"]
+            result: ToolResult = step.info.get("result") or ToolResult(call.call_id, step.observation)
             if result.call_id != call.call_id:
                 result = msgspec.structs.replace(result, call_id=call.call_id)
             results.append(result)
@@ -218,7 +221,7 @@ class Episode:
     def _finish(self, step: TimeStep, policy_error: Exception | None = None) -> None:
         self._end(
             trajectory=self.recorder.finish(
-                step.info["outcome"],
+                step.info.get("outcome") or {},
                 terminated=step.terminated,
                 truncated=step.truncated,
                 provenance=self.provenance,
@@ -277,6 +280,8 @@ SPARE_STEPS = 8
 """How much larger the environment's own step limit is than the turn limit. A turn may hold several calls, and the turn
 limit is to be the one that ends an episode.
 """
+DEFAULT_TURNS = 20
+"""Limit of a policy's replies in an environment that is not registered."""
 
 
 def prepare_policy(plan: CollectPlan, taskset: Taskset) -> Policy:
@@ -291,18 +296,24 @@ def prepare_policy(plan: CollectPlan, taskset: Taskset) -> Policy:
     )
 
 
-def prepare_settings(plan: CollectPlan, taskset: Taskset, policy: Policy) -> EpisodeSettings:
-    """Return the settings shared by all episodes. Raises ConfigurationError if the taskset's environment is not
-    registered.
+def prepare_settings(
+    plan: CollectPlan,
+    taskset: Taskset,
+    policy: Policy,
+    make_environment: Callable[[], Environment] | None = None,
+) -> EpisodeSettings:
+    """Return the settings shared by all episodes. `make_environment` None: the taskset's environment. Raises
+    ConfigurationError if that is not registered.
     """
     environment = taskset.head.environment
-    registered = spec(environment)
-    max_turns = plan.max_turns or registered.turns
-    arguments: dict[str, Any] = {"max_steps": max_turns + SPARE_STEPS}
-    if registered.sandboxed:
-        arguments["sandbox"] = plan.sandbox
+    max_turns = plan.max_turns or (spec(environment).turns if make_environment is None else DEFAULT_TURNS)
+    if make_environment is None:
+        arguments: dict[str, Any] = {"max_steps": max_turns + SPARE_STEPS}
+        if spec(environment).sandboxed:
+            arguments["sandbox"] = plan.sandbox
+        make_environment = partial(make, environment, **arguments)
     return EpisodeSettings(
-        make_environment=partial(make, environment, **arguments),
+        make_environment=make_environment,
         agent=Agent(policy.name, plan.policy.partition(":")[0], policy.version, environment, policy.sampling),
         max_turns=max_turns,
         provenance=Provenance(commit=_git_commit()),
@@ -310,6 +321,7 @@ def prepare_settings(plan: CollectPlan, taskset: Taskset, policy: Policy) -> Epi
         concurrency=plan.concurrency,
         retries=plan.retries,
         patience=plan.patience,
+        system=policy.system,
     )
 
 

@@ -205,12 +205,18 @@ class PlayedCohort(msgspec.Struct, frozen=True):
 
 
 class CohortPlayer:
-    """Plays cohorts of a plan with one loaded policy; created once per worker process. `on_tick`: see LockstepPlayer."""
+    """Plays cohorts with one loaded policy. `on_tick`: see LockstepPlayer."""
 
-    def __init__(self, plan: CollectPlan, on_tick: Callable[[], None]) -> None:
+    def __init__(self, policy: Policy, settings: EpisodeSettings, on_tick: Callable[[], None]) -> None:
+        self._policy = policy
+        self._lockstep = LockstepPlayer(policy, settings, on_tick)
+
+    @classmethod
+    def load(cls, plan: CollectPlan, on_tick: Callable[[], None]) -> "CohortPlayer":
+        """Load the plan's policy; once per worker process."""
         taskset = load_taskset(plan.taskset)
-        self._policy = prepare_policy(plan, taskset)
-        self._lockstep = LockstepPlayer(self._policy, prepare_settings(plan, taskset, self._policy), on_tick)
+        policy = prepare_policy(plan, taskset)
+        return cls(policy, prepare_settings(plan, taskset, policy), on_tick)
 
     def play(self, planned: list[PlannedEpisode]) -> PlayedCohort:
         """Play one cohort."""
@@ -229,7 +235,7 @@ def play_cohorts(
     the generator to stop the workers.
     """
     if plan.workers == 1 or len(cohorts) <= 1:
-        player = CohortPlayer(plan, on_tick) if cohorts else None
+        player = CohortPlayer.load(plan, on_tick) if cohorts else None
         for index, cohort in cohorts.items():
             assert player is not None
             yield index, player.play(cohort)
@@ -301,7 +307,7 @@ def _start_worker(plan: CollectPlan, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: _stop_requested.set())
     threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
-    _worker_player = CohortPlayer(plan, _check_stop_requested)
+    _worker_player = CohortPlayer.load(plan, _check_stop_requested)
 
 
 def _play_in_worker(planned: list[PlannedEpisode]) -> PlayedCohort:

@@ -12,6 +12,7 @@ import msgspec
 
 from ratchet.components.core import (
     Action,
+    ConfigurationError,
     Environment,
     PolicyReply,
     TaskSpec,
@@ -39,7 +40,7 @@ from ratchet.components.trajectories.trajectory import (
     with_content_hash,
 )
 
-from .collection_plan import PlannedEpisode
+from .collection_plan import PlannedEpisode, environment_task
 
 
 class ConversationView(Sequence[ChatMessage]):
@@ -75,15 +76,22 @@ class ConversationView(Sequence[ChatMessage]):
 class EpisodeRecorder:
     """Recorder of one episode. The cost per turn does not grow with the episode's length.
 
-    `tools`: those that the policy may call. `observation`: the first one, recorded as the user message. `tokens`: token
-    rows of the turns so far.
+    `tools`: those that the policy may call. `observation`: the first one, recorded as the user message, after the
+    `system` prompt where there is one. `tokens`: token rows of the turns so far.
     """
 
-    def __init__(self, planned: PlannedEpisode, agent: Agent, tools: tuple[ToolSpec, ...], observation: str) -> None:
+    def __init__(
+        self,
+        planned: PlannedEpisode,
+        agent: Agent,
+        tools: tuple[ToolSpec, ...],
+        observation: str,
+        system: str | None = None,
+    ) -> None:
         self.planned = planned
         self.agent = agent
         self.tools = tools
-        self.opening = (Message("user", observation),)
+        self.opening = (*([Message("system", system)] if system else ()), Message("user", observation))
         self.turns: list[Turn] = []
         self.tokens: list[TurnTokens] = []
         self._messages = as_chat_messages(self.opening)
@@ -148,12 +156,16 @@ class EpisodeRecorder:
         policy_error: Exception | None = None,
     ) -> Trajectory:
         """Return the record of an episode that was graded. `outcome`: other fields of Outcome; `policy_error`: the
-        exception of a policy that ended the episode.
+        exception of a policy that ended the episode. Raises ConfigurationError for an outcome with other fields.
         """
         failure = None
         if policy_error is not None:
             failure = Failure(FailureKind.POLICY, type(policy_error).__name__, str(policy_error))
-        return self._trajectory(Outcome(**outcome, terminated=terminated, truncated=truncated), failure, provenance)
+        try:
+            graded = msgspec.convert({**outcome, "terminated": terminated, "truncated": truncated}, Outcome)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"the environment's info['outcome']: {error}; see ratchet.Environment") from error
+        return self._trajectory(graded, failure, provenance)
 
     def fail(self, error: BaseException, provenance: Provenance) -> Trajectory:
         """Return the record of an episode that infrastructure ended; it has no outcome."""
@@ -204,8 +216,8 @@ class RecordTrajectory(Wrapper):
     """Pass each finished episode to `keep`; an episode abandoned by a reset is not recorded.
 
     `agent` identifies the player. Each step is recorded as a turn with one call. Attempts at a task are counted from 0
-    within this wrapper. A reset without a task is recorded as an attempt at the last task given, or not at all before
-    the first one.
+    within this wrapper. A reset without a task is recorded as an attempt at the last task given, or before the first
+    one as an episode of the environment.
     """
 
     def __init__(self, env: Environment, keep: Callable[[Trajectory], None], agent: Agent) -> None:
@@ -213,7 +225,8 @@ class RecordTrajectory(Wrapper):
         self.agent = agent
         self._keep_trajectory = keep
         self._attempts: Counter[str] = Counter()
-        self._task: TaskSpec | None = None
+        inner = self.unwrapped
+        self._task = environment_task(type(getattr(inner, "inner", inner)).__name__, self.domain)
         self._recorder: EpisodeRecorder | None = None
         self._sandbox: dict[str, str | None] = {}
 
@@ -222,12 +235,10 @@ class RecordTrajectory(Wrapper):
         self._task = task or self._task
         first = super().reset(task=task, seed=seed)
         self._sandbox = first.info.get("sandbox", {})
-        self._recorder = None
-        if self._task is not None:
-            attempt = self._attempts[self._task.task_id]
-            self._attempts[self._task.task_id] += 1
-            planned = PlannedEpisode.create(self._task, attempt, seed or 0, self.agent.policy_version)
-            self._recorder = EpisodeRecorder(planned, self.agent, self.tools, first.observation)
+        attempt = self._attempts[self._task.task_id]
+        self._attempts[self._task.task_id] += 1
+        planned = PlannedEpisode.create(self._task, attempt, seed or 0, self.agent.policy_version)
+        self._recorder = EpisodeRecorder(planned, self.agent, self.tools, first.observation)
         return first
 
     def answer(self, text: str, *, truncated: bool = False) -> TimeStep:

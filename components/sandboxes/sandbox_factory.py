@@ -3,12 +3,11 @@
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from ratchet.components.core import ConfigurationError, Sandbox, SandboxUnavailable
 
 from .local_sandbox import LocalSandbox, strongest_isolation
-from .sandbox_config import DEFAULT_IMAGE, SandboxConfig
+from .sandbox_config import DEFAULT_IMAGE, SandboxConfig, list_backends, plugin_backends
 
 PROBE_SECONDS = 1.0
 
@@ -18,6 +17,10 @@ def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
 
     Raises ConfigurationError for options that the back end does not support, and SandboxUnavailable if a required back
     end is not available.
+
+    >>> with ratchet.make_sandbox(ratchet.SandboxConfig(memory_mb=256)) as sandbox:
+    ...     sandbox.run("echo hello").stdout
+    b'hello\\n'
     """
     config = config or SandboxConfig()
     backend = resolve_backend(config.backend, config.image)
@@ -27,24 +30,24 @@ def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
         from .docker_sandbox import DockerSandbox
 
         return DockerSandbox(config)
+    if backend in plugin_backends:
+        return plugin_backends[backend](config)
     if config.runtime or config.egress:
         raise ConfigurationError("the local sandbox has neither `runtime` nor `egress`; take docker, or leave them out")
     return LocalSandbox(config)
 
 
-def resolve_backend(backend: str = "auto", image: str | None = None) -> Literal["docker", "local"]:
+def resolve_backend(backend: str = "auto", image: str | None = None) -> str:
     """Return the back end for a name. `auto` is docker if an engine that has the image answers within a second.
 
-    `docker` and `local` are not checked; `image` None is the default image. The choice for `auto` is cached per
+    Other names are not checked; `image` None is the default image. The choice for `auto` is cached per
     process. Raises ConfigurationError for an unknown name.
     """
-    if backend == "docker":
-        return "docker"
-    if backend == "local":
-        return "local"
     if backend == "auto":
         return "local" if _docker_problem(image or DEFAULT_IMAGE) else "docker"
-    raise ConfigurationError(f"unknown sandbox back end '{backend}'; choose docker, local or auto")
+    if backend not in list_backends():
+        raise ConfigurationError(f"unknown sandbox back end '{backend}'; choose {', '.join(list_backends())}")
+    return backend
 
 
 @cache
@@ -75,6 +78,8 @@ def describe_backend(config: SandboxConfig) -> str:
             if backend == "docker"
             else f"{_docker_problem(image)}; see `ratchet doctor`"
         )
+    if backend in plugin_backends:
+        return f"sandbox: {backend} (an installed back end)"
     if backend == "docker":
         return f"sandbox: docker, {config.runtime or 'container'} ({reason})"
     return f"sandbox: local, {strongest_isolation()} ({reason})"

@@ -45,6 +45,10 @@ def bootstrap_ci(
     """Return the interval of the mean of `x`, shape (n,), from resamples of whole `clusters` (n,), or of values without them.
 
     None below two clusters. Raises DataError for values that are not finite.
+
+    >>> interval = ratchet.bootstrap_ci([0.0, 1.0] * 20)
+    >>> interval.low < 0.5 < interval.high
+    True
     """
     values = require_finite(x, "bootstrap_ci")
     check_level(level, "bootstrap")

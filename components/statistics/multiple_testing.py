@@ -37,7 +37,11 @@ def bonferroni(p: Values) -> tuple[float, ...]:
 
 
 def holm(p: Values) -> tuple[float, ...]:
-    """Return Holm's step-down adjusted p-values (1979), in the order given. Never above Bonferroni's, with the same guarantee."""
+    """Return Holm's step-down adjusted p-values (1979), in the order given. Never above Bonferroni's, with the same guarantee.
+
+    >>> ratchet.holm([0.01, 0.04])
+    (0.02, 0.04)
+    """
     values = _p_values(p, "holm")
     adjusted, highest = [0.0] * len(values), 0.0
     for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):

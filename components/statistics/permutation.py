@@ -42,6 +42,11 @@ def permutation_test(
     Up to EXACT_FAMILIES families with a difference all assignments are enumerated; beyond, `n_resamples` are drawn and
     p = (1 + those at least as extreme) / (1 + n_resamples) (Phipson & Smyth 2010). Two-sided: twice the smaller side, at most 1.
     Without data or without a difference p = 1.
+
+    >>> after, before = [1.0, 1.0, 1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    >>> result = ratchet.permutation_test(after, before)
+    >>> round(result.estimate, 3), result.p_value
+    (0.667, 0.125)
     """
     difference = rounded_differences(*require_finite_pairs(a, b, "permutation_test"))
     sums, _ = family_sums(difference, clusters)

@@ -9,7 +9,12 @@ from .result_types import Alternative, Interval, TestResult
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> Interval | None:
-    """Return Wilson's score interval (1927) of a proportion, `successes` of `n` independent trials; None for n = 0."""
+    """Return Wilson's score interval (1927) of a proportion, `successes` of `n` independent trials; None for n = 0.
+
+    >>> interval = ratchet.wilson(8, 10)
+    >>> round(interval.low, 2), round(interval.high, 2)
+    (0.49, 0.94)
+    """
     from scipy import special
 
     _check_trials(successes, n, level, "wilson interval")
@@ -43,7 +48,11 @@ def _check_trials(successes: int, n: int, level: float, caller: str) -> None:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Return pass@k, the chance that at least one of k attempts succeeds, unbiased from c successes in n (Chen et al. 2021)."""
+    """Return pass@k, the chance that at least one of k attempts succeeds, unbiased from c successes in n (Chen et al. 2021).
+
+    >>> ratchet.pass_at_k(n=4, c=1, k=2)
+    0.5
+    """
     _check_k(n, c, k)
     return 1.0 - comb(n - c, k) / comb(n, k)
 

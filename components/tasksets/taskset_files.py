@@ -84,6 +84,10 @@ def load_taskset(name_or_path: str | Path) -> Taskset:
     """Load a taskset by its folder, or by its name from `data/tasksets` of the working directory or of the installation.
 
     Raises ConfigurationError for an unknown taskset, and DataError, which names file, line and field, for an invalid one.
+
+    >>> taskset = ratchet.load_taskset("orders")
+    >>> taskset.head.environment, taskset.tasks("train")[0].kind
+    ('ratchet/conversation', 'cancel')
     """
     folder = _taskset_folder(name_or_path)
     head = _read_head(folder / HEAD_FILE)

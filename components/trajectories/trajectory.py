@@ -9,11 +9,14 @@ the collector.
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ratchet.components.core import TaskSpec, ToolCall, ToolResult, Usage
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA_VERSION = 1
 
@@ -167,6 +170,46 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     def with_content_hash(self) -> "Trajectory":
         """Return the same record with its `content_hash` computed anew."""
         return with_content_hash(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per step: the call and its result; a turn without calls is one row too."""
+        return [row for turn in self.turns for row in _step_rows(turn)]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a frame with one row per step."""
+        from .notebook_tables import to_frame
+
+        return to_frame(self.rows())
+
+    def _repr_html_(self) -> str:
+        from .notebook_tables import html_table
+
+        success = {True: "success", False: "failure", None: "outcome unknown"}[self.outcome.success]
+        end = self.failure.message if self.failure else self.outcome.reason
+        return html_table(
+            f"{self.task.task_id}, attempt {self.attempt} by {self.agent.name}: {success}{end and f' ({end})'}",
+            self.rows(),
+            self.task.description,
+        )
+
+
+def _step_rows(turn: Turn) -> list[dict[str, Any]]:
+    results = {result.call_id: result for result in turn.results}
+    rows = []
+    for call in turn.calls:
+        result = results.get(call.call_id)
+        rows.append(
+            {
+                "turn": turn.index,
+                "tool": call.tool,
+                "arguments": call.raw if call.parse_error else json.dumps(call.arguments, ensure_ascii=False),
+                "result": result and result.content,
+                "error": call.parse_error or (result and result.error),
+                "reward": turn.env_reward,
+            }
+        )
+    answer = {"turn": turn.index, "tool": None, "arguments": turn.text, "result": None, "error": None}
+    return rows or [{**answer, "reward": turn.env_reward}]
 
 
 def digest(*parts: object) -> str:

@@ -26,6 +26,13 @@ def test_neither_help_nor_a_public_name_imports_a_heavy_library():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
+def test_the_library_is_imported_in_less_than_a_third_of_a_second_of_cpu_time():
+    program = "import time; begin = time.process_time(); import ratchet; print(time.process_time() - begin)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError):
         ratchet.no_such_name  # noqa: B018

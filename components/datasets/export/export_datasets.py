@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -28,6 +28,7 @@ from ..stage_params import ExportParams
 from .dataset_files import (
     TITLES,
     DatasetRows,
+    RowBatch,
     front_matter,
     input_sha256,
     made_from,
@@ -39,7 +40,7 @@ from .dataset_files import (
 from .export_plan import ExportTables, ProcessRewards, plan_rows, scored_episodes
 from .message_views import EpisodeViews
 from .ranked_episodes import exportable_pairs, read_pairs, read_ranked
-from .render_batches import BATCH_ROWS, RenderWork, check_episodes_present, rendered_batches
+from .render_batches import BATCH_ROWS, Plans, RenderWork, check_episodes_present, rendered_batches
 from .shard_offsets import ShardOffsets
 
 ExportFormat = Literal["sft", "dpo", "grpo", "benchmark", "huggingface", "verifiers", "prime-rl"]
@@ -104,13 +105,19 @@ def _export(
     work = RenderWork(plans, source, EpisodeViews(stand, request.params.agent_format))
     inputs = manifest_inputs(request, source.steps.versions)
     lines = rendered_batches(work, in_memory=stand.in_memory, workers=workers, on_progress=on_progress)
+    return _write_lines(plans, lines, places, inputs, parquet=request.parquet)
+
+
+def _write_lines(
+    plans: Plans, lines: Iterator[RowBatch], places: Mapping[str, Path], inputs: Mapping[str, Any], *, parquet: bool
+) -> dict[str, dict[str, Any]]:
     datasets = [
         DatasetRows(
             places[name], name, {split: islice(lines, -(-len(own) // BATCH_ROWS)) for split, own in rows.items()}
         )
         for name, rows in plans.items()
     ]
-    return write_datasets(datasets, inputs, parquet=request.parquet)
+    return write_datasets(datasets, inputs, parquet=parquet)
 
 
 def read_tables(request: ExportRequest, datasets: Iterable[str]) -> ExportTables:
@@ -169,11 +176,25 @@ def write_format(
     A format with one dataset is written directly into `out`. A format with several gets a subfolder for each and a
     common card. Raises DataError, and ConfigurationError for a folder that cannot be used or an invalid filter.
     """
+    return _write_format(format, out, lambda places: export_datasets(request, places, on_progress=on_progress))
+
+
+def write_rendered(
+    format: ExportFormat, work: RenderWork, inputs: Mapping[str, Any], out: Path
+) -> dict[str, dict[str, Any]]:
+    """Write an export format as `write_format` does, from episodes in memory. `inputs`: fields of the manifests."""
+    lines = rendered_batches(work, in_memory=True)
+    return _write_format(format, out, lambda places: _write_lines(work.plans, lines, places, inputs, parquet=False))
+
+
+def _write_format(
+    format: ExportFormat, out: Path, write: Callable[[Mapping[str, Path]], dict[str, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
     names = FORMATS[format]
     with _new_folder(out) as place:
         if len(names) == 1:
-            return export_datasets(request, {names[0]: place}, on_progress=on_progress)
-        manifests = export_datasets(request, {name: place / name for name in names}, on_progress=on_progress)
+            return write({names[0]: place})
+        manifests = write({name: place / name for name in names})
         write_atomically(place / "README.md", overview(manifests).encode())
         return manifests
 

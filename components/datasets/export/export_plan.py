@@ -47,6 +47,14 @@ class ProcessRewards:
             scores._read(path, episode_ids)
         return scores
 
+    @classmethod
+    def of_means(cls, means: Mapping[str, Mapping[int, float]], versions: Iterable[str]) -> "ProcessRewards":
+        """Return process rewards that are known already, by episode and turn."""
+        scores = cls()
+        scores.versions["memory"] = sorted(versions)
+        scores._means.update({episode: dict(own) for episode, own in means.items()})
+        return scores
+
     def _read(self, path: Path, episode_ids: Collection[str]) -> None:
         # Dictionaries: the table has a row per step and scorer, each with the episode's id.
         texts = ["episode_id", "scorer", "version"]

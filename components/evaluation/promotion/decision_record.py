@@ -2,17 +2,22 @@
 read.
 """
 
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ratchet.components.core import DataError
 from ratchet.components.statistics.power_analysis import VarianceComponents
 from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percentage_points
+from ratchet.components.trajectories.notebook_tables import html_table, to_frame
 
 from ..agent_metrics import AgentSummary
 from ..paired_comparison import AgentRef, KindComparison
 from .promotion_rule import LookResult, NightDeclaration, PromotionRule
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA_VERSION = 3
 Verdict = Literal["promote", "keep", "undecided"]
@@ -171,18 +176,61 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         enough = self.n_tasks >= self.rule.min_tasks and self.n_families >= self.rule.min_families
         return enough and all(guard.passed for guard in self.guardrails if guard.name == "lost_attempts")
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per agent: its success with its interval, and the challenger's lead over it."""
+        agents = (("champion", self.champion, self.versus_champion), ("control", self.control, self.versus_control))
+        rows = [_agent_row(name, agent, effect) for name, agent, effect in agents if agent is not None]
+        return [*rows, _agent_row("challenger", self.challenger, None)]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a frame with one row per agent."""
+        return to_frame(self.rows())
+
+    def _repr_html_(self) -> str:
+        guards = [
+            {
+                "guardrail": guard.name,
+                "champion": guard.champion,
+                "challenger": guard.challenger,
+                "passed": guard.passed,
+            }
+            for guard in self.guardrails
+        ]
+        return html_table(f"Verdict: {self.verdict}. {self.why}", self.rows(), self.self_improvement_why) + html_table(
+            f"{self.n_tasks} tasks of {self.n_families} families, {self.k} attempts each", guards
+        )
+
     @property
     def text(self) -> str:
         """The record as indented JSON, readable by `read_decision`."""
         return msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=2).decode() + "\n"
 
 
+def _agent_row(name: str, agent: Contender, effect: PairedEffect | None) -> dict[str, Any]:
+    success, lead = agent.success, effect.difference if effect else None
+    return {
+        "agent": name,
+        "success": success.value,
+        "low": success.interval and success.interval.low,
+        "high": success.interval and success.interval.high,
+        "lead": lead and lead.value,
+        "lead_low": lead and lead.interval and lead.interval.low,
+        "lead_high": lead and lead.interval and lead.interval.high,
+        "p_value": effect and effect.p_value,
+    }
+
+
 class _VersionOnly(msgspec.Struct, frozen=True):
     schema_version: int = 1
 
 
-def read_decision(data: bytes) -> Decision:
-    """Return the decision in a JSON record of this or an older version. Raises DataError."""
+def read_decision(record: bytes | Path) -> Decision:
+    """Return the decision in a JSON record of this or an older version, or in a file of one. Raises DataError.
+
+    >>> ratchet.read_decision(pathlib.Path("decision.json")).verdict
+    'promote'
+    """
+    data = record if isinstance(record, bytes) else _read_record(record)
     try:
         # The version first: a newer record has fields that the type below refuses.
         version = msgspec.json.decode(data, type=_VersionOnly).schema_version
@@ -195,6 +243,13 @@ def read_decision(data: bytes) -> Decision:
         raise DataError(
             f"not a decision record: {error}; take the record of a night, or the last line of --json"
         ) from error
+
+
+def _read_record(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; give a night's decision.json") from error
 
 
 def _migrate_version_1(decision: Decision) -> Decision:

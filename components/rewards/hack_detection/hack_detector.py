@@ -244,6 +244,10 @@ def find_hacks(trajectory: Trajectory, profile: DomainProfile) -> tuple[Hack, ..
     """Return the hacks of an episode in the order of its calls, each kind once per call.
 
     A hack that the agent undoes before the end (the line removed, the file restored) is not reported.
+
+    >>> rollouts = ratchet.collect("orders", agent="teacher", tasks=1)
+    >>> ratchet.find_hacks(rollouts[0], ratchet.load_domain("conversation"))
+    ()
     """
     return examine_episode(trajectory, profile).hacks
 

@@ -1,0 +1,105 @@
+"""An agent is a function: what it may return, and what its version depends on."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from ratchet.components.core import ConfigurationError, Policy, PolicyReply, PolicyRequest
+from ratchet.components.models.callable_policy import CallablePolicy, SystemPromptPolicy, as_policy
+
+REQUEST = PolicyRequest("ep-1", "task", 3, 0, (), ())
+
+
+def reply_of(agent):
+    policy = CallablePolicy(agent)
+    try:
+        (reply,) = policy.act([REQUEST])
+    finally:
+        policy.close()
+    return reply
+
+
+def test_text_calls_no_tool_and_a_dictionary_calls_one():
+    assert reply_of(lambda request: "done") == PolicyReply("done")
+    reply = reply_of(lambda request: {"tool": "bash", "params": {"command": "ls"}, "thought": "look"})
+    (call,) = reply.calls
+    assert (call.call_id, call.tool, call.arguments, reply.thought) == ("3-0", "bash", {"command": "ls"}, "look")
+    assert reply_of(lambda request: {"tool": "submit"}).calls[0].arguments == {}
+
+
+def test_a_whole_reply_is_kept_as_it_is():
+    whole = PolicyReply("x", stop_reason="length")
+    assert reply_of(lambda request: whole) is whole
+
+
+def test_coroutines_of_all_episodes_run_in_one_loop():
+    loops = []
+
+    async def agent(request):
+        loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return "done"
+
+    policy = CallablePolicy(agent)
+    assert policy.act([REQUEST, REQUEST]) == [PolicyReply("done")] * 2
+    policy.close()
+    assert loops[0] is loops[1]
+
+
+@pytest.mark.parametrize("reply", [3, None, {"name": "bash"}, {"tool": "bash", "arguments": {}}, ["bash"]])
+def test_any_other_reply_is_refused_with_what_to_return(reply):
+    with pytest.raises(ConfigurationError, match="return a ratchet.PolicyReply, a dictionary"):
+        reply_of(lambda request: reply)
+
+
+def make_agent(word, repeat=1):
+    def agent(request, times=repeat):
+        return word * times
+
+    return agent
+
+
+def test_the_version_depends_on_code_captured_values_and_defaults_and_on_nothing_else():
+    version = CallablePolicy(make_agent("yes")).version
+    assert version == CallablePolicy(make_agent("yes")).version and version.startswith("agent-")
+    others = [make_agent("no"), make_agent("yes", 2), lambda request: "yes", partial(make_agent("yes"), times=4)]
+    assert len({version, *(CallablePolicy(other).version for other in others)}) == 5
+
+
+def test_a_function_that_refers_to_itself_has_a_version():
+    def agent(request):
+        return agent
+
+    assert CallablePolicy(agent).version
+
+
+def test_an_object_is_named_by_its_class_and_may_state_its_version():
+    class Agent:
+        def __init__(self, word):
+            self.word = word
+
+        def __call__(self, request):
+            return self.word
+
+    assert CallablePolicy(Agent("a")).name == "Agent"
+    assert CallablePolicy(Agent("a")).version != CallablePolicy(Agent("b")).version
+    stated = Agent("a")
+    stated.version = "7"
+    assert CallablePolicy(stated).version == "7"
+
+
+def test_a_lambda_is_called_agent():
+    assert CallablePolicy(lambda request: "x").name == "agent"
+
+
+def test_a_system_prompt_is_part_of_the_version():
+    policy = CallablePolicy(lambda request: "x")
+    brief, kind = SystemPromptPolicy(policy, "Be brief."), SystemPromptPolicy(policy, "Be kind.")
+    assert len({policy.version, brief.version, kind.version}) == 3 and brief.system == "Be brief."
+
+
+@pytest.mark.parametrize("agent", [7, None, Policy])
+def test_what_is_no_agent_is_refused(agent):
+    with pytest.raises(ConfigurationError, match="is no agent"):
+        as_policy(agent)
