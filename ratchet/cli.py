@@ -44,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    night.plan,
     night.night,
     night.schedule,
     rollouts.collect,
