@@ -8,7 +8,7 @@ from typer import Argument, Option
 from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.core.home import require_clone
-from ratchet.render.terminal import print_json, print_note, print_text
+from ratchet.render.terminal import open_page, print_json, print_note, print_text
 
 
 def night(
@@ -158,7 +158,4 @@ def report(
     path = write_report(night_state, rendered_report) if out is None else save_report(rendered_report, out)
     print_text(str(path))
     if show:
-        import webbrowser
-
-        if not webbrowser.open(path.absolute().as_uri()):
-            print_note(f"no browser could be opened; open {path} yourself")
+        open_page(path)

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ratchet.components.core import RatchetError
@@ -99,6 +100,14 @@ def explain_interrupt(out: object) -> Iterator[None]:
         raise CommandInterrupted(
             f"interrupted; {out} is written whole or not at all: give the same command again"
         ) from None
+
+
+def open_page(path: Path) -> None:
+    """Open a page in the user's browser; a note says where it is if there is no browser."""
+    import webbrowser
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        print_note(f"no browser could be opened; open {path} yourself")
 
 
 def print_json(value: object) -> None:
