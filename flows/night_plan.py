@@ -1,6 +1,6 @@
 """Plan of a night before it runs: steps with time, disk and money, memory of its training jobs, and what its decision can show.
 
-Nothing is started and nothing is written. Times and sizes are medians over the past nights of this home, of the same
+Nothing is started and no night is begun. Times and sizes are medians over the past nights of this home, of the same
 scale; a step that no past night took has none.
 """
 
@@ -20,7 +20,6 @@ from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLE
 from ratchet.components.evaluation.promotion.season_plan import (
     ASSUMED_COMPONENTS,
     LeadPower,
-    PastNight,
     count_task_uses,
     declare_night,
     lead_powers,
@@ -39,7 +38,7 @@ from ratchet.components.training.config.job_config import AnyJob
 from ratchet.components.training.memory_estimate import PROCESS_BYTES, MemoryEstimate, estimate_memory, model_size
 from ratchet.components.trajectories.shards import read_manifest
 from ratchet.flows.night_context import ROLLOUTS_FOLDER
-from ratchet.flows.steps.declare import DECLARED_STEP, TASKS_STEP, past_night, past_nights
+from ratchet.flows.steps.declare import DECLARED_STEP, TASKS_STEP, past_nights
 
 PAST_NIGHTS = 5
 """Estimates are medians over at most this many of the latest nights."""
@@ -154,9 +153,7 @@ def plan_night(
     design = clustered_design(families, declaration.attempts, components or ASSUMED_COMPONENTS)
     rule = parameters.promotion
     leads = sorted({*LEADS, rule.minimum_effect})
-    scaled = [
-        (round(tasks * design.tasks), max(1, round(attempts * design.attempts))) for tasks, attempts in SIZES
-    ]
+    scaled = [(round(tasks * design.tasks), max(1, round(attempts * design.attempts))) for tasks, attempts in SIZES]
     return NightPlan(
         night=state.id,
         resumes=bool(state.results),
@@ -233,7 +230,9 @@ class _PastNights:
         same = [night for night in timed if (night.recipe or scale.recipe) == recipe.name]
         self.same_recipe = same[-PAST_NIGHTS:]
 
-    def step(self, name: str, steps: "StepNames", *, episodes: int = 0, by_recipe: bool = False, **fields: Any) -> PlannedStep:
+    def step(
+        self, name: str, steps: "StepNames", *, episodes: int = 0, by_recipe: bool = False, **fields: Any
+    ) -> PlannedStep:
         """Return a planned step. `steps`: its names in the state of a past night; with `episodes` its time is scaled by
         the number of episodes.
         """
@@ -246,7 +245,9 @@ class _PastNights:
         median = statistics.median(seconds) if seconds else None
         return PlannedStep(name, seconds=median, nights=len(seconds), **fields)
 
-    def bytes_of(self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0) -> int | None:
+    def bytes_of(
+        self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0
+    ) -> int | None:
         """Return the median size of a folder of past nights times `copies`; with `episodes` scaled by those of step `of`."""
         sizes = []
         for night in self.nights:
@@ -369,7 +370,11 @@ class _Steps:
         """Return in words which nights a build scores anew; every later stage runs, since a night is added."""
         finished = [night.id for night in list_nights() if night.is_finished]
         names = list(dict.fromkeys([*(self.champion.nights if self.champion else ()), *finished]))
-        sealed = [name for name in names if (ROLLOUTS_FOLDER / name).is_dir() or Path(f"{ROLLOUTS_FOLDER / name}.dvc").is_file()]
+        sealed = [
+            name
+            for name in names
+            if (ROLLOUTS_FOLDER / name).is_dir() or Path(f"{ROLLOUTS_FOLDER / name}.dvc").is_file()
+        ]
         if not sealed:
             return "nothing is cached: it is the first night"
         return f"scores of {len(dvc_lock.cached_scores(sealed))} of {len(sealed)} earlier nights are cached"
@@ -427,15 +432,22 @@ def _jobs(
     for stage, name in [(stage, stage.name) for stage in recipe.stages if stage.trains] + [(control, "control")]:
         files: dict[str, Any] = {"trajectories": ["rollouts"]} if stage.method == "prm" else data
         job = stage.build_job(
-            Path("output"), files, seed=state.seed, base=None if stage.begin == SCRATCH else start, step_model=stage.step_model
+            Path("output"),
+            files,
+            seed=state.seed,
+            base=None if stage.begin == SCRATCH else start,
+            step_model=stage.step_model,
         )
         if scratch is not None and stage.begin != SCRATCH:
             job = job.model_copy(update={"model": job.model.model_copy(update={"shape": scratch.shape})})
         title = "challenger" if name == recipe.challenger else name
-        if champion is not None and base is None and stage.begin == CHAMPION:
-            yield PlannedJob(title, job.method, champion.policy_version, None, "the champion's checkpoint is not on this machine")
-        else:
+        if champion is None or stage.begin != CHAMPION:
             yield _job(title, job, memory)
+        elif base is None:
+            problem = "the champion's checkpoint is not on this machine"
+            yield PlannedJob(title, job.method, champion.policy_version, None, problem)
+        else:
+            yield msgspec.structs.replace(_job(title, job, memory), base=champion.policy_version)
 
 
 def _job(name: str, job: AnyJob, memory: TrainingMemory) -> PlannedJob:

@@ -10,6 +10,7 @@ from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.home import require_clone
 from ratchet.render.terminal import (
+    duration_text,
     explain_interrupt,
     open_page,
     print_fields,
@@ -48,7 +49,8 @@ def build(
         print_json(report)
         return
     print_table(
-        ("stage", "", "seconds"), [(stage["name"], stage["state"], stage["seconds"]) for stage in report["stages"]]
+        ("stage", "state", "time"),
+        [(stage["name"], stage["state"], duration_text(stage["seconds"])) for stage in report["stages"]],
     )
     fields = {"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], "profile": report["profile"]}
     print_fields(fields | report["metrics"] | {"verdicts": report["quality_page"]})

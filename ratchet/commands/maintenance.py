@@ -27,7 +27,7 @@ def doctor(as_json: AsJson = False) -> int:
     else:
         styles = {CheckState.OK: "green", CheckState.ABSENT: "yellow", CheckState.MISSING: "red"}
         rows = [(check.name, Text(check.state, styles[check.state]), check.found, check.advice) for check in checks]
-        print_table(("", "", "found", "what to do"), rows)
+        print_table(("check", "state", "found", "what to do"), rows)
     return int(any(check.state is CheckState.MISSING for check in checks))
 
 
@@ -71,7 +71,10 @@ def _say_login(name: str, login: str) -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """List the nights and comparisons of recipes of this clone, their progress, and the running servers."""
+    """List the nights and comparisons of recipes of this clone, their progress, and the running servers.
+
+    What the next night would do: `ratchet plan`. What one night showed: `ratchet report`.
+    """
     from ratchet.components.nights.comparison_plan import list_comparisons
     from ratchet.components.nights.night_history import describe_progress, night_rows, server_addresses
     from ratchet.components.nights.night_state import running_night
@@ -99,7 +102,10 @@ def status(as_json: AsJson = False) -> None:
         print_text(f"{name:<8} {url or 'not running (`ratchet ui`)'}")
 
 
-def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False) -> None:
+def reap(
+    dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Remove what killed processes left behind: orphaned sandboxes, incomplete files, stale Prefect runs.
 
     Nothing that a running process owns is touched, and no data is removed. Example: `ratchet reap --dry-run`
@@ -107,7 +113,7 @@ def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would
     from ratchet.components.operations.leftovers import remove_leftovers as sweep
 
     for line in sweep(dry_run=dry_run):
-        print_text(line)
+        print_json({"leftover": line, "dry_run": dry_run}) if as_json else print_text(line)
 
 
 def sync(as_json: AsJson = False) -> int:

@@ -3,32 +3,7 @@
 from ratchet.components.statistics.result_types import percent
 from ratchet.flows.night_plan import NightPlan, PlannedStep
 
-from .terminal import print_table, print_text
-
-
-def duration_text(seconds: float | None) -> str | None:
-    """Format a duration: `0.4 s`, `12 s`, `4 min 10 s`, `2 h 5 min`; None stays None."""
-    if seconds is None:
-        return None
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, more = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {more} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def bytes_text(count: int | None) -> str | None:
-    """Format a number of bytes: `512 B`, `1.4 MB`, `80 GB`, in powers of 1000; None stays None."""
-    if count is None:
-        return None
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.3g} {unit}"
+from .terminal import bytes_text, count_text, duration_text, print_table, print_text
 
 
 def show_plan(plan: NightPlan) -> None:
@@ -44,26 +19,38 @@ def show_plan(plan: NightPlan) -> None:
 
 def _show_steps(plan: NightPlan) -> None:
     print_table(
-        ("step", "state", "time", "disk", "money", ""),
-        [(step.name, step.state, duration_text(step.seconds), bytes_text(step.disk), _money(step), step.note) for step in plan.steps],
+        ("step", "state", "time", "disk", "money", "remark"),
+        [
+            (step.name, step.state, duration_text(step.seconds), bytes_text(step.disk), _money(step), step.note)
+            for step in plan.steps
+        ],
     )
     open_steps = [step for step in plan.steps if step.state == "to do"]
     unknown = [step.name for step in open_steps if step.seconds is None]
     known = sum(step.seconds for step in open_steps if step.seconds is not None)
     if not plan.past:
-        print_text("time: no night of this scale has run in this home, so there is no estimate; the first night makes one")
+        print_text(
+            "time: no night of this scale has run in this home, so there is no estimate; the first night makes one"
+        )
     elif unknown:
         print_text(f"time: {duration_text(known)} and the time of {', '.join(unknown)}, which no past night here took")
     else:
-        print_text(f"time: {duration_text(known)}, by medians of the past {_count(len(plan.past), 'night')} of this home")
+        print_text(
+            f"time: {duration_text(known)}, by medians of the past {count_text(len(plan.past), 'night')} of this home"
+        )
     sizes = [step.disk for step in open_steps if step.disk is not None]
     left = f"the night leaves about {bytes_text(sum(sizes))} of the steps measured so far; " if sizes else ""
     print_text(f"disk: {left}{bytes_text(plan.disk_free)} are free")
     money = [step.money for step in open_steps]
     if None in money:
-        print_text("money: without a limit (see the steps marked `no limit`); `judge.budget.money` in the scale sets one")
+        print_text(
+            "money: without a limit (see the steps marked `no limit`); `judge.budget.money` in the scale sets one"
+        )
     else:
-        print_text(f"money: at most {sum(part for part in money if part is not None):g}, for judges and paid servers; machines are not counted")
+        limit = sum(part for part in money if part is not None)
+        print_text(
+            f"money: {f'at most {limit:g}' if limit else 'nothing'} for judges and paid servers; machines are not counted"
+        )
 
 
 def _money(step: PlannedStep) -> str:
@@ -93,19 +80,31 @@ def _show_memory(plan: NightPlan) -> None:
     if plan.needed is None:
         print_text(f"memory: unknown, as a model's size is; there is {room}")
     else:
-        verdict = "fits" if plan.fits else "DOES NOT FIT: shorten format.max_length, or set model.lora, model.gradient_checkpointing or optimization.micro_batch"
+        verdict = (
+            "fits"
+            if plan.fits
+            else "DOES NOT FIT; set model.lora, model.gradient_checkpointing or optimization.micro_batch, or lower format.max_length"
+        )
         print_text(f"memory: at most about {bytes_text(plan.needed)} at once in the {room}: {verdict}")
 
 
 def _show_decision(plan: NightPlan) -> None:
     declared = plan.declaration
-    variance = f"variance of night {plan.variance_of}" if plan.variance_of else "variance assumed, since no night has decided here"
-    size = f"{_count(declared.tasks, 'task')} of {declared.families} families x {_count(declared.attempts, 'attempt')}"
+    variance = (
+        f"variance of night {plan.variance_of}"
+        if plan.variance_of
+        else "variance assumed, since no night has decided here"
+    )
+    size = f"{count_text(declared.tasks, 'task')} of {declared.families} families x {count_text(declared.attempts, 'attempt')}"
     print_text(f"decision on {plan.taskset}: {size}, one-sided level {declared.level:.2g}; {variance}")
     print_table(
         ("true lead (points)", "found with chance", "nights to promote (mean)"),
         [
-            (f"{100 * lead.lead:g}", percent(lead.power), "over a year" if lead.nights is None else f"{lead.nights:.1f}")
+            (
+                f"{100 * lead.lead:g}",
+                percent(lead.power),
+                "over a year" if lead.nights is None else f"{lead.nights:.1f}",
+            )
             for lead in plan.leads
         ],
     )
@@ -119,11 +118,13 @@ def _show_decision(plan: NightPlan) -> None:
     print_table(
         ("guardrail", "margin", "families it needs", "there are", "an equal challenger passes"),
         [
-            (margin.name, f"{margin.margin:g}", margin.families, margin.available, None if margin.passes is None else percent(margin.passes))
+            (
+                margin.name,
+                f"{margin.margin:g}",
+                margin.families,
+                margin.available,
+                None if margin.passes is None else percent(margin.passes),
+            )
             for margin in plan.margins
         ],
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -12,7 +12,7 @@ from ratchet.components.trajectories.file_validation import ValidationSummary
 from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory_diff import ComparisonTotals, FieldDifference, TrajectoryComparison
 
-from .terminal import print_fields, print_table, print_text
+from .terminal import count_text, print_fields, print_table, print_text
 
 MAX_DIFFERENCES = 12
 """Differences printed per pair; --json prints all."""
@@ -42,11 +42,6 @@ def conversion_lines(report: ConversionReport, log: Path, out: Path) -> Iterator
         yield f"images and other bytes: {report.blobs}"
     if report.blobs_absent:
         yield f"{count_text(report.blobs_absent, 'referenced blob')} missing beside {log}"
-
-
-def count_text(number: int, noun: str) -> str:
-    """Format a count with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"
 
 
 def validation_line(summary: ValidationSummary) -> str:

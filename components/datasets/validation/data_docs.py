@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TRAIN_ROWS = "_train"
 """Suffix of the suites that count the training rows of a dataset."""
+VALUE_EXPECTATIONS = "expect_column_values_"
+"""Prefix of the types of expectations about each value of a column."""
 
 
 class QualityRun(NamedTuple):
@@ -53,9 +55,8 @@ def write_data_docs(runs: Sequence[QualityRun], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     context = gx.get_context(mode="file", project_root_dir=folder)
     # GX's pages would otherwise invite to tutorials that are loaded from the network.
-    for site in context.variables.data_docs_sites.values():
-        site["show_how_to_buttons"] = False
-    context.variables.save()
+    for site, settings in list(context.variables.data_docs_sites.items()):
+        context.update_data_docs_site(site, {**settings, "show_how_to_buttons": False})
     source = context.data_sources.add_pandas("tables")
     for run, name, report in results:
         suite = context.suites.add_or_update(build_suite(name, run.quality, run.gate))
@@ -145,6 +146,8 @@ def _row_count(suite: str, report: Mapping[str, Any]) -> int | None:
 def _result_details(entry: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
     """Return the details of one result; a failed one lists the rows and reasons that the report lists."""
     details: dict[str, Any] = {} if entry["observed"] is None else {"observed_value": entry["observed"]}
+    if entry["success"] and entry["type"].startswith(VALUE_EXPECTATIONS):
+        details |= {"unexpected_count": 0, "unexpected_percent": 0.0} | ({"element_count": rows} if rows else {})
     if entry["success"] or not entry["failing"]:
         return details
     named = [_page_text(reason if row in reason else f"{row}: {reason}") for row, reason in entry["rows"]]
