@@ -83,7 +83,7 @@ def _show_memory(plan: NightPlan) -> None:
         verdict = (
             "fits"
             if plan.fits
-            else "DOES NOT FIT; set model.lora, model.gradient_checkpointing or optimization.micro_batch, or lower format.max_length"
+            else "DOES NOT FIT; set model.lora, model.gradient_checkpointing, optimization.micro_batch or format.max_length"
         )
         print_text(f"memory: at most about {bytes_text(plan.needed)} at once in the {room}: {verdict}")
 
