@@ -4,37 +4,41 @@ Nothing is started and no night is begun. Times and sizes are medians over the p
 scale; a step that no past night took has none.
 """
 
+import shutil
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from ratchet.components.core import RatchetError, Role
+from ratchet.components.core import RatchetError, TaskSpec
 from ratchet.components.core.home import home
 from ratchet.components.datasets.versioning import dvc_client, dvc_lock
-from ratchet.components.evaluation.promotion.decision_record import Decision, Guardrail
-from ratchet.components.evaluation.promotion.guardrail_tests import KIND_PREFIX, RUNAWAY_FACTOR
-from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration, PromotionRule
-from ratchet.components.evaluation.promotion.season_plan import (
-    ASSUMED_COMPONENTS,
+from ratchet.components.evaluation.promotion.decision_plan import (
     LeadPower,
-    count_task_uses,
-    declare_night,
+    PlannedDesign,
+    PlannedMargin,
     lead_powers,
+    planned_designs,
+    planned_margins,
 )
+from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
+from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
 from ratchet.components.nights.episode_sets import evaluations_folder
+from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_sampling import draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
-from ratchet.components.nights.recipe_config import CHAMPION, CONTROL, SCRATCH, Recipe, Stage, load_recipe
+from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
 from ratchet.components.nights.scale_config import Scale, load_scale
 from ratchet.components.operations.host_checks import TrainingMemory, training_memory
-from ratchet.components.statistics.bootstrap import families_for_margin
-from ratchet.components.statistics.power_analysis import clustered_design, minimum_detectable_effect
+from ratchet.components.statistics.power_analysis import clustered_design
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.tracking import model_registry
 from ratchet.components.training.config.job_config import AnyJob
+from ratchet.components.training.config.shared_sections import ModelOptions
 from ratchet.components.training.memory_estimate import PROCESS_BYTES, MemoryEstimate, estimate_memory, model_size
 from ratchet.components.trajectories.shards import read_manifest
 from ratchet.flows.night_context import ROLLOUTS_FOLDER
@@ -42,10 +46,6 @@ from ratchet.flows.steps.declare import DECLARED_STEP, TASKS_STEP, past_nights
 
 PAST_NIGHTS = 5
 """Estimates are medians over at most this many of the latest nights."""
-LEADS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2)
-"""Leads whose power is planned, in shares of attempts, beside the rule's minimum effect."""
-SIZES = ((0.5, 1), (1, 0.5), (1, 1), (1, 2), (2, 1), (4, 1))
-"""Other designs that are planned: factors of tonight's tasks and attempts."""
 OTHER_STEPS = "other steps"
 """Name of the row for the many short steps: declaring, sealing, copying rows, registering."""
 
@@ -75,26 +75,6 @@ class PlannedJob(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class PlannedDesign(msgspec.Struct, frozen=True):
-    """The least lead that a number of tasks and attempts shows with the rule's power; None where none does."""
-
-    tasks: int
-    attempts: int
-    detectable: float | None
-
-
-class PlannedMargin(msgspec.Struct, frozen=True):
-    """A guardrail. `families`: how many show the margin where none loses anything, of the `available` ones; `passes`:
-    chance that an equal challenger passes with the spread of the last decided night, None before there is one.
-    """
-
-    name: str
-    margin: float
-    families: int | None
-    available: int
-    passes: float | None
-
-
 class NightPlan(msgspec.Struct, frozen=True):
     """Plan of one night. `past`: ids of the nights that the estimates rest on; `running`: the night that runs now, if any.
     `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
@@ -121,12 +101,6 @@ class NightPlan(msgspec.Struct, frozen=True):
     designs: tuple[PlannedDesign, ...]
     margins: tuple[PlannedMargin, ...]
 
-    @property
-    def seconds(self) -> float | None:
-        """Time of the steps that are still to do; None where any of them is unknown."""
-        parts = [step.seconds for step in self.steps if step.state == "to do"]
-        return None if None in parts else sum(part for part in parts if part is not None)
-
 
 def plan_night(
     scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
@@ -134,26 +108,22 @@ def plan_night(
     """Return the plan of the night that `ratchet night` with the same arguments would resume or begin. Raises
     RatchetError.
     """
-    import shutil
-
     parameters = load_scale(scale)
     state = next_night(scale, seed, night, recipe)
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]
     past = _PastNights([other for other in others if other.scale == state.scale], how, parameters)
     champion = _champion(state)
-    declaration, families = _declaration(parameters, state)
-    steps = tuple(_Steps(state, parameters, how, past, champion, declaration).all())
+    declaration, tasks = _declaration(parameters, state)
+    families = [task.family for task in tasks]
+    steps = tuple(_Steps(state, parameters, how, past, champion, 4 if declaration.match else 3).all())
     memory = training_memory()
     jobs = tuple(_jobs(parameters, how, champion, state, memory))
     needed = _needed_memory(jobs, how, memory)
     decided = [(other.id, decision) for other in others if (decision := night_decision(other)) is not None]
     spreads = [(id, decision.spread) for id, decision in decided if decision.spread is not None]
-    components = spreads[-1][1] if spreads else None
-    design = clustered_design(families, declaration.attempts, components or ASSUMED_COMPONENTS)
-    rule = parameters.promotion
-    leads = sorted({*LEADS, rule.minimum_effect})
-    scaled = [(round(tasks * design.tasks), max(1, round(attempts * design.attempts))) for tasks, attempts in SIZES]
+    rule, latest = parameters.promotion, decided[-1][1] if decided else None
+    design = clustered_design(families, declaration.attempts, spreads[-1][1] if spreads else ASSUMED_COMPONENTS)
     return NightPlan(
         night=state.id,
         resumes=bool(state.results),
@@ -172,53 +142,35 @@ def plan_night(
         taskset=parameters.taskset,
         declaration=declaration,
         variance_of=spreads[-1][0] if spreads else None,
-        leads=lead_powers(rule, past_nights(state), design, leads),
-        designs=tuple(
-            PlannedDesign(
-                tasks,
-                attempts,
-                minimum_detectable_effect(
-                    msgspec.structs.replace(design.scaled_to(tasks), attempts=attempts),
-                    target_power=rule.power,
-                    alpha=declaration.level,
-                ),
-            )
-            for tasks, attempts in dict.fromkeys(scaled)
-        ),
-        margins=tuple(_margins(rule, parameters, declaration, families, decided[-1][1] if decided else None)),
+        leads=lead_powers(rule, past_nights(state), design),
+        designs=planned_designs(rule, declaration.level, design),
+        margins=planned_margins(rule, families, [task.kind for task in tasks], latest),
     )
 
 
-class _Champion(msgspec.Struct, frozen=True):
-    policy_version: str
-    checkpoint: str | None
-    nights: tuple[str, ...]
-
-
-def _champion(state: Night) -> _Champion | None:
+def _champion(state: Night) -> NightModel | None:
     """Return the champion that the night uses: its own where it has looked already, else that of the registry."""
     for step in ("register cold-start", "champion"):
         if (model := state.results.get(step)) is not None:
-            return _Champion(model["policy_version"], model["checkpoint"], tuple(model["nights"]))
+            return msgspec.convert(model, NightModel)
     version = model_registry.aliases().get(model_registry.CHAMPION)
     if version is None:
         return None
     ref = model_registry.get_version(version)
     nights = tuple(night for night in ref.tags.get("nights", "").split(",") if night)
-    return _Champion(ref.policy_version, None if ref.path is None else str(ref.path), nights)
+    return NightModel(ref.policy_version, str(ref.path or ""), nights)
 
 
-def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[str]]:
-    """Return what the night has declared, or would declare now, and the family of each deciding task."""
+def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[TaskSpec]]:
+    """Return what the night has declared, or would declare now, and its deciding tasks."""
     taskset, past = load_taskset(scale.taskset), past_nights(state)
-    tasks = state.result(TASKS_STEP, tuple[str, ...])
-    if tasks is None:
+    chosen = state.result(TASKS_STEP, tuple[str, ...])
+    if chosen is None:
         pools = {role: taskset.tasks(role) for role in DECIDING_ROLES}
-        tasks = draw_least_used(pools, scale.evaluation.promote, state.seed, count_task_uses(past))
-    families = [taskset.by_id[task].family for task in tasks]
-    declared = state.result(DECLARED_STEP, NightDeclaration)
-    attempts = scale.evaluation.attempts
-    return declared or declare_night(scale.promotion, past, families, attempts, at=state.begun), families
+        chosen = draw_least_used(pools, scale.evaluation.promote, state.seed, count_task_uses(past))
+    tasks = [taskset.by_id[task] for task in chosen]
+    how = (scale.promotion, past, [task.family for task in tasks], scale.evaluation.attempts)
+    return state.result(DECLARED_STEP, NightDeclaration) or declare_night(*how, at=state.begun), tasks
 
 
 class _PastNights:
@@ -230,31 +182,33 @@ class _PastNights:
         same = [night for night in timed if (night.recipe or scale.recipe) == recipe.name]
         self.same_recipe = same[-PAST_NIGHTS:]
 
-    def step(
-        self, name: str, steps: "StepNames", *, episodes: int = 0, by_recipe: bool = False, **fields: Any
-    ) -> PlannedStep:
-        """Return a planned step. `steps`: its names in the state of a past night; with `episodes` its time is scaled by
-        the number of episodes.
+    def median(
+        self, measure: Callable[[Night], float], *, of: str = "", episodes: int = 0, by_recipe: bool = False
+    ) -> tuple[float | None, int]:
+        """Return the median of a figure over the past nights that have it, and their number. With `episodes` it is scaled
+        by the episodes of step `of`.
         """
-        seconds = []
+        values = []
         for night in self.same_recipe if by_recipe else self.nights:
-            taken = [night.seconds[step] for step in steps(night) if step in night.seconds]
-            played = _episodes(night.results.get(name)) if episodes else 0
-            if taken and (played or not episodes):
-                seconds.append(sum(taken) * (episodes / played if episodes else 1))
-        median = statistics.median(seconds) if seconds else None
-        return PlannedStep(name, seconds=median, nights=len(seconds), **fields)
+            amount, played = measure(night), _episodes(night.results.get(of)) if episodes else 1
+            if amount and played:
+                values.append(amount * (episodes or 1) / played)
+        return (statistics.median(values) if values else None), len(values)
 
-    def bytes_of(
-        self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0
-    ) -> int | None:
-        """Return the median size of a folder of past nights times `copies`; with `episodes` scaled by those of step `of`."""
-        sizes = []
-        for night in self.nights:
-            size, played = _folder_bytes(place(night)), _episodes(night.results.get(of)) if episodes else 0
-            if size and (played or not episodes):
-                sizes.append(size * (episodes / played if episodes else 1))
-        return round(statistics.median(sizes) * copies) if sizes else None
+    def step(self, name: str, steps: "StepNames | None" = None, **fields: Any) -> PlannedStep:
+        """Return a planned step. `steps`: its names in the state of a past night, if not `name`."""
+        episodes, by_recipe = fields.pop("episodes", 0), fields.pop("by_recipe", False)
+
+        def taken(night: Night) -> float:
+            return sum(night.seconds.get(step, 0.0) for step in (steps(night) if steps else (name,)))
+
+        seconds, nights = self.median(taken, of=name, episodes=episodes, by_recipe=by_recipe)
+        return PlannedStep(name, seconds=seconds, nights=nights, **fields)
+
+    def size(self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0) -> int | None:
+        """Return the median size of a folder, in `copies` copies, in bytes."""
+        size, _ = self.median(lambda night: copies * _folder_bytes(place(night)), of=of, episodes=episodes)
+        return None if size is None else round(size)
 
 
 StepNames = Callable[[Night], Iterable[str]]
@@ -273,22 +227,21 @@ def _folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
+@dataclass(frozen=True)
 class _Steps:
-    """The steps of a night in their order."""
+    """The steps of a night in their order. `agents`: number of those that play the evaluation."""
 
-    def __init__(
-        self,
-        state: Night,
-        scale: Scale,
-        recipe: Recipe,
-        past: _PastNights,
-        champion: _Champion | None,
-        declaration: NightDeclaration,
-    ) -> None:
-        self.state, self.scale, self.recipe, self.past = state, scale, recipe, past
-        self.champion, self.agents = champion, 4 if declaration.match else 3
-        # A sealed file stands in the work tree, in DVC's cache and, where that is a folder, in the remote.
-        self.copies = 2 + (not _is_remote_elsewhere())
+    state: Night
+    scale: Scale
+    recipe: Recipe
+    past: _PastNights
+    champion: NightModel | None
+    agents: int
+
+    @cached_property
+    def copies(self) -> int:
+        """Copies of a sealed file: in the work tree, in DVC's cache and, where that is a folder, in the remote."""
+        return 2 + (not _is_remote_elsewhere())
 
     def all(self) -> Iterable[PlannedStep]:
         """Yield the steps; finished ones of a night that is resumed are done, with the time that they took."""
@@ -314,7 +267,7 @@ class _Steps:
         if scale.judge is not None:
             yield self._judge()
         yield self._build("build", self._cached_scores())
-        yield self.past.step("traces", lambda _: ("traces",))
+        yield self.past.step("traces")
         for stage in self.recipe.stages:
             yield from self._stage(stage)
         parallel = self.recipe.plain_sft_stage is not None
@@ -325,10 +278,10 @@ class _Steps:
             "evaluate",
             lambda night: ("evaluate", *(step for step in night.seconds if step.startswith("look "))),
             episodes=episodes,
-            disk=self.past.bytes_of(lambda night: evaluations_folder() / night.id, of="evaluate", episodes=episodes),
+            disk=self.past.size(lambda night: evaluations_folder() / night.id, of="evaluate", episodes=episodes),
             note=f"{episodes:,} episodes of {self.agents} agents",
         )
-        yield self.past.step("publish", lambda _: ("publish",))
+        yield self.past.step("publish")
 
     def _collect(self, title: str, name: Callable[[Night], str], play: Any) -> PlannedStep:
         episodes, step = play.tasks * play.attempts, f"collect {title}"
@@ -338,11 +291,8 @@ class _Steps:
         note = f"{episodes:,} episodes" + (f", {kept:,} of them played already" if kept else "")
         return self.past.step(
             step,
-            lambda _: (step,),
             episodes=episodes,
-            disk=self.past.bytes_of(
-                lambda night: ROLLOUTS_FOLDER / name(night), self.copies, of=step, episodes=episodes
-            ),
+            disk=self.past.size(lambda night: ROLLOUTS_FOLDER / name(night), self.copies, of=step, episodes=episodes),
             money=None if billed else 0.0,
             note=note + ("; the teacher's server may ask money" if billed else ""),
         )
@@ -355,7 +305,6 @@ class _Steps:
         bounds = [f"{limit:,g} {name}" for name, limit in limits.model_dump().items() if limit is not None]
         return self.past.step(
             "judge",
-            lambda _: ("judge",),
             money=limits.money if paid else 0.0,
             note=f"at most {', '.join(bounds)}" if bounds and judging.has_judge_models else "",
         )
@@ -364,7 +313,7 @@ class _Steps:
         stages = dvc_lock.read_lock(dvc_lock.LOCK).get("stages") or {}
         outputs = [out.get("size", 0) for stage in stages.values() for out in stage.get("outs") or ()]
         disk = self.copies * sum(outputs) if outputs else None
-        return self.past.step(step, lambda _: (step,), disk=disk, note=note)
+        return self.past.step(step, disk=disk, note=note)
 
     def _cached_scores(self) -> str:
         """Return in words which nights a build scores anew; every later stage runs, since a night is added."""
@@ -380,8 +329,8 @@ class _Steps:
         return f"scores of {len(dvc_lock.cached_scores(sealed))} of {len(sealed)} earlier nights are cached"
 
     def _train(self, step: str, title: str, *, by_recipe: bool = True, note: str = "") -> PlannedStep:
-        disk = self.past.bytes_of(lambda night: night.folder / "training" / title)
-        return self.past.step(step, lambda _: (step,), by_recipe=by_recipe, disk=disk, note=note)
+        disk = self.past.size(lambda night: night.folder / "training" / title)
+        return self.past.step(step, by_recipe=by_recipe, disk=disk, note=note)
 
     def _stage(self, stage: Stage) -> Iterable[PlannedStep]:
         """Yield the steps of a recipe's stage."""
@@ -393,8 +342,7 @@ class _Steps:
         title = "challenger" if stage.name == self.recipe.challenger else f"{self.recipe.name}-{stage.name}"
         yield self._train(f"train {title}", title)
         if stage.choose is not None:
-            choose = f"choose checkpoint of {title}"
-            yield self.past.step(choose, lambda _: (choose,), by_recipe=True)
+            yield self.past.step(f"choose checkpoint of {title}", by_recipe=True)
 
     def _rest(self, claimed: set[str]) -> PlannedStep:
         """Return a row for all steps that have no row of their own."""
@@ -417,43 +365,32 @@ def _is_remote_elsewhere() -> bool:
 
 
 def _jobs(
-    scale: Scale, recipe: Recipe, champion: _Champion | None, state: Night, memory: TrainingMemory
+    scale: Scale, recipe: Recipe, champion: NightModel | None, state: Night, memory: TrainingMemory
 ) -> Iterable[PlannedJob]:
     """Yield the training jobs of a night with their memory."""
-    data = {"train": "train.jsonl"}
-    base = champion.checkpoint if champion else None
     first = scale.cold_start.job(Path("output"), {"train": Path("train.jsonl")}, seed=state.seed)
     if champion is None:
-        yield _job("cold start", first, memory)
-    # The first champion has the sizes of the model that it is trained from.
-    start = base or (first.model.base if champion is None else None)
-    scratch = first.model if champion is None and start is None else None
+        start, name = first.model, first.model.base or NEW_MODEL
+        yield _job("cold start", first, start, name, memory)
+    else:
+        start = ModelOptions(base=champion.checkpoint or "of the champion, which is not on this machine,")
+        name = champion.policy_version
     control = recipe.plain_sft_stage or load_recipe(CONTROL, scale.size).stages[0]
-    for stage, name in [(stage, stage.name) for stage in recipe.stages if stage.trains] + [(control, "control")]:
-        files: dict[str, Any] = {"trajectories": ["rollouts"]} if stage.method == "prm" else data
-        job = stage.build_job(
-            Path("output"),
-            files,
-            seed=state.seed,
-            base=None if stage.begin == SCRATCH else start,
-            step_model=stage.step_model,
-        )
-        if scratch is not None and stage.begin != SCRATCH:
-            job = job.model_copy(update={"model": job.model.model_copy(update={"shape": scratch.shape})})
-        title = "challenger" if name == recipe.challenger else name
-        if champion is None or stage.begin != CHAMPION:
-            yield _job(title, job, memory)
-        elif base is None:
-            problem = "the champion's checkpoint is not on this machine"
-            yield PlannedJob(title, job.method, champion.policy_version, None, problem)
-        else:
-            yield msgspec.structs.replace(_job(title, job, memory), base=champion.policy_version)
+    for title, stage in (*((stage.name, stage) for stage in recipe.stages if stage.trains), ("control", control)):
+        data = {"trajectories": ["rollouts"]} if stage.method == "prm" else {"train": "train.jsonl"}
+        base = None if stage.begin == SCRATCH else name
+        job = stage.build_job(Path("output"), data, seed=state.seed, base=base, step_model=stage.step_model)
+        model = job.model if base is None else start  # the first champion has the sizes of what it is trained from
+        title = "challenger" if title == recipe.challenger else title
+        yield _job(title, job, model, base or NEW_MODEL, memory)
 
 
-def _job(name: str, job: AnyJob, memory: TrainingMemory) -> PlannedJob:
-    base = job.model.base or "a new model"
+NEW_MODEL = "a new model"
+
+
+def _job(name: str, job: AnyJob, model: ModelOptions, base: str, memory: TrainingMemory) -> PlannedJob:
     try:
-        size = model_size(job.model)
+        size = model_size(model)
     except RatchetError as error:
         return PlannedJob(name, job.method, base, None, str(error))
     processes = max(1, memory.devices) if job.run.launch != "single" else 1
@@ -468,54 +405,3 @@ def _needed_memory(jobs: Sequence[PlannedJob], recipe: Recipe, memory: TrainingM
     totals = {job.name: job.memory.total + PROCESS_BYTES for job in jobs if job.memory is not None}
     pair = totals["challenger"] + totals["control"] if recipe.plain_sft_stage and not memory.devices else 0
     return max(*totals.values(), pair)
-
-
-def _margins(
-    rule: PromotionRule, scale: Scale, declaration: NightDeclaration, families: Sequence[str], last: Decision | None
-) -> Iterable[PlannedMargin]:
-    """Yield the guardrails, and of the kinds of task the one that an equal challenger passes least often."""
-    guards = {guard.name: guard for guard in last.guardrails} if last else {}
-    available = len(set(families))
-    shares = {"invalid_call_rate": (declaration.margins["invalid_call_margin"], 1.0)}
-    shares["unsafe_actions"] = (declaration.margins["unsafe_margin"], 1.0)
-    for name, key in (("mean_steps", "steps_margin"), ("tokens", "tokens_margin"), ("cost", "cost_margin")):
-        shares[name] = (declaration.margins[key], RUNAWAY_FACTOR)
-    for name, (margin, worst) in shares.items():
-        if margin is not None:
-            least = families_for_margin(margin, worst, rule.guardrail_alpha)
-            yield PlannedMargin(name, margin, least, available, _chance_if_equal(guards.get(name), rule))
-    if rule.kind_margin is None:
-        return
-    tasks = load_taskset(scale.taskset).tasks(Role.PROMOTE)
-    chosen = set(families)
-    counts: dict[str, set[str]] = {}
-    for task in tasks:
-        if task.family in chosen:
-            counts.setdefault(task.kind, set()).add(task.family)
-    chances = [
-        (chance, name)
-        for name, guard in guards.items()
-        if name.startswith(KIND_PREFIX) and (chance := _chance_if_equal(guard, rule)) is not None
-    ]
-    least = families_for_margin(rule.kind_margin, 1.0, rule.guardrail_alpha)
-    fewest = min((len(of) for of in counts.values()), default=0)
-    hardest = min(chances, default=(None, ""))
-    title = f"success of each of {len(counts)} kinds" if len(counts) != 1 else "success of the one kind"
-    yield PlannedMargin(title, rule.kind_margin, least, fewest, hardest[0])
-
-
-def _chance_if_equal(guard: Guardrail | None, rule: PromotionRule) -> float | None:
-    """Return the chance that an equal challenger passes, with the spread of a tested guardrail; None for one without
-    an interval.
-    """
-    if guard is None or guard.difference is None or guard.difference.interval is None or guard.difference.value is None:
-        return None
-    from statistics import NormalDist
-
-    value, interval = guard.difference.value, guard.difference.interval
-    sides = (interval.high - value, value - interval.low)
-    limit, other = sides if guard.better == "lower" else sides[::-1]
-    # The worse side holds the allowance for an unseen family too; the other side is sampling error alone.
-    error = max(other, 0.0) / NormalDist().inv_cdf(1 - rule.guardrail_alpha)
-    room = guard.margin - limit
-    return NormalDist().cdf(room / error) if error > 0 else float(room >= 0)

@@ -102,10 +102,7 @@ def status(as_json: AsJson = False) -> None:
         print_text(f"{name:<8} {url or 'not running (`ratchet ui`)'}")
 
 
-def reap(
-    dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False) -> None:
     """Remove what killed processes left behind: orphaned sandboxes, incomplete files, stale Prefect runs.
 
     Nothing that a running process owns is touched, and no data is removed. Example: `ratchet reap --dry-run`
@@ -113,7 +110,7 @@ def reap(
     from ratchet.components.operations.leftovers import remove_leftovers as sweep
 
     for line in sweep(dry_run=dry_run):
-        print_json({"leftover": line, "dry_run": dry_run}) if as_json else print_text(line)
+        print_text(line)
 
 
 def sync(as_json: AsJson = False) -> int:

@@ -28,7 +28,7 @@ def show_trace(trace: "LineageTrace") -> None:
     print_record_text(trace.model.label if trace.model else trace.subject)
     trained = [row for row in trace.rows if row.split == "train"]
     rows_unknown = trace.rollouts and not trace.rows
-    rows = "its rows are not known" if rows_unknown else f"{len(trace.rows)} rows ({len(trained)} train)"
+    rows = "its rows are not known" if rows_unknown else f"{count_text(len(trace.rows), 'row')} ({len(trained)} train)"
     print_fields(
         {
             "  trained in": trace.model.night if trace.model else None,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.interop.log_conversion import ConversionReport
+from ratchet.components.statistics.result_types import percent
 from ratchet.components.trajectories.collection_summary import CollectionSummary, Distribution
 from ratchet.components.trajectories.file_validation import ValidationSummary
 from ratchet.components.trajectories.terminal_rendering import single_line
@@ -115,7 +116,7 @@ def totals_lines(totals: ComparisonTotals, left: str, right: str) -> Iterator[st
 def show_description(summary: CollectionSummary) -> None:
     """Print the summary of a collection."""
     outcomes = summary.succeeded + summary.not_succeeded
-    rate = "" if summary.success_rate is None else f" ({summary.success_rate:.1%})"
+    rate = "" if summary.success_rate is None else f" ({percent(summary.success_rate)})"
     print_fields(
         {
             "episodes": f"{summary.episodes:,} of {count_text(summary.tasks, 'task')}",
@@ -182,7 +183,7 @@ def _name_text(name: str) -> str:
 
 
 def _percent_text(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
+    return None if share is None else percent(share)
 
 
 def _json_text(value: Any) -> str:

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
@@ -155,17 +154,3 @@ def test_what_makes_no_sense_is_one_line(run, words, said):
 def test_a_plan_is_refused_outside_of_a_project(run, clone):
     (clone / "dvc.yaml").unlink()
     assert run("plan")[0] == 2
-
-
-def test_an_equal_challenger_passes_by_the_spread_of_the_last_night(monkeypatch):
-    from ratchet.components.evaluation.promotion.decision_record import Guardrail
-    from ratchet.components.evaluation.promotion.promotion_rule import PromotionRule
-    from ratchet.components.statistics.result_types import Estimate, Interval
-
-    rule = PromotionRule()
-    # One standard error is 1 / 1.645 of either side: a margin of the limit itself is passed by half of equal challengers.
-    guard = Guardrail("x", 0.5, 0.5, 0.1, True, Estimate(0.0, Interval(-0.1, 0.1, 0.9), 50, 50), better="lower")
-    assert night_plan._chance_if_equal(guard, rule) == pytest.approx(0.5)
-    wider = msgspec.structs.replace(guard, margin=0.2)
-    assert night_plan._chance_if_equal(wider, rule) == pytest.approx(0.95, abs=1e-6)
-    assert night_plan._chance_if_equal(None, rule) is None

@@ -12,16 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from ratchet.components.statistics.multiple_testing import PastTest, alpha_allowance
 from ratchet.components.statistics.power_analysis import (
-    ClusteredDesign,
     VarianceComponents,
     clustered_design,
     minimum_detectable_effect,
     paired_components,
-    power,
     tasks_needed,
 )
 from ratchet.components.statistics.result_types import Estimate
@@ -134,49 +130,6 @@ def detectable_lead(
         return None
     design = clustered_design(families, attempts, components or ASSUMED_COMPONENTS)
     return minimum_detectable_effect(design, target_power=power, alpha=level)
-
-
-class LeadPower(msgspec.Struct, frozen=True):
-    """What the rule does with a challenger that is better by `lead`: `power` of tonight's test, and the mean number of
-    `nights` to a promotion with such a challenger every night, where every guardrail holds; None above MAX_NIGHTS.
-    """
-
-    lead: float
-    power: float
-    nights: float | None
-
-
-MAX_NIGHTS = 365
-"""Nights after which `lead_powers` gives up."""
-
-
-def lead_powers(
-    rule: PromotionRule, past: Sequence[PastNight], design: ClusteredDesign, leads: Sequence[float]
-) -> tuple[LeadPower, ...]:
-    """Return the power of each lead. `design`: of every night from tonight on; a spending rule lowers the level of later
-    nights.
-    """
-    tests = [PastTest(night.tested, night.promoted) for night in past]
-    count = 1 if rule.season.method == "fixed" else MAX_NIGHTS
-    later = ([*tests, *[PastTest(True, False)] * night] for night in range(count))
-    levels = [min(alpha_allowance(rule.season, known).level, rule.alpha) for known in later]
-    return tuple(_lead_power(lead, design, levels) for lead in leads)
-
-
-def _lead_power(lead: float, design: ClusteredDesign, levels: Sequence[float]) -> LeadPower:
-    """Return the power at the first level, and the mean waiting time over all of them (one level: of every night)."""
-    chances = [power(lead, design, alpha=level) for level in levels]
-    if len(chances) == 1:
-        mean = 1 / chances[0] if chances[0] * MAX_NIGHTS >= 1 else None
-        return LeadPower(lead, chances[0], mean)
-    waiting, mean = 1.0, 0.0
-    for chance in chances:
-        mean, waiting = mean + waiting, waiting * (1 - chance)
-    return LeadPower(lead, chances[0], mean if waiting < MAX_WAITING else None)
-
-
-MAX_WAITING = 0.01
-"""Chance of no promotion in MAX_NIGHTS nights above which their mean number is not given."""
 
 
 def additional_tasks_for_lead(

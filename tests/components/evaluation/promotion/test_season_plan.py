@@ -16,7 +16,6 @@ from ratchet.components.evaluation.promotion.season_plan import (
     count_task_uses,
     declare_night,
     is_match_due,
-    lead_powers,
 )
 from ratchet.components.statistics.multiple_testing import AlphaSpending
 from ratchet.components.statistics.power_analysis import VarianceComponents, clustered_design, power
@@ -185,32 +184,3 @@ def test_tasks_for_a_lead_are_the_fewest_with_the_power_and_unknown_without_a_va
     assert power(0.05, design.scaled_to(150 + more - 1), alpha=0.025) < 0.8
     assert additional_tasks_for_lead(FAMILIES, 4, None, 0.05, 0.025, 0.8) is None
     assert additional_tasks_for_lead((), 4, components, 0.05, 0.025, 0.8) is None
-
-
-DESIGN = clustered_design(FAMILIES, 4, VarianceComponents(0.005, 0.15, 0.055))
-
-
-def test_where_every_night_tests_alike_a_promotion_takes_one_over_the_power_nights():
-    none, some, sure = lead_powers(RULE, (), DESIGN, (0.0, 0.08, 0.5))
-    assert none.power == pytest.approx(RULE.alpha, rel=1e-6) and none.nights == pytest.approx(1 / RULE.alpha, rel=1e-6)
-    assert some.power == pytest.approx(power(0.08, DESIGN, alpha=RULE.alpha)) and some.nights == 1 / some.power
-    assert sure.nights == pytest.approx(1, abs=1e-3)
-
-
-def test_where_levels_fall_over_a_season_a_promotion_takes_longer_than_tonights_power_says():
-    (lead,) = lead_powers(LORD, (), DESIGN, (0.15,))
-    chances, past = [], []
-    for _ in range(365):
-        level = declare_night(LORD, past, FAMILIES, 4, at="now").level
-        chances.append(power(0.15, DESIGN, alpha=level))
-        past.append(PastNight(True))
-    assert lead.power == chances[0] and lead.nights is not None and lead.nights > 1 / lead.power
-    waited = [math.prod(1 - chance for chance in chances[:night]) for night in range(365)]
-    assert lead.nights == pytest.approx(math.fsum(waited))
-
-
-def test_a_lead_that_a_year_of_nights_may_miss_has_no_number_of_nights():
-    assert lead_powers(LORD, (), DESIGN, (0.0,))[0].nights is None
-    lone = clustered_design(["f"] * 20, 4, VarianceComponents(0.005, 0.15, 0.055))
-    (lead,) = lead_powers(RULE, (), lone, (0.3,))
-    assert lead.power == 0 and lead.nights is None
