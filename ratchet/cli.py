@@ -40,13 +40,13 @@ app = typer.Typer(
     name="ratchet",
     help="Trains LLM tool-use agents every night, and only ever moves forward.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
     project.init,
+    night.plan,
     night.night,
     night.schedule,
     rollouts.collect,
@@ -93,8 +93,19 @@ for name, group in (
     app.add_typer(group, name=name)
 
 
+def _print_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version
+
+        print(f"ratchet {version('ratchet')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")] = False,
 ) -> None:
     global _debug

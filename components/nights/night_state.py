@@ -146,8 +146,16 @@ def decision_file(night: str) -> Path:
 
 
 def begin_night(scale: str, seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Night:
-    """Return the night to resume, or a new one. An unfinished night of the same scale (and seed and recipe, if given)
-    is resumed; `night`, if given, is the id of the night to resume or begin.
+    """Return the night to resume, or a new one, with its state on disk. Arguments and errors as in `next_night`."""
+    state = next_night(scale, seed, night, recipe)
+    if not (state.folder / "state.json").is_file():
+        state._save()
+    return state
+
+
+def next_night(scale: str, seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Night:
+    """Return the night that the same arguments would resume or begin; nothing is written. An unfinished night of the
+    same scale (and seed and recipe, if given) is resumed; `night`, if given, is the id of the night to resume or begin.
 
     Raises ConfigurationError where the arguments contradict an existing night, or an older Ratchet began it.
     """
@@ -179,9 +187,7 @@ def begin_night(scale: str, seed: int | None = None, night: str | None = None, r
         if seed is None
         else seed
     )
-    new = Night(id=name, scale=scale, seed=night_seed, begun=begin_time, recipe=recipe)
-    new._save()
-    return new
+    return Night(id=name, scale=scale, seed=night_seed, begun=begin_time, recipe=recipe)
 
 
 def begin_in(folder: Path, id: str, *, scale: str, seed: int, begun: str) -> Night:

@@ -1,7 +1,9 @@
 """Check what a night needs on this machine and suggest what to do. Changes nothing; imports nothing heavy."""
 
+import contextlib
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -158,14 +160,43 @@ def _local_sandbox() -> Finding:
 def _gpu() -> Finding:
     if shutil.which("nvidia-smi") is None:
         return ABSENT, "none", "scale smoke needs none"
+    lines = _gpu_lines()
+    if lines is None:
+        return ABSENT, "nvidia-smi fails or does not answer", "check the driver"
+    return OK, "; ".join(lines), ""
+
+
+def _gpu_lines() -> list[str] | None:
+    """Return name and memory of each GPU (`NVIDIA H100, 81559 MiB`); None where nvidia-smi gives no answer."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         process = subprocess.run(query, capture_output=True, text=True, check=False, timeout=10)
-    except subprocess.TimeoutExpired:
-        return ABSENT, "nvidia-smi does not answer", "check the driver"
-    if process.returncode != 0:
-        return ABSENT, "nvidia-smi fails", "check the driver"
-    return OK, "; ".join(process.stdout.strip().splitlines()), ""
+    except (subprocess.TimeoutExpired, OSError):
+        return None
+    return process.stdout.strip().splitlines() if process.returncode == 0 else None
+
+
+class TrainingMemory(msgspec.Struct, frozen=True):
+    """Where training jobs keep their models: `devices` GPUs, or the host (0), with `total` bytes each."""
+
+    device: str
+    total: int
+    devices: int
+
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""Memory limit of this process's container; the host's own file says `max`."""
+
+
+def training_memory() -> TrainingMemory:
+    """Return the memory that a training job may use: that of the smallest GPU, else that of the host or its container."""
+    sizes = [int(found[1]) << 20 for line in _gpu_lines() or () if (found := re.search(r"(\d+) MiB", line))]
+    if sizes:
+        return TrainingMemory("GPU", min(sizes), len(sizes))
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(CGROUP_LIMIT.read_text()))
+    return TrainingMemory("memory of this machine", total, 0)
 
 
 def _vllm() -> Finding:

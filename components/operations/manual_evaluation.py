@@ -194,10 +194,12 @@ def play_plan(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
 
 
 def build_nights(request: "BuildRequest", *, force: bool) -> dict[str, Any]:
-    """Run a data build; return the BuildReport. `force`: repeat stages that are up to date. Raises ConfigurationError
-    for an unknown scale.
+    """Run a data build; return the BuildReport, and as `quality_page` the path of the page of its verdicts, which is
+    written for a failed build too. `force`: repeat stages that are up to date. Raises ConfigurationError for an unknown scale.
     """
     from ratchet.components.datasets import versioning
+
+    from .quality_pages import write_quality_page
 
     if request.scale is not None:
         request = msgspec.structs.replace(request, scale=load_scale(request.scale).name)
@@ -206,8 +208,14 @@ def build_nights(request: "BuildRequest", *, force: bool) -> dict[str, Any]:
             display.say(line)
         inputs = versioning.requested_inputs(request, datetime.now(UTC).date().isoformat())
         with display.step("build") as step:
-            report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
-    values: dict[str, Any] = msgspec.to_builtins(report)
+            try:
+                report = versioning.build(inputs, force=force, on_stage=lambda stage: step.update(remark=stage))
+            except DataError:
+                if (page := write_quality_page(failed=True)) is not None:
+                    display.say(f"verdicts on the data: {page}")
+                raise
+    page = write_quality_page()
+    values: dict[str, Any] = msgspec.to_builtins(report) | {"quality_page": page and str(page)}
     return values
 
 

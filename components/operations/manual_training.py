@@ -78,17 +78,19 @@ def job_from_recipe(
     data: Path | None = None,
     sets: Sequence[str] = (),
     out: Path | None = None,
+    needs_data: bool = True,
 ) -> AnyJob:
     """Return the training job of a method by a recipe (default: the recipe with the method's name), with overrides.
 
-    `sets`: overrides such as `optimization.learning_rate=1e-5`. `data`: folder of an export. Without `out` the folder
+    `sets`: overrides such as `optimization.learning_rate=1e-5`. `data`: folder of an export; `needs_data`: whether that of the
+    last build must be there. Without `out` the folder
     is named by a hash of all settings, so that the same call finds the same job. Raises ConfigurationError.
     """
     from ratchet.components.nights.recipe_config import job_values, uses_relift
 
     from .manual_evaluation import resolve_policy
 
-    values_given: dict[str, Any] = {"method": method, "data": _files(method, data)}
+    values_given: dict[str, Any] = {"method": method, "data": _files(method, data, needs_data)}
     if model is not None:
         base = resolve_policy(model).removeprefix("transformers:")
         base_path = str(Path(base).absolute()) if Path(base).is_dir() else base
@@ -99,14 +101,14 @@ def job_from_recipe(
         merge_values(job_values(recipe or method, method, size), values_given), parse_assignments(method, sets)
     )
     if uses_relift(values):
-        values = merge_values(values, {"data": {"demonstrations": _files("sft", None)["train"]}})
+        values = merge_values(values, {"data": {"demonstrations": _files("sft", None, needs_data)["train"]}})
     if out is None and "output" not in values:
         name = digest(json.dumps(values, sort_keys=True, default=str))[:8]
         values["output"] = str(home() / "training" / f"{method}-{name}")
     return load_job(values if out is None else merge_values(values, {"output": str(out.absolute())}))
 
 
-def _files(method: str, data: Path | None) -> dict[str, str]:
+def _files(method: str, data: Path | None, needs_data: bool = True) -> dict[str, str]:
     """Return the files that a method reads from an export's folder. Raises ConfigurationError for a folder without
     them.
     """
@@ -116,7 +118,7 @@ def _files(method: str, data: Path | None) -> dict[str, str]:
     if source.is_file():
         return {"train": str(source)}
     train, validation = source / "train.jsonl", source / "validation.jsonl"
-    if not train.is_file():
+    if not train.is_file() and (needs_data or data is not None):
         advice = "give a file, or an export's folder" if data else "build the datasets first, or give --data"
         raise ConfigurationError(f"{data or source} holds no train.jsonl; {advice}")
     has_validation = method != "grpo" and validation.is_file() and validation.stat().st_size > 0

@@ -34,7 +34,7 @@ def declare_tonight(tonight: NightContext) -> NightDeclaration | None:
     tasks = night.run_once(TASKS_STEP, lambda: _choose_tasks(tonight, rule), tuple[str, ...])
     tasks_by_id = load_taskset(scale.taskset).by_id
     families = [tasks_by_id[task_id].family for task_id in tasks]
-    how = (rule, _past_nights(tonight), families, scale.evaluation.attempts)
+    how = (rule, past_nights(tonight.night), families, scale.evaluation.attempts)
     declaration = night.run_once(
         DECLARED_STEP, lambda: declare_night(*how, at=datetime.now(UTC).isoformat(timespec="seconds")), NightDeclaration
     )
@@ -67,17 +67,17 @@ def _choose_tasks(tonight: NightContext, rule: PromotionRule) -> tuple[str, ...]
     taskset = load_taskset(tonight.scale.taskset)
     pools = {role: taskset.tasks(role) for role in DECIDING_ROLES}
     chosen = draw_least_used(
-        pools, tonight.scale.evaluation.promote, tonight.seed, count_task_uses(_past_nights(tonight))
+        pools, tonight.scale.evaluation.promote, tonight.seed, count_task_uses(past_nights(tonight.night))
     )
     return order_by_family([taskset.by_id[task_id] for task_id in chosen], tonight.seed) if rule.looks else chosen
 
 
-def _past_nights(tonight: NightContext) -> list[PastNight]:
+def past_nights(state: Night) -> list[PastNight]:
     """Return every other night of this home in the order of their declarations, over all scales: there is one champion.
 
     A night that began first, failed before it declared and is resumed after another has played comes after that one.
     """
-    others = [night for night in list_nights() if night.id != tonight.id]
+    others = [night for night in list_nights() if night.id != state.id]
     return [past_night(night) for night in sorted(others, key=_declared_at)]
 
 

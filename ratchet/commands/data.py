@@ -1,4 +1,4 @@
-"""Commands on the data: build, export, trace, why, data checkout, data diff, data card, data stats."""
+"""Commands on the data: build, export, trace, why, data checkout, data diff, data card, data stats, data docs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,16 @@ from typer import Argument, Option
 from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.home import require_clone
-from ratchet.render.terminal import explain_interrupt, print_fields, print_json, print_note, print_table, print_text
+from ratchet.render.terminal import (
+    duration_text,
+    explain_interrupt,
+    open_page,
+    print_fields,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+)
 
 data = typer.Typer(no_args_is_help=True, help="The data: statistics, cards, differences, and restored nights.")
 
@@ -40,10 +49,11 @@ def build(
         print_json(report)
         return
     print_table(
-        ("stage", "", "seconds"), [(stage["name"], stage["state"], stage["seconds"]) for stage in report["stages"]]
+        ("stage", "state", "time"),
+        [(stage["name"], stage["state"], duration_text(stage["seconds"])) for stage in report["stages"]],
     )
     fields = {"nights": ", ".join(report["nights"]), "lock": report["lock_hash"], "profile": report["profile"]}
-    print_fields(fields | report["metrics"])
+    print_fields(fields | report["metrics"] | {"verdicts": report["quality_page"]})
 
 
 @data.command("checkout")
@@ -142,7 +152,7 @@ def trace(
     from ratchet.components.operations import lineage_queries
     from ratchet.render import lineage as pages
 
-    _require_clone()
+    require_clone()
     if (what is None) == (reverse is None):
         raise ConfigurationError(
             "give a model, a dataset or a row to trace back, or --reverse EPISODE to trace forward"
@@ -167,7 +177,7 @@ def why(
     from ratchet.components.operations import lineage_queries
     from ratchet.render import lineage as pages
 
-    _require_clone()
+    require_clone()
     explanation = lineage_queries.explain(episode, at)
     print_json(explanation) if as_json else pages.show_why(explanation)
 
@@ -185,7 +195,7 @@ def diff(
     from ratchet.components.operations import lineage_queries
     from ratchet.render import lineage as pages
 
-    _require_clone()
+    require_clone()
     changes = lineage_queries.diff(a, b)
     print_json(changes) if as_json else pages.show_diff(changes)
 
@@ -201,7 +211,7 @@ def card(
     """
     from ratchet.components.operations import lineage_queries
 
-    _require_clone()
+    require_clone()
     markdown = lineage_queries.card(dataset, at)
     print_json({"dataset": dataset, "card": markdown}) if as_json else print_text(markdown.rstrip("\n"))
 
@@ -215,11 +225,24 @@ def stats(at: AtOption = None, as_json: AsJson = False) -> None:
     from ratchet.components.operations import lineage_queries
     from ratchet.render import lineage as pages
 
-    _require_clone()
+    require_clone()
     data_stats = lineage_queries.stats(at)
     print_json(data_stats) if as_json else pages.show_stats(data_stats)
 
 
-def _require_clone() -> None:
+@data.command("docs")
+def docs(
+    show: Annotated[bool, Option("--open", help="Open the pages in a browser.")] = False, as_json: AsJson = False
+) -> None:
+    """Build the Data Docs of Great Expectations from the results of the last build, and of the last failed one.
+
+    Nothing is validated again, and the build's outputs are not touched. The pages are part of a project of Great Expectations
+    in .ratchet/quality/gx, with its suites, validation definitions and checkpoints. Example: `ratchet data docs --open`
+    """
+    from ratchet.components.operations.quality_pages import build_docs
 
     require_clone()
+    index = build_docs()
+    print_json({"index": str(index)}) if as_json else print_text(str(index))
+    if show:
+        open_page(index)

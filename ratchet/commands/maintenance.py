@@ -27,7 +27,7 @@ def doctor(as_json: AsJson = False) -> int:
     else:
         styles = {CheckState.OK: "green", CheckState.ABSENT: "yellow", CheckState.MISSING: "red"}
         rows = [(check.name, Text(check.state, styles[check.state]), check.found, check.advice) for check in checks]
-        print_table(("", "", "found", "what to do"), rows)
+        print_table(("check", "state", "found", "what to do"), rows)
     return int(any(check.state is CheckState.MISSING for check in checks))
 
 
@@ -71,7 +71,10 @@ def _say_login(name: str, login: str) -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """List the nights and comparisons of recipes of this clone, their progress, and the running servers."""
+    """List the nights and comparisons of recipes of this clone, their progress, and the running servers.
+
+    What the next night would do: `ratchet plan`. What one night showed: `ratchet report`.
+    """
     from ratchet.components.nights.comparison_plan import list_comparisons
     from ratchet.components.nights.night_history import describe_progress, night_rows, server_addresses
     from ratchet.components.nights.night_state import running_night

@@ -10,7 +10,15 @@ from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.errors import suggest_name
 from ratchet.components.core.home import credential_path, home_folder, model_server_name
-from ratchet.render.terminal import CommandInterrupted, print_fields, print_json, print_note, print_table, print_text
+from ratchet.render.terminal import (
+    CommandInterrupted,
+    bytes_text,
+    print_fields,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from ratchet.components.tracking.checkpoint_retention import PruneReport
@@ -33,7 +41,7 @@ def train(
         Path | None, Option("-o", "--out", help="Folder of the job; default: under .ratchet/training.")
     ] = None,
     resume: Annotated[Path | None, Option(help="Resume the job in this folder, exactly where it was.")] = None,
-    show: Annotated[bool, Option("--show", help="Print the complete job, and do not run it.")] = False,
+    show: Annotated[bool, Option("--show", help="Print the complete job as YAML, and do not run it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run one training job. After a kill the same command resumes from the last checkpoint; a finished job is not repeated.
@@ -55,7 +63,7 @@ def train(
         _refuse_other_options("--resume", [*([what] if what else []), *named])
         job = manual_training.resume_job(resume)
     elif what in METHODS:
-        job = manual_training.job_from_recipe(what, sets=sets or (), **options)  # type: ignore[arg-type]
+        job = manual_training.job_from_recipe(what, sets=sets or (), needs_data=not show, **options)  # type: ignore[arg-type]
     elif what is not None and (Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()):
         _refuse_other_options(what, named)
         job = load_job(Path(what))
@@ -75,7 +83,12 @@ def _run_job(job: "AnyJob", *, show: bool, as_json: bool) -> None:
     from ratchet.components.operations import manual_training
 
     if show:
-        print_json(job.model_dump(mode="json"))
+        import yaml
+
+        values = job.model_dump(mode="json")
+        print_json(values) if as_json else print_text(
+            yaml.safe_dump(values, sort_keys=False, allow_unicode=True).rstrip()
+        )
         return
     if (base := manual_training.base_model_facts(job)) is not None:
         print_note(
@@ -124,14 +137,14 @@ def list_models(name: ModelOption = "agent", as_json: AsJson = False) -> None:
         print_text(f"no version of '{name}' is registered yet: `ratchet night` registers the first")
         return
     print_table(
-        ("version", "policy version", "aliases", "trained from", "bytes", "location"),
+        ("version", "policy version", "aliases", "trained from", "size", "location"),
         [
             (
                 row["version"],
                 row["policy_version"],
                 ", ".join(row["aliases"]) or None,
                 row["base"] or None,
-                row["bytes"],
+                bytes_text(row["bytes"]),
                 row["location"] or "pruned",
             )
             for row in rows
@@ -196,7 +209,7 @@ def show_pruned(report: "PruneReport", dry_run: bool) -> None:
     print_fields(
         {
             "would remove" if dry_run else "removed": ", ".join(map(str, report.versions)) or "no version",
-            "bytes": report.bytes,
+            "size": bytes_text(report.bytes),
             "abandoned uploads": len(report.unfinished),
         }
     )

@@ -1,13 +1,14 @@
-"""Commands on nights and the champion: night, schedule, promote, rollback, report."""
+"""Commands on nights and the champion: plan, night, schedule, promote, rollback, report."""
 
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from ratchet.components.core import ConfigurationError
+from ratchet.commands import AsJson
+from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.core.home import require_clone
-from ratchet.render.terminal import print_json, print_note, print_text
+from ratchet.render.terminal import open_page, print_json, print_note, print_text
 
 
 def night(
@@ -31,6 +32,27 @@ def night(
     print_note("`ratchet ui` shows the night in Prefect and MLflow")
     if as_json:
         print_json(decision)
+
+
+def plan(
+    scale: Annotated[str, Option(help="A scale's name, or a YAML file of one.")] = "smoke",
+    seed: Annotated[int | None, Option(help="Seed of tasks and samples; default: the last night's + 1.")] = None,
+    night: Annotated[str | None, Option("--night", help="Name of the night, new or to resume.")] = None,
+    recipe: Annotated[str | None, Option(help="How to train the challenger: a recipe's name or YAML file.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what `ratchet night` with the same options would do: steps, time, disk, money, memory, and what it can prove.
+
+    Starts and writes nothing. Times are medians over the past nights of this home. Exit code 4 where the training does not
+    fit into memory. Examples: `ratchet plan`, `ratchet plan --scale gpu.yaml --recipe grpo --json`
+    """
+    from ratchet.flows.night_plan import plan_night
+    from ratchet.render.plan import show_plan
+
+    require_clone()
+    planned = plan_night(scale, seed, night, recipe)
+    print_json(planned) if as_json else show_plan(planned)
+    return InfrastructureError.exit_code if planned.fits is False else 0
 
 
 def schedule(
@@ -136,7 +158,4 @@ def report(
     path = write_report(night_state, rendered_report) if out is None else save_report(rendered_report, out)
     print_text(str(path))
     if show:
-        import webbrowser
-
-        if not webbrowser.open(path.absolute().as_uri()):
-            print_note(f"no browser could be opened; open {path} yourself")
+        open_page(path)

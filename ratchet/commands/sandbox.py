@@ -11,6 +11,7 @@ from ratchet.commands import AsJson
 from ratchet.components.core import CommandFailure, ConfigurationError
 from ratchet.render.terminal import (
     CommandExitCode,
+    duration_text,
     print_fields,
     print_json,
     print_note,
@@ -142,7 +143,11 @@ def list_sandboxes(as_json: AsJson = False) -> None:
         for row in rows:
             print_json(row)
     elif rows:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        seconds = ("age", "left")
+        cells = [[duration_text(value) if name in seconds else value for name, value in row.items()] for row in rows]
+        print_table(list(rows[0]), cells)
+    else:
+        print_note("no sandboxes: `ratchet sandbox create` starts one")
 
 
 @sandbox.command("stop")

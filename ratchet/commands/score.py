@@ -67,7 +67,7 @@ def show_overview(scored: Sequence["EpisodeScore"]) -> None:
         decimals(mean_known([episode.layers[name].score for episode in scored if name in episode.layers]))
         for name in layers
     ]
-    print_table(("episode", *SCORE_NAMES, *layers, ""), [*rows, (f"mean of {len(rows)}", *means, "")])
+    print_table(("episode", *SCORE_NAMES, *layers, "remark"), [*rows, (f"mean of {len(rows)}", *means, "")])
     print_text("rules, judge, learned: process score of that layer alone; `--explain` shows the steps with reasons")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ratchet.render.terminal import (
+    bytes_text,
     decimals,
     note_skipped_files,
     print_error,
@@ -356,8 +357,8 @@ def collect_garbage(
             print_json(item)
         return
     if garbage:
-        print_table(("path", "bytes", "why"), [(item.path, item.bytes, item.why) for item in garbage])
-    print_text(f"{sum(item.bytes for item in garbage)} bytes {'would be freed' if dry_run else 'freed'}")
+        print_table(("path", "size", "why"), [(item.path, bytes_text(item.bytes), item.why) for item in garbage])
+    print_text(f"{bytes_text(sum(item.bytes for item in garbage))} {'would be freed' if dry_run else 'freed'}")
 
 
 @store.command("stats")

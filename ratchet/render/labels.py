@@ -108,7 +108,7 @@ def _show_nights(report: CalibrationReport) -> None:
         for drift in report.nights
     ]
     print_table(
-        ("judge", "night", "scores", "mean", "shift", "bias", "bias shift", ""), rows, title="drift over nights"
+        ("judge", "night", "scores", "mean", "shift", "bias", "bias shift", "remark"), rows, title="drift over nights"
     )
 
 

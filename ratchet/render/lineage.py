@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ratchet.components.trajectories.terminal_rendering import single_line
 
 from . import terminal
-from .terminal import decimals, print_fields, print_table
+from .terminal import count_text, decimals, print_fields, print_table
 
 if TYPE_CHECKING:
     from ratchet.components.datasets.lineage.build_changes import EpisodeExplanation
@@ -28,7 +28,7 @@ def show_trace(trace: "LineageTrace") -> None:
     print_record_text(trace.model.label if trace.model else trace.subject)
     trained = [row for row in trace.rows if row.split == "train"]
     rows_unknown = trace.rollouts and not trace.rows
-    rows = "its rows are not known" if rows_unknown else f"{len(trace.rows)} rows ({len(trained)} train)"
+    rows = "its rows are not known" if rows_unknown else f"{count_text(len(trace.rows), 'row')} ({len(trained)} train)"
     print_fields(
         {
             "  trained in": trace.model.night if trace.model else None,
@@ -86,7 +86,7 @@ def show_reverse(impact: "EpisodeImpact") -> None:
         )
         for dataset in impact.datasets
     ]
-    print_table(("dataset", "builds", "rows", ""), rows, title=f"{len(impact.datasets)} datasets")
+    print_table(("dataset", "builds", "rows", "such as"), rows, title=count_text(len(impact.datasets), "dataset"))
     models = [
         (
             affected_model.model.version if affected_model.model else None,
@@ -100,7 +100,7 @@ def show_reverse(impact: "EpisodeImpact") -> None:
         for affected_model in impact.models
     ]
     columns = ("version", "model", "alias", "dataset", "trained on", "validated on", "known by")
-    print_table(columns, models, title=f"{len(models)} models")
+    print_table(columns, models, title=count_text(len(models), "model"))
     if impact.heirs:
         print_record_text("models trained from these:")
         for heir in impact.heirs:
@@ -147,7 +147,7 @@ def show_diff(difference: "DataDiff") -> None:
         (name, change.before, change.after, len(change.added), len(change.removed), len(change.changed), moved)
         for name, change, moved in counted
     ]
-    print_table(("", "before", "after", "added", "removed", "changed", "other split"), own)
+    print_table(("what", "before", "after", "added", "removed", "changed", "other split"), own)
     shifts = [
         (
             name,

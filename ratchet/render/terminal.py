@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ratchet.components.core import RatchetError
@@ -99,6 +100,14 @@ def explain_interrupt(out: object) -> Iterator[None]:
         raise CommandInterrupted(
             f"interrupted; {out} is written whole or not at all: give the same command again"
         ) from None
+
+
+def open_page(path: Path) -> None:
+    """Open a page in the user's browser; a note says where it is if there is no browser."""
+    import webbrowser
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        print_note(f"no browser could be opened; open {path} yourself")
 
 
 def print_json(value: object) -> None:
@@ -221,3 +230,33 @@ def decimals(value: float | None, digits: int = 3) -> str | None:
 def _number_text(value: float) -> str:
     """Format a value with four digits, or a whole number with all of its digits."""
     return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
+
+
+def count_text(number: int, noun: str) -> str:
+    """Format a count with its noun: 1 file, 2 files."""
+    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"
+
+
+def duration_text(seconds: float | None) -> str | None:
+    """Format a duration: `0.4 s`, `12 s`, `4 min 10 s`, `2 h 5 min`; None stays None."""
+    if seconds is None:
+        return None
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, more = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {more} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def bytes_text(count: int | None) -> str | None:
+    """Format a number of bytes: `512 B`, `1.4 MB`, `80 GB`, in powers of 1000; None stays None."""
+    if count is None:
+        return None
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.3g} {unit}"

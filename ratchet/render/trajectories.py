@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from ratchet.components.interop.log_conversion import ConversionReport
+from ratchet.components.statistics.result_types import percent
 from ratchet.components.trajectories.collection_summary import CollectionSummary, Distribution
 from ratchet.components.trajectories.file_validation import ValidationSummary
 from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory_diff import ComparisonTotals, FieldDifference, TrajectoryComparison
 
-from .terminal import print_fields, print_table, print_text
+from .terminal import count_text, print_fields, print_table, print_text
 
 MAX_DIFFERENCES = 12
 """Differences printed per pair; --json prints all."""
@@ -42,11 +43,6 @@ def conversion_lines(report: ConversionReport, log: Path, out: Path) -> Iterator
         yield f"images and other bytes: {report.blobs}"
     if report.blobs_absent:
         yield f"{count_text(report.blobs_absent, 'referenced blob')} missing beside {log}"
-
-
-def count_text(number: int, noun: str) -> str:
-    """Format a count with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"
 
 
 def validation_line(summary: ValidationSummary) -> str:
@@ -120,7 +116,7 @@ def totals_lines(totals: ComparisonTotals, left: str, right: str) -> Iterator[st
 def show_description(summary: CollectionSummary) -> None:
     """Print the summary of a collection."""
     outcomes = summary.succeeded + summary.not_succeeded
-    rate = "" if summary.success_rate is None else f" ({summary.success_rate:.1%})"
+    rate = "" if summary.success_rate is None else f" ({percent(summary.success_rate)})"
     print_fields(
         {
             "episodes": f"{summary.episodes:,} of {count_text(summary.tasks, 'task')}",
@@ -187,7 +183,7 @@ def _name_text(name: str) -> str:
 
 
 def _percent_text(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
+    return None if share is None else percent(share)
 
 
 def _json_text(value: Any) -> str:

@@ -34,7 +34,7 @@ def base(tmp_path):
 def shown(run, *words):
     code, out, err = run("train", *words, "--show")
     assert code == 0, err
-    return load_job(json.loads(out))
+    return load_job(yaml.safe_load(out))
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
@@ -59,7 +59,7 @@ def test_validation_rows_are_read_where_there_are_any(run, rows):
 
 def test_lessons_on_the_hardest_tasks_are_of_the_sft_export(run, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run("train", "grpo", "--set", "relift=8", "--show")
+    code, _, err = run("train", "grpo", "--set", "relift=8")
     assert code == 2 and "data/datasets/sft holds no train.jsonl" in err
     (tmp_path / "data" / "datasets").mkdir(parents=True)
     rows.rename(tmp_path / "data" / "datasets" / "sft")
@@ -67,6 +67,17 @@ def test_lessons_on_the_hardest_tasks_are_of_the_sft_export(run, rows, tmp_path,
     assert shown(run, "grpo", "--set", "relift=8").data.demonstrations == shown_rows
     assert str(shown(run, "grpo", "--set", "relift=8", "--set", "demonstrations=own").data.demonstrations) == "own"
     assert shown(run, "grpo").data.demonstrations is None
+
+
+@pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
+def test_a_job_is_shown_without_any_data_as_yaml_that_is_a_job(run, tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("train", method, "--show")
+    assert code == 0 and err == "" and out.startswith(f"method: {method}\n")
+    (tmp_path / "job.yaml").write_text(out)
+    assert load_job(tmp_path / "job.yaml") == load_job(json.loads(run("train", method, "--show", "--json")[1]))
+    code, _, err = run("train", method, "--data", "nosuch", "--show")
+    assert code == 2 and "nosuch holds no train.jsonl" in err
 
 
 def test_a_job_goes_on_as_it_was_begun(run, rows, tmp_path):

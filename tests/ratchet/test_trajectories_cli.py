@@ -181,7 +181,7 @@ class TestStats:
         code, out, _ = run("stats", some)
         lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
         assert code == 0
-        assert "4 of 1 task" in lines["episodes"] and "2 of 4 known (50.0%), 0 unknown" in lines["success"]
+        assert "4 of 1 task" in lines["episodes"] and "2 of 4 known (50.0 %), 0 unknown" in lines["success"]
         assert "unknown" in lines["tokens"] and "unknown" in lines["cost"]
         assert "█" in out and "edit_file" in out
 

@@ -99,22 +99,20 @@ def run_expectations(
     """Return the results of every expectation, in the suite's order. Failing rows are named by the column `key`, in
     order.
 
-    The suite first runs in summary format; the failing rows are all listed only if they are at most the share
-    `max_listed_share`, or at most MIN_LISTED_ROWS (listing every row of a large table takes seconds).
+    Every expectation is validated once. The failing rows are all listed only if they are at most the share
+    `max_listed_share`, or at most MIN_LISTED_ROWS; of more, the first MIN_LISTED_ROWS are.
     """
     _import()
     import pandas as pd
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table.to_pandas()
     batch = _batch_definition().get_batch({"dataframe": frame})
-    results = batch.validate(suite, result_format=_format("SUMMARY", key)).results
-    limit = max(MIN_LISTED_ROWS, max_listed_share * len(frame))
-    findings = []
-    for expectation, result in zip(suite.expectations, results, strict=True):
-        if not result.success and 0 < result.result.get("unexpected_count", 0) <= limit:
-            result = batch.validate(expectation, result_format=_format("COMPLETE", key))
-        findings.append(_finding(expectation, result, suite.name, key))
-    return findings
+    limit = max(MIN_LISTED_ROWS, int(max_listed_share * len(frame)))
+    results = batch.validate(suite, result_format=_format(limit, key)).results
+    return [
+        _finding(expectation, result, suite.name, key, limit)
+        for expectation, result in zip(suite.expectations, results, strict=True)
+    ]
 
 
 @functools.cache
@@ -133,18 +131,21 @@ def _batch_definition() -> Any:
     )
 
 
-def _format(detail: str, key: str) -> dict[str, Any]:
+def _format(limit: int, key: str) -> dict[str, Any]:
+    """Return the result format that lists at most `limit` failing rows by the column `key`."""
     return {
-        "result_format": detail,
+        "result_format": "SUMMARY",
         "unexpected_index_column_names": [key],
-        "partial_unexpected_count": MIN_LISTED_ROWS,
+        "partial_unexpected_count": limit,
         "include_unexpected_rows": False,
     }
 
 
-def _finding(expectation: Any, result: Any, suite: str, key: str) -> ExpectationResult:
+def _finding(expectation: Any, result: Any, suite: str, key: str, limit: int) -> ExpectationResult:
     details = result.result
-    rows = details.get("unexpected_index_list") or details.get("partial_unexpected_index_list") or []
+    rows = details.get("partial_unexpected_index_list") or []
+    if int(details.get("unexpected_count") or 0) > limit:
+        rows = rows[:MIN_LISTED_ROWS]
     severity = expectation.severity
     reason = expectation.meta["reason"]
     # An exception proves nothing about the rows: it is critical, whatever the severity of the expectation.

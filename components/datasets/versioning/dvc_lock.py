@@ -71,6 +71,35 @@ def read_pointer(pointer: Path) -> tuple[Path, str]:
     return pointer.parent / path, md5
 
 
+def cached_scores(nights: Sequence[str], root: Path = Path()) -> list[str]:
+    """Return those of `nights` that a build would not score again: code, settings and inputs are those of the lock. Raises
+    DataError, ConfigurationError.
+    """
+    stages = read_lock(root / LOCK).get("stages") or {}
+    if not _is_current(stages.get("code") or {}, root):
+        return []
+    settings = _values(root / "params.yaml", "restore it").get("score") if (root / "params.yaml").is_file() else None
+    return [
+        night
+        for night in nights
+        if (stage := stages.get(f"score@{night}"))
+        and (stage.get("params") or {}).get("params.yaml", {}).get("score") == settings
+        and _is_current(stage, root)
+    ]
+
+
+def _is_current(stage: dict[str, Any], root: Path) -> bool:
+    """Return whether a stage of the lock has inputs, and all of them have their recorded hashes."""
+    inputs = stage.get("deps") or []
+    return bool(inputs) and all(_present_hash(root / entry["path"]) == entry["md5"] for entry in inputs)
+
+
+def _present_hash(path: Path) -> str | None:
+    # A sealed folder never changes: its pointer holds the hash, and gigabytes need not be read.
+    pointer = path.with_name(f"{path.name}.dvc")
+    return read_pointer(pointer)[1] if pointer.is_file() else dvc_md5(path)
+
+
 def _values(path: Path, advice: str) -> dict[str, Any]:
     if not path.is_file():
         return {}

@@ -4,7 +4,14 @@ import pytest
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.nights.night_models import NightModel
-from ratchet.components.nights.night_state import begin_night, hold_night_lock, list_nights, open_night, running_night
+from ratchet.components.nights.night_state import (
+    begin_night,
+    hold_night_lock,
+    list_nights,
+    next_night,
+    open_night,
+    running_night,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +27,17 @@ def test_a_finished_step_is_not_done_again_by_the_process_that_comes_after():
     assert again.id == night.id and again.seed == 3
     assert again.run_once("collect", lambda: calls.append(2) or {"episodes": 9}) == {"episodes": 4}
     assert calls == [1]
+
+
+def test_the_next_night_is_known_before_it_begins_and_nothing_of_it_is_written(tmp_path):
+    first = next_night("smoke")
+    assert (first.seed, first.results) == (0, {}) and not (tmp_path / "home").exists()
+    begun = begin_night("smoke")
+    begun.run_once("collect", lambda: 4)
+    resumed = next_night("smoke")
+    assert resumed.id == begun.id and resumed.results == {"collect": 4}
+    begun.finish()
+    assert next_night("smoke").seed == 1 and next_night("smoke", 7).seed == 7 and len(list_nights()) == 1
 
 
 def test_a_step_that_failed_is_done_again():

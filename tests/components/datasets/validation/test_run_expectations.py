@@ -192,3 +192,20 @@ def test_a_figure_that_moved_is_told_and_one_that_left_its_distribution_stops() 
     assert (found["distribution_kept"].severity, found["distribution_kept"].rows) == ("critical", ("c",))
     assert found["distribution_kept"].values == ("0.9",)
     assert (found["scored_alike"].severity, found["scored_alike"].rows) == ("info", ("b",))
+
+
+def test_what_fails_is_validated_once_and_its_rows_are_all_listed_up_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from great_expectations.datasource.fluent.interfaces import Batch
+
+    calls: list[Any] = []
+    validate = Batch.validate
+    monkeypatch.setattr(Batch, "validate", lambda *words, **more: calls.append(words) or validate(*words, **more))
+    columns = table(60)
+    columns["turns"] = [1000 if row < 30 else 3 for row in range(60)]
+    suite = rollout_suite(QualityParams())
+    for share, listed in ((0.2, 20), (0.5, 30)):
+        found = {each.name: each for each in run_expectations(columns, suite, max_listed_share=share)}
+        assert (found["turns_in_range"].failing, len(found["turns_in_range"].rows)) == (30, listed)
+    assert len(calls) == 2

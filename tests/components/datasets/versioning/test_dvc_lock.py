@@ -1,12 +1,19 @@
 """DVC's hashes, computed without DVC. The figures of the folder were made by `dvc add` (3.67)."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from ratchet.components.core import DataError
-from ratchet.components.datasets.versioning.dvc_lock import dvc_md5, lock_outputs, read_lock, read_pointer
+from ratchet.components.datasets.versioning.dvc_lock import (
+    cached_scores,
+    dvc_md5,
+    lock_outputs,
+    read_lock,
+    read_pointer,
+)
 
 
 def test_a_file_has_the_md5_of_its_bytes(tmp_path: Path) -> None:
@@ -67,3 +74,40 @@ def test_a_lock_that_cannot_be_read_is_one_line(tmp_path: Path, text: bytes) -> 
     with pytest.raises(DataError, match=r"dvc\.lock .*remove it: built outputs are in the cache") as caught:
         read_lock(lock)
     assert "\n" not in str(caught.value)
+
+
+class TestScoresThatABuildNeedNotRepeat:
+    @pytest.fixture
+    def project(self, tmp_path: Path) -> Path:
+        """A project whose lock records the scores of the nights n1 and n2; n2 is here as a pointer alone."""
+        for name in ("code/a.py", "data/rollouts/n1/shard.jsonl"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(name)
+        (tmp_path / "data/rollouts/n2.dvc").write_text("outs:\n- md5: abc.dir\n  size: 1\n  path: n2\n")
+        (tmp_path / "params.yaml").write_text("score: {gamma: 1.0}\nrank: {}\n")
+        hashes = {"code": dvc_md5(tmp_path / "code"), "data/rollouts/n1": dvc_md5(tmp_path / "data/rollouts/n1")}
+        stages = {"code": {"deps": [{"path": "code", "md5": hashes["code"]}]}}
+        for night, md5 in (("n1", hashes["data/rollouts/n1"]), ("n2", "abc.dir")):
+            stages[f"score@{night}"] = {
+                "deps": [{"path": f"data/rollouts/{night}", "md5": md5}],
+                "params": {"params.yaml": {"score": {"gamma": 1.0}}},
+            }
+        (tmp_path / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
+        return tmp_path
+
+    def test_are_those_of_nights_in_the_lock_also_where_only_their_pointer_is_here(self, project: Path) -> None:
+        assert cached_scores(["n1", "n2", "n3"], project) == ["n1", "n2"]
+
+    def test_are_none_after_a_change_of_the_code_or_the_settings(self, project: Path) -> None:
+        (project / "params.yaml").write_text("score: {gamma: 0.9}\n")
+        assert cached_scores(["n1", "n2"], project) == []
+        (project / "params.yaml").write_text("score: {gamma: 1.0}\n")
+        (project / "code/a.py").write_text("changed")
+        assert cached_scores(["n1", "n2"], project) == []
+
+    def test_are_not_those_of_a_night_with_other_bytes(self, project: Path) -> None:
+        (project / "data/rollouts/n1/shard.jsonl").write_text("other")
+        assert cached_scores(["n1", "n2"], project) == ["n2"]
+
+    def test_are_none_before_the_first_build(self, tmp_path: Path) -> None:
+        assert cached_scores(["n1"], tmp_path) == []

@@ -1,0 +1,407 @@
+"""Plan of a night before it runs: steps with time, disk and money, memory of its training jobs, and what its decision can show.
+
+Nothing is started and no night is begun. Times and sizes are medians over the past nights of this home, of the same
+scale; a step that no past night took has none.
+"""
+
+import shutil
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ratchet.components.core import RatchetError, TaskSpec
+from ratchet.components.core.home import home
+from ratchet.components.datasets.versioning import dvc_client, dvc_lock
+from ratchet.components.evaluation.promotion.decision_plan import (
+    LeadPower,
+    PlannedDesign,
+    PlannedMargin,
+    lead_powers,
+    planned_designs,
+    planned_margins,
+)
+from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
+from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
+from ratchet.components.nights.episode_sets import evaluations_folder
+from ratchet.components.nights.night_models import NightModel
+from ratchet.components.nights.night_sampling import draw_least_used
+from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
+from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
+from ratchet.components.nights.scale_config import Scale, load_scale
+from ratchet.components.operations.host_checks import TrainingMemory, training_memory
+from ratchet.components.statistics.power_analysis import clustered_design
+from ratchet.components.tasksets import load_taskset
+from ratchet.components.tracking import model_registry
+from ratchet.components.training.config.job_config import AnyJob
+from ratchet.components.training.config.shared_sections import ModelOptions
+from ratchet.components.training.memory_estimate import PROCESS_BYTES, MemoryEstimate, estimate_memory, model_size
+from ratchet.components.trajectories.shards import read_manifest
+from ratchet.flows.night_context import ROLLOUTS_FOLDER
+from ratchet.flows.steps.declare import DECLARED_STEP, TASKS_STEP, past_nights
+
+PAST_NIGHTS = 5
+"""Estimates are medians over at most this many of the latest nights."""
+OTHER_STEPS = "other steps"
+"""Name of the row for the many short steps: declaring, sealing, copying rows, registering."""
+
+
+class PlannedStep(msgspec.Struct, frozen=True):
+    """A step of the night. `seconds`: taken where it is `done`, else the median over `nights` past nights (None: no
+    past night took it). `disk`: bytes that it leaves, copies in DVC's cache and a local remote included; `money`: upper
+    limit in the currency of the prices, None where there is none or it is unknown.
+    """
+
+    name: str
+    state: Literal["done", "cached", "to do"] = "to do"
+    seconds: float | None = None
+    nights: int = 0
+    disk: int | None = None
+    money: float | None = 0.0
+    note: str = ""
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """A training job and its memory in each process; `problem` says why there is no estimate."""
+
+    name: str
+    method: str
+    base: str
+    memory: MemoryEstimate | None
+    problem: str = ""
+
+
+class NightPlan(msgspec.Struct, frozen=True):
+    """Plan of one night. `past`: ids of the nights that the estimates rest on; `running`: the night that runs now, if any.
+    `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
+    """
+
+    night: str
+    resumes: bool
+    running: str | None
+    scale: str
+    recipe: str
+    seed: int
+    champion: str | None
+    past: tuple[str, ...]
+    steps: tuple[PlannedStep, ...]
+    disk_free: int
+    memory: TrainingMemory
+    jobs: tuple[PlannedJob, ...]
+    needed: int | None
+    fits: bool | None
+    taskset: str
+    declaration: NightDeclaration
+    variance_of: str | None
+    leads: tuple[LeadPower, ...]
+    designs: tuple[PlannedDesign, ...]
+    margins: tuple[PlannedMargin, ...]
+
+
+def plan_night(
+    scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
+) -> NightPlan:
+    """Return the plan of the night that `ratchet night` with the same arguments would resume or begin. Raises
+    RatchetError.
+    """
+    parameters = load_scale(scale)
+    state = next_night(scale, seed, night, recipe)
+    how = load_recipe(state.recipe or parameters.recipe, parameters.size)
+    others = [other for other in list_nights() if other.id != state.id]
+    past = _PastNights([other for other in others if other.scale == state.scale], how, parameters)
+    champion = _champion(state)
+    declaration, tasks = _declaration(parameters, state)
+    families = [task.family for task in tasks]
+    steps = tuple(_Steps(state, parameters, how, past, champion, 4 if declaration.match else 3).all())
+    memory = training_memory()
+    jobs = tuple(_jobs(parameters, how, champion, state, memory))
+    needed = _needed_memory(jobs, how, memory)
+    decided = [(other.id, decision) for other in others if (decision := night_decision(other)) is not None]
+    spreads = [(id, decision.spread) for id, decision in decided if decision.spread is not None]
+    rule, latest = parameters.promotion, decided[-1][1] if decided else None
+    design = clustered_design(families, declaration.attempts, spreads[-1][1] if spreads else ASSUMED_COMPONENTS)
+    return NightPlan(
+        night=state.id,
+        resumes=bool(state.results),
+        running=running_night(),
+        scale=parameters.name,
+        recipe=how.name,
+        seed=state.seed,
+        champion=champion and champion.policy_version,
+        past=tuple(night.id for night in past.nights),
+        steps=steps,
+        disk_free=shutil.disk_usage(Path()).free,
+        memory=memory,
+        jobs=jobs,
+        needed=needed,
+        fits=None if needed is None else needed <= memory.total,
+        taskset=parameters.taskset,
+        declaration=declaration,
+        variance_of=spreads[-1][0] if spreads else None,
+        leads=lead_powers(rule, past_nights(state), design),
+        designs=planned_designs(rule, declaration.level, design),
+        margins=planned_margins(rule, families, [task.kind for task in tasks], latest),
+    )
+
+
+def _champion(state: Night) -> NightModel | None:
+    """Return the champion that the night uses: its own where it has looked already, else that of the registry."""
+    for step in ("register cold-start", "champion"):
+        if (model := state.results.get(step)) is not None:
+            return msgspec.convert(model, NightModel)
+    version = model_registry.aliases().get(model_registry.CHAMPION)
+    if version is None:
+        return None
+    ref = model_registry.get_version(version)
+    nights = tuple(night for night in ref.tags.get("nights", "").split(",") if night)
+    return NightModel(ref.policy_version, str(ref.path or ""), nights)
+
+
+def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[TaskSpec]]:
+    """Return what the night has declared, or would declare now, and its deciding tasks."""
+    taskset, past = load_taskset(scale.taskset), past_nights(state)
+    chosen = state.result(TASKS_STEP, tuple[str, ...])
+    if chosen is None:
+        pools = {role: taskset.tasks(role) for role in DECIDING_ROLES}
+        chosen = draw_least_used(pools, scale.evaluation.promote, state.seed, count_task_uses(past))
+    tasks = [taskset.by_id[task] for task in chosen]
+    how = (scale.promotion, past, [task.family for task in tasks], scale.evaluation.attempts)
+    return state.result(DECLARED_STEP, NightDeclaration) or declare_night(*how, at=state.begun), tasks
+
+
+class _PastNights:
+    """The latest nights of a scale, for medians. Steps that depend on the recipe are taken from nights with the same one."""
+
+    def __init__(self, nights: Sequence[Night], recipe: Recipe, scale: Scale) -> None:
+        timed = [night for night in nights if night.durations]
+        self.nights = timed[-PAST_NIGHTS:]
+        same = [night for night in timed if (night.recipe or scale.recipe) == recipe.name]
+        self.same_recipe = same[-PAST_NIGHTS:]
+
+    def median(
+        self, measure: Callable[[Night], float], *, of: str = "", episodes: int = 0, by_recipe: bool = False
+    ) -> tuple[float | None, int]:
+        """Return the median of a figure over the past nights that have it, and their number. With `episodes` it is scaled
+        by the episodes of step `of`.
+        """
+        values = []
+        for night in self.same_recipe if by_recipe else self.nights:
+            amount, played = measure(night), _episodes(night.results.get(of)) if episodes else 1
+            if amount and played:
+                values.append(amount * (episodes or 1) / played)
+        return (statistics.median(values) if values else None), len(values)
+
+    def step(self, name: str, steps: "StepNames | None" = None, **fields: Any) -> PlannedStep:
+        """Return a planned step. `steps`: its names in the state of a past night, if not `name`."""
+        episodes, by_recipe = fields.pop("episodes", 0), fields.pop("by_recipe", False)
+
+        def taken(night: Night) -> float:
+            return sum(night.seconds.get(step, 0.0) for step in (steps(night) if steps else (name,)))
+
+        seconds, nights = self.median(taken, of=name, episodes=episodes, by_recipe=by_recipe)
+        return PlannedStep(name, seconds=seconds, nights=nights, **fields)
+
+    def size(self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0) -> int | None:
+        """Return the median size of a folder, in `copies` copies, in bytes."""
+        size, _ = self.median(lambda night: copies * _folder_bytes(place(night)), of=of, episodes=episodes)
+        return None if size is None else round(size)
+
+
+StepNames = Callable[[Night], Iterable[str]]
+"""The names of a planned step in the state of a past night."""
+
+
+def _episodes(report: object) -> int:
+    """Return the episodes of a collection report, or of a report for each agent; 0 for anything else."""
+    if not isinstance(report, dict):
+        return 0
+    own = report.get("episodes")
+    return int(own) if isinstance(own, int) else sum(_episodes(part) for part in report.values())
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of a night in their order. `agents`: number of those that play the evaluation."""
+
+    state: Night
+    scale: Scale
+    recipe: Recipe
+    past: _PastNights
+    champion: NightModel | None
+    agents: int
+
+    @cached_property
+    def copies(self) -> int:
+        """Copies of a sealed file: in the work tree, in DVC's cache and, where that is a folder, in the remote."""
+        return 2 + (not _is_remote_elsewhere())
+
+    def all(self) -> Iterable[PlannedStep]:
+        """Yield the steps; finished ones of a night that is resumed are done, with the time that they took."""
+        steps = list(self._steps())
+        claimed = {step.name for step in steps}
+        for step in steps:
+            taken = self.state.seconds.get(step.name)
+            if step.name in self.state.results:
+                step = msgspec.structs.replace(step, state="done", seconds=taken, money=0.0, note="")
+            yield step
+        if not self.state.is_finished:
+            yield self._rest(claimed)
+
+    def _steps(self) -> Iterable[PlannedStep]:
+        scale = self.scale
+        if self.champion is None or "collect demonstrations" in self.state.results:
+            yield self._collect("demonstrations", lambda night: f"demonstrations-s{night.seed}", scale.demonstrations)
+            yield self._build("build demonstrations", "")
+            yield self._train("train cold start", "cold-start", by_recipe=False)
+        else:
+            yield PlannedStep("first champion", "cached", 0.0, note=f"the champion is {self.champion.policy_version}")
+        yield self._collect("attempts", lambda night: night.id, scale.collection)
+        if scale.judge is not None:
+            yield self._judge()
+        yield self._build("build", self._cached_scores())
+        yield self.past.step("traces")
+        for stage in self.recipe.stages:
+            yield from self._stage(stage)
+        parallel = self.recipe.plain_sft_stage is not None
+        note = "trained beside the challenger: the time is what remains after it" if parallel else ""
+        yield self._train("train control", "control", note=note)
+        episodes = (scale.evaluation.promote + scale.evaluation.audit) * scale.evaluation.attempts * self.agents
+        yield self.past.step(
+            "evaluate",
+            lambda night: ("evaluate", *(step for step in night.seconds if step.startswith("look "))),
+            episodes=episodes,
+            disk=self.past.size(lambda night: evaluations_folder() / night.id, of="evaluate", episodes=episodes),
+            note=f"{episodes:,} episodes of {self.agents} agents",
+        )
+        yield self.past.step("publish")
+
+    def _collect(self, title: str, name: Callable[[Night], str], play: Any) -> PlannedStep:
+        episodes, step = play.tasks * play.attempts, f"collect {title}"
+        teacher = self.scale.teacher if title == "demonstrations" else ""
+        billed = teacher.startswith("openai:") or teacher.endswith((".yaml", ".yml"))
+        kept = sum(entry.episodes for entry in read_manifest(home() / "spool" / name(self.state)))
+        note = f"{episodes:,} episodes" + (f", {kept:,} of them played already" if kept else "")
+        return self.past.step(
+            step,
+            episodes=episodes,
+            disk=self.past.size(lambda night: ROLLOUTS_FOLDER / name(night), self.copies, of=step, episodes=episodes),
+            money=None if billed else 0.0,
+            note=note + ("; the teacher's server may ask money" if billed else ""),
+        )
+
+    def _judge(self) -> PlannedStep:
+        judging = self.scale.judge
+        assert judging is not None
+        limits = judging.budget
+        paid = [model for model in judging.models if model.price is None or any(model.price.model_dump().values())]
+        bounds = [f"{limit:,g} {name}" for name, limit in limits.model_dump().items() if limit is not None]
+        return self.past.step(
+            "judge",
+            money=limits.money if paid else 0.0,
+            note=f"at most {', '.join(bounds)}" if bounds and judging.has_judge_models else "",
+        )
+
+    def _build(self, step: str, note: str) -> PlannedStep:
+        stages = dvc_lock.read_lock(dvc_lock.LOCK).get("stages") or {}
+        outputs = [out.get("size", 0) for stage in stages.values() for out in stage.get("outs") or ()]
+        disk = self.copies * sum(outputs) if outputs else None
+        return self.past.step(step, disk=disk, note=note)
+
+    def _cached_scores(self) -> str:
+        """Return in words which nights a build scores anew; every later stage runs, since a night is added."""
+        finished = [night.id for night in list_nights() if night.is_finished]
+        names = list(dict.fromkeys([*(self.champion.nights if self.champion else ()), *finished]))
+        sealed = [
+            name
+            for name in names
+            if (ROLLOUTS_FOLDER / name).is_dir() or Path(f"{ROLLOUTS_FOLDER / name}.dvc").is_file()
+        ]
+        if not sealed:
+            return "nothing is cached: it is the first night"
+        return f"scores of {len(dvc_lock.cached_scores(sealed))} of {len(sealed)} earlier nights are cached"
+
+    def _train(self, step: str, title: str, *, by_recipe: bool = True, note: str = "") -> PlannedStep:
+        disk = self.past.size(lambda night: night.folder / "training" / title)
+        return self.past.step(step, by_recipe=by_recipe, disk=disk, note=note)
+
+    def _stage(self, stage: Stage) -> Iterable[PlannedStep]:
+        """Yield the steps of a recipe's stage."""
+        if stage.sample is not None:
+            yield self._collect(stage.name, lambda night: f"{night.id}-{stage.name}", stage.sample)
+            build = f"build {self.state.id}-{stage.name}"
+            yield self.past.step(build, lambda night: (f"build {night.id}-{stage.name}",), by_recipe=True)
+            return
+        title = "challenger" if stage.name == self.recipe.challenger else f"{self.recipe.name}-{stage.name}"
+        yield self._train(f"train {title}", title)
+        if stage.choose is not None:
+            yield self.past.step(f"choose checkpoint of {title}", by_recipe=True)
+
+    def _rest(self, claimed: set[str]) -> PlannedStep:
+        """Return a row for all steps that have no row of their own."""
+
+        def rest(night: Night) -> Iterable[str]:
+            mine = claimed | {step.replace(self.state.id, night.id) for step in claimed}
+            return (step for step in night.seconds if step not in mine and not step.startswith("look "))
+
+        whole = [night for night in self.past.nights if night.is_finished]
+        seconds = [sum(night.seconds[step] for step in rest(night)) for night in whole]
+        return PlannedStep(OTHER_STEPS, seconds=statistics.median(seconds) if seconds else None, nights=len(whole))
+
+
+def _is_remote_elsewhere() -> bool:
+    """Return whether the data's remote is a server; also where none is configured: then there is no third copy."""
+    try:
+        return "://" in (dvc_client.remote_override() or dvc_client.remote_url(Path()))
+    except RatchetError:
+        return True
+
+
+def _jobs(
+    scale: Scale, recipe: Recipe, champion: NightModel | None, state: Night, memory: TrainingMemory
+) -> Iterable[PlannedJob]:
+    """Yield the training jobs of a night with their memory."""
+    first = scale.cold_start.job(Path("output"), {"train": Path("train.jsonl")}, seed=state.seed)
+    if champion is None:
+        start, name = first.model, first.model.base or NEW_MODEL
+        yield _job("cold start", first, start, name, memory)
+    else:
+        start = ModelOptions(base=champion.checkpoint or "of the champion, which is not on this machine,")
+        name = champion.policy_version
+    control = recipe.plain_sft_stage or load_recipe(CONTROL, scale.size).stages[0]
+    for title, stage in (*((stage.name, stage) for stage in recipe.stages if stage.trains), ("control", control)):
+        data = {"trajectories": ["rollouts"]} if stage.method == "prm" else {"train": "train.jsonl"}
+        base = None if stage.begin == SCRATCH else name
+        job = stage.build_job(Path("output"), data, seed=state.seed, base=base, step_model=stage.step_model)
+        model = job.model if base is None else start  # the first champion has the sizes of what it is trained from
+        title = "challenger" if title == recipe.challenger else title
+        yield _job(title, job, model, base or NEW_MODEL, memory)
+
+
+NEW_MODEL = "a new model"
+
+
+def _job(name: str, job: AnyJob, model: ModelOptions, base: str, memory: TrainingMemory) -> PlannedJob:
+    try:
+        size = model_size(model)
+    except RatchetError as error:
+        return PlannedJob(name, job.method, base, None, str(error))
+    processes = max(1, memory.devices) if job.run.launch != "single" else 1
+    estimate = estimate_memory(job, size, processes=processes, bfloat16=memory.devices > 0)
+    return PlannedJob(name, job.method, base, estimate)
+
+
+def _needed_memory(jobs: Sequence[PlannedJob], recipe: Recipe, memory: TrainingMemory) -> int | None:
+    """Return the bytes that the largest job needs, or on a host without a GPU challenger and control together."""
+    if any(job.memory is None for job in jobs):
+        return None
+    totals = {job.name: job.memory.total + PROCESS_BYTES for job in jobs if job.memory is not None}
+    pair = totals["challenger"] + totals["control"] if recipe.plain_sft_stage and not memory.devices else 0
+    return max(*totals.values(), pair)

@@ -1,0 +1,156 @@
+"""`ratchet plan`: a night before it runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ratchet.components.nights import scale_config
+from ratchet.components.nights.night_state import begin_night
+from ratchet.components.operations.host_checks import TrainingMemory
+from ratchet.flows import night_plan
+
+SMOKE = scale_config.SCALES_FOLDER / "smoke.yaml"
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def clone(tmp_path, monkeypatch):
+    """An empty project, with the tasksets and the base model of the repository."""
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / "data").mkdir()
+    for name in ("tasksets", "models"):
+        (tmp_path / "data" / name).symlink_to(REPOSITORY / "data" / name)
+    return tmp_path
+
+
+@pytest.fixture
+def small(clone):
+    """The scale smoke with changed sections, as a file."""
+
+    def write(**changes):
+        values = yaml.safe_load(SMOKE.read_text()) | changes
+        (clone / "small.yaml").write_text(yaml.safe_dump(values))
+        return "small.yaml"
+
+    return write
+
+
+def played(scale="smoke", episodes=2000, seconds=100.0):
+    """A finished night, whose collection played so many episodes in so many seconds."""
+    night = begin_night(scale)
+    night.results = {
+        "collect attempts": {"episodes": episodes},
+        "build": {},
+        "evaluate": {name: {"episodes": 600} for name in ("champion", "challenger", "control")},
+    }
+    night.durations = [("declared", 2.0), ("collect attempts", seconds), ("build", 30.0), ("evaluate", 90.0)]
+    night.finish()
+    return night
+
+
+def plan_of(run, *words):
+    code, out, err = run("plan", *words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def steps_of(plan):
+    return {step["name"]: step for step in plan["steps"]}
+
+
+def test_a_first_night_has_every_step_and_no_estimate_and_says_so(run, clone):
+    code, out, _ = run("plan")
+    assert code == 0 and "no night of this scale has run in this home, so there is no estimate" in out
+    assert "variance assumed, since no night has decided here" in out and "nothing for judges and paid servers" in out
+    plan = plan_of(run)
+    names = [step["name"] for step in plan["steps"]]
+    assert names[:4] == ["collect demonstrations", "build demonstrations", "train cold start", "collect attempts"]
+    assert {step["state"] for step in plan["steps"]} == {"to do"} and plan["past"] == []
+    assert all(step["seconds"] is None for step in plan["steps"])
+    assert not (clone / "home" / "nights").exists()
+
+
+def test_times_are_medians_of_this_homes_nights_scaled_by_their_episodes(run):
+    for seconds in (100.0, 300.0, 200.0):
+        played(seconds=seconds)
+    played("sums", seconds=1e6)
+    plan = plan_of(run)
+    steps = steps_of(plan)
+    assert len(plan["past"]) == 3
+    assert steps["collect attempts"]["seconds"] == pytest.approx(200 * 4000 / 2000)  # smoke plays 1000 tasks x 4
+    assert steps["evaluate"]["seconds"] == pytest.approx(90 * 3600 / 1800)
+    assert (steps["build"]["seconds"], steps["build"]["nights"]) == (30.0, 3)
+    assert steps["train challenger"]["seconds"] is None and steps["other steps"]["seconds"] == 2.0
+    assert "which no past night here took" in run("plan")[1]
+
+
+def test_a_night_that_is_resumed_shows_what_is_done(run):
+    played()
+    night = begin_night("smoke")
+    night.run_once("collect attempts", lambda: {"episodes": 4000})
+    plan = plan_of(run)
+    assert plan["resumes"] and plan["night"] == night.id
+    states = {name: step["state"] for name, step in steps_of(plan).items()}
+    assert (states["collect attempts"], states["build"]) == ("done", "to do")
+
+
+def test_a_judge_costs_at_most_its_budget_and_without_one_there_is_no_limit(run, small):
+    model = {"base_url": "http://127.0.0.1:9/v1", "model": "judge", "price": {"prompt": 3.0, "completion": 15.0}}
+    plan = plan_of(run, "--scale", small(judge={"models": [model], "budget": {"money": 2.5}}))
+    assert steps_of(plan)["judge"]["money"] == 2.5 and "2.5 money" in steps_of(plan)["judge"]["note"]
+    code, out, _ = run("plan", "--scale", small(judge={"models": [model]}))
+    assert code == 0 and "money: without a limit" in out and "at most 1,000 calls" in out
+
+
+def test_training_that_does_not_fit_ends_with_4_and_says_what_to_change(run, monkeypatch):
+    monkeypatch.setattr(night_plan, "training_memory", lambda: TrainingMemory("GPU", 1 << 30, 1))
+    code, out, _ = run("plan")
+    assert code == 4 and "DOES NOT FIT" in out and "model.lora" in out
+
+
+def test_a_model_whose_size_nobody_knows_is_said(run, small):
+    scale = small(cold_start={"model": {"base": "no such model"}})
+    plan = plan_of(run, "--scale", scale)
+    assert plan["fits"] is None and plan["jobs"][0]["memory"] is None and plan["jobs"][0]["problem"]
+    assert "memory: unknown" in run("plan", "--scale", scale)[1]
+
+
+def test_every_stage_of_a_recipe_is_planned(run):
+    names = [step["name"] for step in plan_of(run, "--scale", "sums")["steps"]]
+    assert sum(name.startswith("train ") for name in names) >= 4 and "train challenger" in names
+    assert [name for name in names if name.startswith("collect ")][2:], names
+
+
+def test_more_families_and_larger_leads_are_found_more_often(run):
+    plan = plan_of(run)
+    powers = [lead["power"] for lead in plan["leads"]]
+    assert powers == sorted(powers) and plan["declaration"]["minimum_effect"] in [
+        lead["lead"] for lead in plan["leads"]
+    ]
+    found = {(design["tasks"], design["attempts"]): design["detectable"] for design in plan["designs"]}
+    assert found[75, 4] > found[150, 2] > found[150, 4] > found[300, 4] > found[600, 4]
+    assert found[150, 4] == pytest.approx(plan["declaration"]["detectable"])
+    (unsafe,) = [margin for margin in plan["margins"] if margin["name"] == "unsafe_actions"]
+    assert unsafe["families"] == 49 and unsafe["passes"] is None  # .94^49 < .05: the rule of three
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--scale", "smok"), "did you mean 'smoke'?"),
+        (("--recipe", "nosuch"), "unknown recipe"),
+        (("--night", "../x"), "cannot name a night"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(run, words, said):
+    code, out, err = run("plan", *words)
+    assert code == 2 and out == "" and said in err and err.count("\n") == 1
+
+
+def test_a_plan_is_refused_outside_of_a_project(run, clone):
+    (clone / "dvc.yaml").unlink()
+    assert run("plan")[0] == 2
