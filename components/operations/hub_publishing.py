@@ -61,7 +61,7 @@ def publish_dataset(dataset: str, at: str | None, repository: str, *, public: bo
         "nights": list(known.recorded_inputs.nights) if known else [],
         "files": {name: file_sha256(path) for name, path in sorted(files.items())},
     }
-    contents = {**files, LINEAGE_FILE: _json(lineage)}
+    contents: dict[str, Path | bytes] = {**files, LINEAGE_FILE: _json(lineage)}
     return _publish(api, repository, "dataset", contents, f"Publish {dataset} of {state.name}", public=public)
 
 
