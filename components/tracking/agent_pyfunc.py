@@ -69,7 +69,7 @@ class AgentModel:
         `data`: a column `messages`, each a list of chat messages. Raises ConfigurationError for tools that are not
         OpenAI's list of functions.
         """
-        values = {"max_new_tokens": 96, TOOLS_PARAM: "[]"} | (params or {})
+        values: dict[str, Any] = {"max_new_tokens": 96, TOOLS_PARAM: "[]"} | (params or {})
         tools = tuple(_read_tools(str(values[TOOLS_PARAM])))
         requests = [
             PolicyRequest(f"predict-{number}", "predict", 0, 0, [dict(message) for message in messages], tools)

@@ -64,7 +64,7 @@ def agent_rows(decision: Decision) -> list[AgentRow]:
             "champion",
             decision.champion,
             f"{'replaced' if promoted else 'champion'} {night}",
-            audit=audit and audit.champion,
+            audit=None if audit is None else audit.champion,
         ),
         AgentRow(
             "challenger",
@@ -72,7 +72,7 @@ def agent_rows(decision: Decision) -> list[AgentRow]:
             f"{_RESULTS[decision.verdict]} {night}",
             decision.versus_champion,
             over,
-            audit and audit.challenger,
+            None if audit is None else audit.challenger,
         ),
     ]
     if decision.control is not None:
