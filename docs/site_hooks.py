@@ -64,8 +64,8 @@ def repository_path(src_uri: str) -> str:
 
 
 def site_path(path: str) -> str:
-    """Return the path in the site of a file of the repository."""
-    return path.removeprefix("docs/") if path.startswith("docs/") else f"{COPIES}/{path}"
+    """Return the path in the site of a file of the repository. A notebook is a page."""
+    return path.removeprefix("docs/").replace(".ipynb", ".md") if path.startswith("docs/") else f"{COPIES}/{path}"
 
 
 def linked_files(markdown: str, source: str) -> Iterator[str]:
