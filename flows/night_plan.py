@@ -131,7 +131,7 @@ def plan_night(
         scale=parameters.name,
         recipe=how.name,
         seed=state.seed,
-        champion=champion and champion.policy_version,
+        champion=None if champion is None else champion.policy_version,
         past=tuple(night.id for night in past.nights),
         steps=steps,
         disk_free=shutil.disk_usage(Path()).free,

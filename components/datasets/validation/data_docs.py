@@ -153,7 +153,8 @@ def _result_details(entry: Mapping[str, Any], rows: int | None) -> dict[str, Any
     named = [_page_text(reason if row in reason else f"{row}: {reason}") for row, reason in entry["rows"]]
     if rows is None:
         # Without the number of rows GX's page cannot show a share, and its table of rows needs one.
-        return {"observed_value": f"{entry['failing']} rows fail: {'; '.join(named)}"}
+        count = "1 row fails" if entry["failing"] == 1 else f"{entry['failing']:,} rows fail"
+        return {"observed_value": f"{count}: {'; '.join(named)}"}
     share = 100 * entry["failing"] / rows
     counts = {"element_count": rows, "unexpected_count": entry["failing"], "unexpected_percent": share}
     return details | counts | {"partial_unexpected_list": named}
