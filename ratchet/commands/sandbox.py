@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -128,7 +128,7 @@ def list_sandboxes(as_json: AsJson = False) -> None:
 
     from ratchet.components.sandboxes.persistent_sandboxes import recorded_sandboxes
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": record.id,
             "backend": record.backend,
@@ -144,7 +144,7 @@ def list_sandboxes(as_json: AsJson = False) -> None:
             print_json(row)
     elif rows:
         seconds = ("age", "left")
-        cells = [[duration_text(value) if name in seconds else value for name, value in row.items()] for row in rows]
+        cells = [list((row | {name: duration_text(row[name]) for name in seconds}).values()) for row in rows]
         print_table(list(rows[0]), cells)
     else:
         print_note("no sandboxes: `ratchet sandbox create` starts one")
