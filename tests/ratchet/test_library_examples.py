@@ -70,7 +70,8 @@ def test_every_function_has_an_example(name):
 
 @pytest.mark.parametrize("name", [name for name in ratchet.__all__ if name not in DATA])
 def test_every_public_name_has_a_docstring_of_its_own(name):
-    assert (vars(getattr(ratchet, name)).get("__doc__") or "").strip()
+    value = getattr(ratchet, name)
+    assert ((vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__) or "").strip()
 
 
 def test_every_public_name_occurs_in_an_example_that_runs():
@@ -115,6 +116,7 @@ def test_a_task_in_a_notebook_takes_at_most_fifteen_lines(notebook):
 
 
 def test_provisional_names_are_public_and_marked_in_the_page():
-    assert ratchet.PROVISIONAL <= set(ratchet.__all__)
+    public = set(ratchet.__all__)
+    assert public >= ratchet.PROVISIONAL
     section = PAGE.split("## Stability")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", section)) >= ratchet.PROVISIONAL

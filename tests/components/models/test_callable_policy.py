@@ -49,7 +49,7 @@ def test_coroutines_of_all_episodes_run_in_one_loop():
 
 @pytest.mark.parametrize("reply", [3, None, {"name": "bash"}, {"tool": "bash", "arguments": {}}, ["bash"]])
 def test_any_other_reply_is_refused_with_what_to_return(reply):
-    with pytest.raises(ConfigurationError, match="return a ratchet.PolicyReply, a dictionary"):
+    with pytest.raises(ConfigurationError, match=r"return a ratchet\.PolicyReply, a dictionary"):
         reply_of(lambda request: reply)
 
 

@@ -119,7 +119,7 @@ def test_a_system_prompt_is_recorded_sent_and_makes_another_agent():
 
     plain, briefed = (collect("orders", agent=agent, tasks=1, system=system)[0] for system in (None, "Be brief."))
     assert seen == [["user"], ["system", "user"]]
-    assert [message.content for message in briefed.messages][0] == "Be brief."
+    assert briefed.messages[0].content == "Be brief."
     assert plain.agent.policy_version != briefed.agent.policy_version and plain.episode_id != briefed.episode_id
 
 
@@ -134,7 +134,7 @@ def test_an_exception_of_the_agent_is_its_failure_and_the_others_play_on():
 
 
 def test_a_reply_of_a_wrong_type_ends_the_collection_at_once():
-    with pytest.raises(ConfigurationError, match="return a ratchet.PolicyReply"):
+    with pytest.raises(ConfigurationError, match=r"return a ratchet\.PolicyReply"):
         collect("orders", agent=lambda request: 3, tasks=4)
 
 
@@ -157,7 +157,9 @@ def test_a_batched_policy_answers_all_episodes_in_one_call():
 
     class Batched(Policy):
         name, version, sampling, lockstep = "batched", "1", {}, True
-        sizes: list[int] = []
+
+        def __init__(self):
+            self.sizes = []
 
         def act(self, requests):
             self.sizes.append(len(requests))
