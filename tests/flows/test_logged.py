@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from episodes import make_episode, write_night
 from night_world import small_scale
+from patience import until
 
 from ratchet.components.core.processes import free_port
 from ratchet.components.evaluation.promotion.decision_record import TasksetRef
@@ -276,6 +277,20 @@ def test_a_night_while_mlflow_is_away_is_told_whole_afterwards(first, folders, a
         for night, seed in (("night-1", 1), ("night-3", 3))
     ]
     assert traces[0] == traces[1] > 0
+
+
+def test_a_run_shows_the_load_of_its_machine(home, monkeypatch):
+    from ratchet.components.tracking import run_writer
+
+    monkeypatch.setattr(run_writer, "SYSTEM_SECONDS", 0.05)
+    monkeypatch.setattr(run_writer, "SYSTEM_SAMPLES", 1)
+    with night_run("loaded", "repair") as run:
+        until(lambda: any(name.startswith("system/") for name in _metrics(run)))
+    assert "system/cpu_utilization_percentage" in _metrics(run)
+
+
+def _metrics(run):
+    return mlflow_client.client().get_run(run.run_id).data.metrics
 
 
 def test_what_mlflow_lost_is_named(first, caplog, monkeypatch):
