@@ -143,8 +143,8 @@ def list_sandboxes(as_json: AsJson = False) -> None:
         for row in rows:
             print_json(row)
     elif rows:
-        seconds = ("age", "left")
-        cells = [[duration_text(value) if name in seconds else value for name, value in row.items()] for row in rows]
+        times = ({name: duration_text(float(row[name] or 0)) for name in ("age", "left")} for row in rows)
+        cells = [list((row | texts).values()) for row, texts in zip(rows, times, strict=True)]
         print_table(list(rows[0]), cells)
     else:
         print_note("no sandboxes: `ratchet sandbox create` starts one")
