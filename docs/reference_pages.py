@@ -78,27 +78,16 @@ def python_page() -> str:
     """Return the page of everything that `import ratchet` offers, by the component that it comes from."""
     import ratchet
 
+    source = ast.parse((ROOT / "ratchet" / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom)]
+    module_of = {alias.name: str(node.module) for node in imports for alias in node.names}
     groups: dict[str, list[str]] = {}
     for name in ratchet.__all__:
-        groups.setdefault(_component_of(name), []).append(name)
+        groups.setdefault(module_of.get(name, "").removeprefix("ratchet.components.").split(".")[0], []).append(name)
     parts = ["# Python API\n\nEverything here is imported from `ratchet`. Other modules may move.\n"]
     for group, names in sorted(groups.items()):
         parts += [f"\n## {group.capitalize()}\n", *(f"\n::: ratchet.{name}\n" for name in names)]
     return "".join(parts)
-
-
-def _component_of(name: str) -> str:
-    """Return the component that a public name is imported from, by the imports of `ratchet/__init__.py`."""
-    for node in _public_imports():
-        if isinstance(node, ast.ImportFrom) and any(alias.asname == name for alias in node.names):
-            parts = str(node.module).split(".")
-            return parts[2] if parts[:2] == ["ratchet", "components"] else parts[-1]
-    return "ratchet"
-
-
-@cache
-def _public_imports() -> list[ast.AST]:
-    return list(ast.walk(ast.parse((ROOT / "ratchet" / "__init__.py").read_text(encoding="utf-8"))))
 
 
 # Commands.
@@ -353,12 +342,11 @@ def params_page() -> str:
 
 
 def _params_default(section: dict[str, Any], path: str, key: Key) -> str:
-    """Return the default of a key, and the value in the file where that differs."""
+    """Return the value that a key has in the file, or else the default of its class."""
     value: Any = section
     for name in path.split("."):
-        value = value.get(name, KeyError) if isinstance(value, dict) else KeyError
-    same = value is KeyError or value in (None, []) or key.default in (value_text(value), f"{value}.0")
-    return f"`{key.default}`" if same else f"`{key.default}`; in the file `{value_text(value)}`"
+        value = value.get(name) if isinstance(value, dict) else None
+    return f"`{key.default if value is None else value_text(value)}`"
 
 
 def params_keys(model: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
