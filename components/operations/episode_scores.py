@@ -14,8 +14,6 @@ from ratchet.components.trajectories.notebook_tables import html_table, to_frame
 from ratchet.components.trajectories.trajectory import Trajectory
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
-from .score_files import load_judgements
-
 if TYPE_CHECKING:
     import pandas
 
@@ -121,6 +119,8 @@ def score(
     >>> ratchet.score(rollouts[0]).total
     1.0
     """
+    from .score_files import load_judgements
+
     single = isinstance(episodes, Trajectory)
     whole: Sequence[Trajectory] = [episodes] if isinstance(episodes, Trajectory) else Trajectories(episodes)
     judged, calibrated = load_judgements(

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.errors import suggest_name
@@ -54,6 +53,8 @@ class RowFilter(NamedTuple):
 
     def test(self, table: pa.Table) -> pa.ChunkedArray:
         """Return a boolean per row of the table; null where a compared value is null."""
+        import pyarrow.dataset  # imports pandas
+
         return pyarrow.dataset.dataset(table).to_table(columns={"passes": self.expression})["passes"]
 
 
