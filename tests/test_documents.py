@@ -102,7 +102,9 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     for link in ("".join(found) for found in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))):
         path, _, anchor = link.partition("#")
         target = (page.parent / unquote(path)).resolve() if path else page
-        if re.match(r"[a-z]+:", link) or "reference/" in path:  # made with the site, whose strict build checks such links
+        if (
+            re.match(r"[a-z]+:", link) or "reference/" in path
+        ):  # made with the site, whose strict build checks such links
             continue
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in slugs(target)):
             broken.append(link)
