@@ -9,14 +9,7 @@ import pytest
 import typer
 from documented_code import DOCS, ROOT, SHELLS, TUTORIALS, CodeBlock, code_blocks, pages, ratchet_commands
 
-import ratchet
 from ratchet.cli import app
-
-HAS_LIBRARY = hasattr(ratchet, "export_sft")
-REWRITTEN = (
-    "environments evaluation datasets judging labels lineage planning prm ranking sanitising store trajectories mlflow"
-)
-"""Pages whose blocks are marked by the rewriting of the pages; to be removed with it."""
 
 
 def name_of(page: Path) -> str:
@@ -82,13 +75,7 @@ def test_a_wrong_option_is_seen(root_command):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.xfail(reason="rewritten", strict=False))
-        if page.stem in REWRITTEN.split()
-        else page
-        for page in pages()
-        if page.parent != TUTORIALS and runnable(page, "python")
-    ],
+    [page for page in pages() if page.parent != TUTORIALS and runnable(page, "python")],
     ids=name_of,
 )
 def test_the_python_of_a_page_runs_from_top_to_bottom_in_an_empty_folder(page, tmp_path):
@@ -98,10 +85,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom_in_an_empty_folder(page, t
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=name_of)
 def test_a_tutorial_runs_from_an_empty_folder(page, tmp_path):
-    blocks = runnable(page, "python", *SHELLS)
-    if not HAS_LIBRARY and any("ratchet." in block.code for block in blocks if block.language == "python"):
-        pytest.skip("needs the library's collect(agent=...)")
-    for block in blocks:
+    for block in runnable(page, "python", *SHELLS):
         run(block.code, block.language, tmp_path)
 
 
