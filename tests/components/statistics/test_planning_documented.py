@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.components.statistics import power_analysis
 from ratchet.components.statistics.multiple_testing import AlphaSpending, season_levels
 from ratchet.components.statistics.power_analysis import (
     ClusteredDesign,
@@ -26,10 +25,11 @@ def row(begins: str) -> list[str]:
 
 
 def test_the_example_gives_the_figures_beside_it() -> None:
-    names = dict(vars(power_analysis))
+    names: dict[str, object] = {}
     block = DOCUMENT.split("```python\n")[1].split("```")[0]
     claims = [line.split("#") for line in block.splitlines() if line.startswith(("minimum", "tasks"))]
-    exec("\n".join(block.splitlines()[:2]), names)
+    assert len(claims) == 2
+    exec(block, names)
     for call, value in claims:
         assert eval(call, names) == pytest.approx(float(value), abs=0.0005)
 
