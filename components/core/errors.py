@@ -88,3 +88,8 @@ def suggest_name(name: str, candidates: Iterable[str], otherwise: str | None = N
     if close:
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names) or 'none'}" if otherwise is None else otherwise
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or the name of its class where it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

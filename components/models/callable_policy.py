@@ -20,8 +20,8 @@ CALL_KEYS = {"tool", "params", "thought"}
 class CallablePolicy(Policy):
     """A function of a PolicyRequest that returns an AgentReply, or a coroutine function of that kind.
 
-    Coroutines of all episodes run in one event loop, so that they can share an asynchronous client. A function without
-    a `version` of its own gets one from its code, the defaults of its parameters and the plain values that it captures.
+    Coroutines of all episodes run in one event loop, so that they can share an asynchronous client. The version is
+    the function's attribute `version`, else a hash of its code, its parameters' defaults and the plain values it captures.
     """
 
     def __init__(self, agent: AgentFunction) -> None:

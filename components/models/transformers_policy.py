@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from ratchet.components.core import DataError
+from ratchet.components.core.errors import first_line
 
 from . import checkpoint_folders
 from .checkpoint_folders import is_adapter, read_adapter
@@ -142,8 +143,7 @@ def load_model(checkpoint: Path, device: str) -> tuple[Any, Any]:
                 if hasattr(module, "merge") and hasattr(module, "base_layer"):
                     module.merge()
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        first_line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"checkpoint {checkpoint} cannot be loaded: {first_line}; train it again") from error
+        raise DataError(f"checkpoint {checkpoint} cannot be loaded: {first_line(error)}; train it again") from error
     tokenizer.padding_side = "left"
     return model.to(device).eval(), tokenizer
 

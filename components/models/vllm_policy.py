@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, PolicyReply, PolicyRequest
+from ratchet.components.core.errors import first_line
 
 from . import adapter_loading, checkpoint_folders
 from .chat_completion import FAILED_FINISH_REASONS, decode_json
@@ -242,5 +243,6 @@ def _tokenizer(checkpoint: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(checkpoint_folders.tokenizer_folder(checkpoint))
     except (OSError, ValueError) as error:
-        first_line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"the tokenizer of {checkpoint} cannot be loaded: {first_line}; train it again") from error
+        raise DataError(
+            f"the tokenizer of {checkpoint} cannot be loaded: {first_line(error)}; train it again"
+        ) from error

@@ -30,7 +30,7 @@ from ratchet.components.trajectories.shards import read_folder
 from ratchet.components.trajectories.trajectory_list import EpisodeReward, Trajectories, find_reward
 
 Source = str | Path | Taskset | Environment | Any
-"""What is played: a taskset, or an environment, which may be any object with `reset`, `step` and `available_tools`."""
+"""A taskset, or an environment: any object with `reset`, `step` and `available_tools`."""
 
 
 def collect(

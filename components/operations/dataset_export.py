@@ -14,7 +14,7 @@ from ratchet.components.datasets.export.dataset_rows import Row
 from ratchet.components.datasets.export.export_datasets import FORMATS, ExportFormat, write_rendered
 from ratchet.components.datasets.export.export_plan import ExportTables, ProcessRewards, plan_rows
 from ratchet.components.datasets.export.message_views import EpisodeViews, MessageView, view_json
-from ratchet.components.datasets.export.ranked_episodes import RankedEpisode, RankedPair
+from ratchet.components.datasets.export.ranked_episodes import RankedEpisode, RankedPair, unranked_episode
 from ratchet.components.datasets.export.render_batches import RenderWork, rendered_batches
 from ratchet.components.datasets.stage_params import ExportParams, QualityParams
 from ratchet.components.rewards.episode_score import EpisodeScore
@@ -183,19 +183,11 @@ def _ranked(
     for each in episodes:
         task, own, reward = each.task, outcomes[each.group_id], rewards[each.episode_id]
         enough = reward is not None and min_reward is not None and reward >= min_reward
-        rows[each.episode_id] = RankedEpisode(
-            episode_id=each.episode_id,
-            group_id=each.group_id,
-            night="",
-            task_id=task.task_id,
-            kind=task.kind,
-            family=task.family,
-            role=task.role,
+        rows[each.episode_id] = msgspec.structs.replace(
+            unranked_episode(each),
             source="demonstration" if each.agent.policy in DEMONSTRATORS else "on_policy",
-            weight=1.0,
             pass_rate=sum(own) / len(own) if own else None,
             accepted=enough if min_reward is not None else each.outcome.success is True,
-            quarantined=False,
             infrastructure_failure=each.has_infrastructure_failure,
             taskset=task.taskset,
             domain=task.domain,

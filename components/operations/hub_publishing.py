@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
+from ratchet.components.core.errors import first_line
 from ratchet.components.core.files import file_sha256
 from ratchet.components.datasets.lineage.build_state import DATASETS, find_state
 from ratchet.components.datasets.lineage.model_lineage import TracedModel
@@ -35,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """What was published: the repository's address, the commit, and the names of the files."""
+    """Address of the repository, the commit, and the names of the published files."""
 
     url: str
     commit: str
@@ -185,7 +186,7 @@ def _ask(repository: str, request: Callable[[], Result]) -> Result:
         ) from error
     except (OSError, ValueError) as error:
         raise InfrastructureError(
-            f"{repository} was not published: {_first_line(error)}; run the same command again"
+            f"{repository} was not published: {first_line(error)}; run the same command again"
         ) from error
     except Exception as error:  # the hub's client passes on whatever its transport raises
         if not type(error).__module__.startswith(("httpx", "httpcore", "hf_xet")):
@@ -193,7 +194,3 @@ def _ask(repository: str, request: Callable[[], Result]) -> Result:
         raise InfrastructureError(
             f"the hub cannot be reached ({type(error).__name__}); run the same command again"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -152,7 +152,7 @@ def train(
     size: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train a model in a process of its own, as `ratchet train` does, and return the report.
+    """Train a model in a separate process, as `ratchet train` does, and return the report.
 
     - `method`: sft, dpo, grpo or prm. `data`: a folder that an export wrote; None: the last data build's.
     - `model`: a checkpoint's folder, a hub's model, or a registered one (champion, @3); None: the recipe's.

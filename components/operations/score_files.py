@@ -11,7 +11,7 @@ from ratchet.components.core.configuration import read_section
 from ratchet.components.core.errors import suggest_name
 from ratchet.components.core.home import params_file
 from ratchet.components.datasets.export.message_views import pair_row
-from ratchet.components.datasets.export.ranked_episodes import RankedEpisode, RankedPair
+from ratchet.components.datasets.export.ranked_episodes import RankedPair, unranked_episode
 from ratchet.components.evaluation.reward_comparison import (
     REWARD_COMPONENTS,
     RewardComparison,
@@ -192,27 +192,7 @@ class EpisodePreferences(NamedTuple):
         chosen, rejected = (self.named[side.episode_id].trajectory for side in (pair.chosen, pair.rejected))
         sides = pair.chosen.episode_id, pair.rejected.episode_id
         exported = RankedPair(pair.task_id, pair.level, pair.turn, *sides, pair.margin)
-        return pair_row(exported, chosen, rejected, _unranked(chosen), _unranked(rejected))
-
-
-def _unranked(trajectory: Trajectory) -> RankedEpisode:
-    """Return default ranking fields for an episode that no build has ranked."""
-    task = trajectory.task
-    return RankedEpisode(
-        episode_id=trajectory.episode_id,
-        group_id=trajectory.group_id,
-        night="",
-        task_id=task.task_id,
-        kind=task.kind,
-        family=task.family,
-        role=task.role,
-        source="",
-        weight=1.0,
-        pass_rate=None,
-        accepted=True,
-        quarantined=False,
-        infrastructure_failure=False,
-    )
+        return pair_row(exported, chosen, rejected, unranked_episode(chosen), unranked_episode(rejected))
 
 
 def pair_config(**changes: Any) -> PairConfig:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
+from ratchet.components.core.errors import first_line
 from ratchet.components.core.files import write_atomically
 from ratchet.components.models.checkpoint_folders import check_checkpoint, checkpoint_version
 
@@ -153,9 +154,8 @@ def _call_hub(base: str, revision: str | None, request: Any) -> Any:
             f"neither a folder nor a repository of the hub is called {base}; give another"
         ) from error
     except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, OSError) as error:
-        first_line = next(iter(str(error).splitlines()), type(error).__name__)
         raise InfrastructureError(
-            f"{base} is no folder, and the hub cannot be asked: {first_line}; try again"
+            f"{base} is no folder, and the hub cannot be asked: {first_line(error)}; try again"
         ) from error
     except Exception as error:  # the hub's client passes on whatever its transport raises
         if not type(error).__module__.startswith(("httpx", "httpcore", "requests", "urllib3")):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratchet.components.core import DataError, Role
+from ratchet.components.trajectories.trajectory import Trajectory
 
 from ..deduplication.split_assignment import SPLITS, Split
 from ..parquet_tables import read_table
@@ -61,6 +62,26 @@ class RankedEpisode(msgspec.Struct, frozen=True, gc=False):
             and not self.quarantined
             and not self.infrastructure_failure
         )
+
+
+def unranked_episode(trajectory: Trajectory) -> RankedEpisode:
+    """Return default ranking fields for an episode that no build has ranked."""
+    task = trajectory.task
+    return RankedEpisode(
+        episode_id=trajectory.episode_id,
+        group_id=trajectory.group_id,
+        night="",
+        task_id=task.task_id,
+        kind=task.kind,
+        family=task.family,
+        role=task.role,
+        source="",
+        weight=1.0,
+        pass_rate=None,
+        accepted=True,
+        quarantined=False,
+        infrastructure_failure=False,
+    )
 
 
 _REPEATED = ("night", "task_id", "kind", "role", "source", "taskset", "domain", "policy_version", "split", "reason")

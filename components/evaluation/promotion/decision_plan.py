@@ -1,4 +1,4 @@
-"""What a night's decision can show before it is played: the power of its tasks, other sizes of it, and its guardrails."""
+"""Power of a night before it is played: of its tasks, of other numbers of tasks and attempts, and of its guardrails."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -21,8 +21,8 @@ SIZES = ((0.5, 1), (1, 0.5), (1, 1), (1, 2), (2, 1), (4, 1))
 
 
 class LeadPower(msgspec.Struct, frozen=True):
-    """What the rule does with a challenger that is better by `lead`: `power` of tonight's test, and the mean number of
-    `nights` to a promotion with such a challenger every night, where every guardrail holds; None above MAX_NIGHTS.
+    """Chances of a challenger that is better by `lead`: the `power` of tonight's test, and the mean number of `nights`
+    until a promotion if every night has such a challenger and every guardrail holds; None above MAX_NIGHTS.
     """
 
     lead: float
