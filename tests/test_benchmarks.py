@@ -17,6 +17,7 @@ FORMS = {
     "localisation": ["--json"],
     "nights": ["--nights", "0"],
     "promotion": ["--comparisons", "20", "--only", "nulls"],
+    "recipe_stages": [],
     "rewards": ["--quick"],
     "rollouts": ["--quick"],
     "sandbox": ["--quick", "--swerex", "absent"],
