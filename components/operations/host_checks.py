@@ -98,8 +98,12 @@ def _git() -> Finding:
         return MISSING, "no git", "install git: nights are tagged with it"
     process = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        return MISSING, "not in a clone", "run inside a clone of the repository"
-    return OK, f"a clone at {process.stdout.strip()}", ""
+        return (
+            MISSING,
+            "no repository",
+            "nights are tagged with git: run `git init` and commit in the project, or run inside a clone",
+        )
+    return OK, f"a repository at {process.stdout.strip()}", ""
 
 
 def _disk() -> Finding:

@@ -126,6 +126,10 @@ class BuildState:
 
     def absence_error(self, path: str) -> DataError:
         """Return the error for an output that is not available."""
+        if self.known is None:
+            return DataError(
+                f"{self.root / path} is absent: nothing was built here yet; run `ratchet build` or `ratchet night`"
+            )
         night = self.known.name.removeprefix("night/") if self.known and self.known.commit else None
         advice = f"restore it with `ratchet data checkout {night}`" if night else "build again, or run `dvc pull`"
         if self.expected(path) is None:
