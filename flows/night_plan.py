@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ratchet.components.core import RatchetError, TaskSpec
+from ratchet.components.core import RatchetError, Role, TaskSpec
 from ratchet.components.core.home import home
 from ratchet.components.datasets.versioning import dvc_client, dvc_lock
 from ratchet.components.evaluation.promotion.decision_plan import (
@@ -29,7 +29,7 @@ from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLE
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
 from ratchet.components.nights.episode_sets import evaluations_folder
 from ratchet.components.nights.night_models import NightModel
-from ratchet.components.nights.night_sampling import draw_least_used
+from ratchet.components.nights.night_sampling import check_first_night, draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
 from ratchet.components.nights.scale_config import Scale, load_scale
@@ -114,6 +114,8 @@ def plan_night(
     others = [other for other in list_nights() if other.id != state.id]
     past = _PastNights([other for other in others if other.scale == state.scale], how, parameters)
     champion = _champion(state)
+    if champion is None:
+        check_first_night(parameters, how, len(load_taskset(parameters.taskset).tasks(Role.TRAIN)))
     declaration, tasks = _declaration(parameters, state)
     families = [task.family for task in tasks]
     steps = tuple(_Steps(state, parameters, how, past, champion, 4 if declaration.match else 3).all())

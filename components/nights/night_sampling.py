@@ -12,6 +12,9 @@ from ratchet.components.rewards.judges.judgement_cache import JudgementCache
 from ratchet.components.rewards.judges.judging_run import can_be_judged, count_pending
 from ratchet.components.trajectories.trajectory import Trajectory, digest
 
+from .recipe_config import Recipe
+from .scale_config import Scale
+
 
 def shuffle_tasks(tasks: Sequence[TaskSpec], seed: int, purpose: str) -> list[TaskSpec]:
     """Shuffle tasks by a hash of seed, purpose and task id; the order in the taskset has no influence."""
@@ -59,6 +62,20 @@ def draw_undemonstrated(
             f"collection: {count} tasks were asked for and {len(allowed)} were never demonstrated; lower the number"
         )
     return tuple(task.task_id for task in sorted(allowed, key=lambda task: play_counts[task.task_id])[:count])
+
+
+def check_first_night(scale: Scale, recipe: Recipe, tasks: int) -> None:
+    """Check that `tasks` train tasks are enough for a first night: no later step plays a task that the teacher
+    demonstrates. Raises ConfigurationError.
+    """
+    asked = {"collection": scale.collection.tasks}
+    asked |= {stage.name: how.tasks for stage in recipe.stages if (how := stage.sample or stage.choose) is not None}
+    step, most = max(asked.items(), key=lambda item: item[1])
+    if (shown := scale.demonstrations.tasks) + most > tasks:
+        raise ConfigurationError(
+            f"{scale.taskset} has {tasks} train tasks: too few for {shown} demonstrations and {most} other tasks ({step}); "
+            "lower one of the numbers"
+        )
 
 
 def draw_least_used(

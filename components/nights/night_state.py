@@ -242,7 +242,15 @@ def _decoded(path: Path) -> Night:
     version = msgspec.json.decode(content, type=_Versioned).schema_version
     if version > SCHEMA_VERSION:
         raise DataError(f"{path}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet")
-    return msgspec.json.decode(content, type=Night)
+    return msgspec.json.decode(_with_own_paths(content, path.parent), type=Night)
+
+
+def _with_own_paths(content: bytes, folder: Path) -> bytes:
+    """Return a state whose absolute paths below the home lie in the home of `folder`, also after it was moved or copied."""
+    own_home = msgspec.json.encode(str(folder.absolute().parents[1]))[:-1]
+    place = msgspec.json.encode(f"/{folder.parent.name}/{folder.name}/")[1:-1]
+    found = re.search(rb'"/(?:[^"\\]|\\.)*?(?=%s)' % re.escape(place), content)
+    return content.replace(found[0] + b"/", own_home + b"/") if found and found[0] != own_home else content
 
 
 def list_nights() -> list[Night]:

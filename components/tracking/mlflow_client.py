@@ -128,6 +128,49 @@ def _make_database(uri: str) -> None:
         path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        _follow_move(path)
+
+
+_LOCATIONS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "storage_location"),
+    ("trace_tags", "value"),
+)
+"""Tables and columns in which MLflow stores absolute locations of artifacts."""
+
+
+@cache
+def _follow_move(database: Path) -> None:
+    """Let the records of a home that was moved or copied name its own artifacts, not those of the first home."""
+    if database != home() / "mlflow.db":
+        return
+    artifacts_folder = home() / ARTIFACTS
+    own = artifacts_folder.as_uri()
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        if not tables.issuperset(name for name, _ in _LOCATIONS):
+            return
+        roots = set()
+        for (location,) in connection.execute("select artifact_location from experiments"):
+            other_home, found, name = str(location).rpartition(f"/{ARTIFACTS}/")
+            root, folder = f"{other_home}/{ARTIFACTS}", Path(unquote(urlparse(other_home).path))
+            if (
+                not found
+                or root == own
+                or not root.startswith("file:")
+                or not (artifacts_folder / unquote(name)).is_dir()
+            ):
+                continue
+            if (folder / database.name).exists() or not folder.exists():  # else RATCHET_ARTIFACTS named it
+                roots.add(root)
+        for root in roots:
+            for table, column in _LOCATIONS:
+                connection.execute(
+                    f"update {table} set {column} = ? || substr({column}, ?) where substr({column}, 1, ?) = ?",
+                    (own, len(root) + 1, len(root) + 1, f"{root}/"),
+                )
 
 
 @contextmanager
@@ -238,6 +281,7 @@ def database_rows(query: str, *values: object) -> list[tuple[Any, ...]] | None:
     try:
         # A writer that died may have left a journal, which a read-only connection cannot roll back: that is an
         # OperationalError too, and MLflow's client then does it.
+        _follow_move(file)
         with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
             return database.execute(query, values).fetchall()
     except sqlite3.OperationalError:

@@ -27,7 +27,6 @@ from .checkpoint_transfer import (
     upload_checkpoint,
 )
 from .mlflow_client import (
-    ARTIFACTS,
     MlflowRefusal,
     artifact_root,
     call_mlflow,
@@ -136,8 +135,8 @@ def _models(experiments: list[str], name: str, filter_string: str | None = None)
 def _experiment(name: str, run_id: str | None) -> str:
     """Return the run's experiment, or the model's.
 
-    Where its artifacts lie elsewhere than new ones should, because RATCHET_ARTIFACTS was set since or the clone was
-    moved, another experiment is used.
+    Where its artifacts lie elsewhere than new ones should, because RATCHET_ARTIFACTS was set since, another experiment is
+    used.
     """
     if run_id is not None:
         experiment = str(call_registry(lambda: client().get_run(run_id)).info.experiment_id)
@@ -286,7 +285,7 @@ def _references(name: str, version: int | None = None) -> Iterator[ModelRef]:
         if version in (None, number):
             policy, digest = tags.get(POLICY_TAG, ""), tags.get(HASH_TAG, "")
             listing = CheckpointListing.from_tags(model_tags)
-            yield ModelRef(name, number, policy, model_id, run_id or None, _relocate(location), digest, tags, listing)
+            yield ModelRef(name, number, policy, model_id, run_id or None, location, digest, tags, listing)
 
 
 def download(version: int, name: str = AGENT, *, target: Path | None = None) -> Path:
@@ -315,16 +314,6 @@ def require_files(ref: ModelRef) -> ModelRef:
             f"the files of {ref.name} version {ref.version} were pruned; take another version, or train it again"
         )
     return ref
-
-
-def _relocate(location: str) -> str:
-    """Return the location below this home where its clone was moved or copied: MLflow stores absolute paths."""
-    folder, artifacts_folder = local_folder(location), home() / ARTIFACTS
-    if folder is None or folder.is_relative_to(artifacts_folder) or ARTIFACTS not in folder.parts:
-        return location
-    relative_parts = folder.parts[len(folder.parts) - folder.parts[::-1].index(ARTIFACTS) :]
-    relocated = artifacts_folder.joinpath(*relative_parts)
-    return relocated.as_uri() if relocated.is_dir() else location
 
 
 def aliases(name: str = AGENT) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 from ratchet.components.core import Role
 from ratchet.components.core.home import home_folder
 from ratchet.components.nights.night_models import NightModel
-from ratchet.components.nights.night_sampling import draw_tasks, draw_undemonstrated
+from ratchet.components.nights.night_sampling import check_first_night, draw_tasks, draw_undemonstrated
 from ratchet.components.nights.scale_config import PlayConfig
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.shards import read_folder
@@ -25,9 +25,9 @@ def collect_demonstrations(tonight: NightContext) -> str:
     """Let the teacher play a number of train tasks once; return the name of the sealed night."""
     name = f"{DEMONSTRATIONS_PREFIX}s{tonight.seed}"
     scale = tonight.scale
-    tasks = draw_tasks(
-        load_taskset(scale.taskset).tasks(Role.TRAIN), scale.demonstrations.tasks, tonight.seed, "demonstrations"
-    )
+    train_tasks = load_taskset(scale.taskset).tasks(Role.TRAIN)
+    check_first_night(scale, tonight.recipe, len(train_tasks))
+    tasks = draw_tasks(train_tasks, scale.demonstrations.tasks, tonight.seed, "demonstrations")
     _collect_and_seal(tonight, "demonstrations", name, scale.demonstrations, scale.teacher, tasks)
     return name
 

@@ -1,7 +1,10 @@
 import pytest
 
 from ratchet.components.core import ConfigurationError, Role, TaskSpec
-from ratchet.components.nights.night_sampling import draw_least_used, draw_tasks, draw_undemonstrated
+from ratchet.components.nights.night_sampling import check_first_night, draw_least_used, draw_tasks, draw_undemonstrated
+from ratchet.components.nights.recipe_config import known_recipes, load_recipe, recipe_sizes
+from ratchet.components.nights.scale_config import known_scales, load_scale
+from ratchet.components.tasksets import load_taskset
 
 TASKS = [
     TaskSpec(f"t{number}", "repair", f"f{number % 7}", "k", Role.TRAIN, "coding", "fix it") for number in range(50)
@@ -47,3 +50,19 @@ def test_least_used_tasks_come_first_and_of_those_the_earlier_pool():
     assert set(draw_least_used(pools, 50, 6, dict.fromkeys(first, 1))[40:]) == set(first)
     with pytest.raises(ConfigurationError, match="51 tasks were asked for, promote and reserve have 50"):
         draw_least_used(pools, 51, 0, {})
+
+
+@pytest.mark.parametrize("scale", [load_scale(name) for name in known_scales()], ids=lambda scale: scale.name)
+def test_the_first_night_of_every_scale_has_tasks_for_every_step(scale):
+    tasks = len(load_taskset(scale.taskset).tasks(Role.TRAIN))
+    for recipe in known_recipes():
+        if scale.size in recipe_sizes(recipe):
+            check_first_night(scale, load_recipe(recipe, scale.size), tasks)
+
+
+def test_a_first_night_with_too_few_tasks_is_refused_before_it_plays():
+    scale = load_scale("sums")
+    recipe = load_recipe("r1", "sums")
+    with pytest.raises(ConfigurationError, match="too few for 1200 demonstrations and 380 other tasks"):
+        check_first_night(scale, recipe, 1579)
+    check_first_night(scale, recipe, 1580)

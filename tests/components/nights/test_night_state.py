@@ -169,3 +169,15 @@ def test_a_night_says_when_it_ended():
     assert night.ended is None
     night.finish()
     assert open_night(night.id).ended >= night.begun
+
+
+def test_a_night_of_a_home_that_was_moved_names_the_files_of_the_home_that_holds_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / 'a "first" home'))
+    night = begin_night("smoke", night="n1")
+    folder = night.folder
+    paths = [str(folder / "training" / "checkpoint"), str(folder.parent / "n0" / "rows.jsonl"), "/elsewhere/model"]
+    assert night.run_once("train", lambda: paths) == paths
+    home = folder.parents[1].rename(tmp_path / "a second")
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    own = [str(home / "nights" / "n1" / "training" / "checkpoint"), str(home / "nights" / "n0" / "rows.jsonl")]
+    assert open_night("n1").result("train") == [*own, "/elsewhere/model"]

@@ -1,10 +1,13 @@
 """A clone that was moved or copied: its checkpoints are those that lie below it, whatever whole paths MLflow wrote down."""
 
 import shutil
+import sqlite3
 
 import pytest
 
 from ratchet.components.tracking import checkpoint_retention, model_registry
+from ratchet.components.tracking.mlflow_client import _follow_move, client
+from ratchet.components.tracking.record_upload import experiment_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
@@ -58,3 +61,22 @@ def test_what_a_moved_clone_registers_lies_below_it(first, copy):
 
 def test_a_name_is_no_query(copy):
     assert model_registry.versions("x' or 'y") == []
+
+
+def test_runs_of_a_copy_write_into_the_copy(first, copy):
+    before = sorted(first.rglob("*"))
+    experiment = client().get_experiment(experiment_id(client(), model_registry.CHECKPOINT_EXPERIMENT))
+    run = client().create_run(experiment.experiment_id)
+    client().log_text(run.info.run_id, "text", "note.txt")
+    assert len(list(copy.rglob("note.txt"))) == 1 and sorted(first.rglob("*")) == before
+
+
+def test_a_folder_that_the_user_named_stays_where_it_is(copy, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "shared" / "mlartifacts" / "own"
+    elsewhere.mkdir(parents=True)
+    (copy / "mlartifacts" / "own").mkdir()
+    experiment_id(client(), "own", elsewhere.as_uri())
+    with sqlite3.connect(copy / "mlflow.db") as database:
+        _follow_move.__wrapped__(copy / "mlflow.db")
+        [(location,)] = database.execute("select artifact_location from experiments where name = 'own'")
+    assert location == elsewhere.as_uri()
