@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -25,16 +25,13 @@ from ratchet.components.nights.episode_sets import (
 from ratchet.components.statistics.multiple_testing import holm
 from ratchet.components.statistics.result_types import p_text
 from ratchet.components.tasksets import Taskset, load_taskset
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.notebook_tables import NotebookTable
 from ratchet.components.trajectories.shards import read_folder, read_jsonl
 from ratchet.components.trajectories.trajectory import Trajectory
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
-if TYPE_CHECKING:
-    import pandas
 
-
-class SetComparison(msgspec.Struct, frozen=True):
+class SetComparison(NotebookTable, msgspec.Struct, frozen=True):
     """Comparisons of each further set with the first, in order; `corrected`: their Holm-adjusted p-values.
 
     `decision`: verdict of the promotion rule on two sets (and a control); None where the rule does not apply, for the
@@ -57,10 +54,6 @@ class SetComparison(msgspec.Struct, frozen=True):
         pairs = zip(self.comparisons, self.corrected, strict=True)
         return [{**comparison.row, "p_corrected": corrected} for comparison, corrected in pairs]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per comparison."""
-        return to_frame(self.rows())
-
     def __repr__(self) -> str:
         lines = [
             f"{row['b']} against {row['a']}, {row['by']}: {_signed(row['difference'])} "
@@ -69,9 +62,9 @@ class SetComparison(msgspec.Struct, frozen=True):
         ]
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
+    def _caption(self) -> tuple[str, str]:
         note = "Difference: b - a, with a 95 % interval; the p-value of a permutation test, corrected by Holm's method."
-        return html_table("Comparison with " + self.comparisons[0].a.name, self.rows(), note)
+        return f"Comparison with {self.comparisons[0].a.name}", note
 
 
 def _signed(value: float | None) -> str:
