@@ -13,7 +13,7 @@ from ratchet.render.terminal import print_fields, print_json, print_note, print_
 
 if TYPE_CHECKING:
     from ratchet.components.core import TaskSpec
-    from ratchet.components.tasksets.swebench_import import ImportResult
+    from ratchet.components.tasksets.row_import import ImportResult
 
 LanguageFilter = Annotated[str, Option(help="Only tasks of this language: python, go, ...")]
 DifficultyFilter = Annotated[str, Option(help="Only tasks of this difficulty, as the taskset names it.")]
