@@ -55,12 +55,11 @@ class SetComparison(NotebookTable, msgspec.Struct, frozen=True):
         return [{**comparison.row, "p_corrected": corrected} for comparison, corrected in pairs]
 
     def __repr__(self) -> str:
-        lines = [
+        return "\n".join(
             f"{row['b']} against {row['a']}, {row['by']}: {_signed(row['difference'])} "
             f"[{_signed(row['low'])}, {_signed(row['high'])}], {p_text(row['p_corrected'])}, {row['tasks']} tasks"
             for row in self.rows()
-        ]
-        return "\n".join(lines)
+        )
 
     def _caption(self) -> tuple[str, str]:
         note = "Difference: b - a, with a 95 % interval; the p-value of a permutation test, corrected by Holm's method."
@@ -173,26 +172,17 @@ def _with_decision(
 ) -> SetComparison:
     from ratchet.components.nights.scale_config import load_scale
 
-    parameters = load_scale(scale)
+    replace, parameters = msgspec.structs.replace, load_scale(scale)
     taskset = load_taskset(parameters.taskset)
-    champion, challenger = (
-        msgspec.structs.replace(agent, name=name)
-        for agent, name in zip(agents, ("champion", "challenger"), strict=True)
-    )
+    ref = TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by)
+    champion, challenger = replace(agents[0], name="champion"), replace(agents[1], name="challenger")
     try:
         _check_taskset(champion, taskset)
-        decision = decide_promotion(
-            champion,
-            challenger,
-            control,
-            TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by),
-            parameters.promotion,
-            night="by hand",
-            seed=seed,
-        )
+        rule = parameters.promotion
+        decision = decide_promotion(champion, challenger, control, ref, rule, night="by hand", seed=seed)
     except DataError as error:
-        return msgspec.structs.replace(comparison, why_not=str(error))
-    return msgspec.structs.replace(comparison, decision=decision)
+        return replace(comparison, why_not=str(error))
+    return replace(comparison, decision=decision)
 
 
 def _check_taskset(agent: AgentResult, taskset: Taskset) -> None:
