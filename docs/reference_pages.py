@@ -16,6 +16,7 @@ import msgspec
 import typer
 import yaml
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from typer.cli import get_docs_for_click
 
 ROOT = Path(__file__).parents[1]
@@ -196,13 +197,10 @@ def bounds_text(metadata: Any) -> str:
 
 def value_text(value: Any) -> str:
     """Return a default as it would stand in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(value_text, value)) + "]"
-    return str(getattr(value, "value", value)) or '""'
+    text = yaml.safe_dump(
+        to_jsonable_python(value, fallback=str), default_flow_style=True, width=1000, allow_unicode=True
+    )
+    return str(text).removesuffix("...\n").strip()
 
 
 def effect_of(model: type, name: str) -> str:
