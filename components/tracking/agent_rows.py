@@ -61,8 +61,8 @@ def agent_rows(decision: Decision) -> list[AgentRow]:
     kept = f"{'replaced' if decision.verdict == 'promote' else 'champion'} {night}"
     result, lead = f"{_RESULTS[decision.verdict]} {night}", decision.versus_champion
     rows = [
-        AgentRow("champion", decision.champion, kept, audit=audit and audit.champion),
-        AgentRow("challenger", decision.challenger, result, lead, over, audit and audit.challenger),
+        AgentRow("champion", decision.champion, kept, audit=audit.champion if audit else None),
+        AgentRow("challenger", decision.challenger, result, lead, over, audit.challenger if audit else None),
     ]
     if decision.control is not None:
         rows.append(AgentRow("control", decision.control, f"control {night}", decision.control_versus_champion, over))
