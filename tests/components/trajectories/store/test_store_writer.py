@@ -221,7 +221,7 @@ class TestWriters:
 
     def test_a_writer_that_was_killed_leaves_no_lock(self, root):
         script = (
-            "import os, signal, sys; from ratchet.components.trajectories.store import StoreWriter\n"
+            "import os, signal, sys; from ratchet.components.trajectories.store.store_writer import StoreWriter\n"
             "StoreWriter(sys.argv[1], raw=True).__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         done = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
