@@ -28,7 +28,7 @@ from ratchet.components.evaluation.promotion.decision_plan import (
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
 from ratchet.components.nights.episode_sets import evaluations_folder
-from ratchet.components.nights.night_models import NightModel
+from ratchet.components.nights.night_models import NightModel, registered_model
 from ratchet.components.nights.night_sampling import draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
@@ -153,12 +153,8 @@ def _champion(state: Night) -> NightModel | None:
     for step in ("register cold-start", "champion"):
         if (model := state.results.get(step)) is not None:
             return msgspec.convert(model, NightModel)
-    version = model_registry.aliases().get(model_registry.CHAMPION)
-    if version is None:
-        return None
-    ref = model_registry.get_version(version)
-    nights = tuple(night for night in ref.tags.get("nights", "").split(",") if night)
-    return NightModel(ref.policy_version, str(ref.path or ""), nights)
+    registered = model_registry.version_by_alias(model_registry.CHAMPION)
+    return None if registered is None else registered_model(registered, str(registered.path or ""))
 
 
 def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[TaskSpec]]:
