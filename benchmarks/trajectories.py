@@ -47,7 +47,8 @@ from ratchet.components.redaction import sanitise
 from ratchet.components.rewards.annotation_records import WHOLE
 from ratchet.components.rewards.score_table import ScoreRow, write_parquet
 from ratchet.components.trajectories.shards import read_jsonl, write_shard
-from ratchet.components.trajectories.store import EpisodeQuery, StoreWriter, TrajectoryStore
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.trajectory import Trajectory
 
 PEER = Path(__file__).parent / "trajectories_original.py"

@@ -3,20 +3,21 @@
 What a key does stands in the docstring of its class (or after its field), and for `params.yaml` in the comments of that file.
 """
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+import griffe
 import msgspec
 import typer
 import yaml
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+from typer.cli import get_docs_for_click
 
 ROOT = Path(__file__).parents[1]
 PARAMS = ROOT / "params.yaml"
@@ -39,58 +40,52 @@ def reference_pages() -> dict[str, str]:
     from ratchet.components.training.config.job_config import JOBS
 
     anchors: dict[type, str] = {}
+    jobs = [sections_markdown(job, f"method: {method}", "job.md", anchors) for method, job in JOBS.items()]
     return {
         "reference/python.md": python_page(),
         "reference/commands.md": commands_page(),
-        "reference/job.md": "# Keys of a job\n\n"
-        + JOB_INTRODUCTION
-        + "".join(sections_markdown(job, f"method: {method}", "job.md", anchors) for method, job in JOBS.items()),
-        "reference/recipe.md": "# Keys of a recipe\n\n"
-        + RECIPE_INTRODUCTION
-        + sections_markdown(Stage, "A stage", "recipe.md", anchors),
-        "reference/scale.md": "# Keys of a scale\n\n"
-        + SCALE_INTRODUCTION
-        + sections_markdown(Scale, "A scale", "scale.md", anchors),
+        "reference/job.md": "".join([JOB_INTRODUCTION, *jobs]),
+        "reference/recipe.md": RECIPE_INTRODUCTION + sections_markdown(Stage, "A stage", "recipe.md", anchors),
+        "reference/scale.md": SCALE_INTRODUCTION + sections_markdown(Scale, "A scale", "scale.md", anchors),
         "reference/params.md": params_page(),
     }
 
 
-JOB_INTRODUCTION = """A job is a YAML or JSON file for `ratchet train FILE`, or what `--set KEY=VALUE` changes.
+JOB_INTRODUCTION = """# Keys of a job
+
+A job is a YAML or JSON file for `ratchet train FILE`, or what `--set KEY=VALUE` changes.
 `ratchet train sft --show` prints a whole job. Sections that several methods share are
 described once. See [training](../training.md).
 """
-RECIPE_INTRODUCTION = """A recipe is a file in `flows/recipes`, or one of your own for `ratchet night --recipe FILE`.
+RECIPE_INTRODUCTION = """# Keys of a recipe
+
+A recipe is a file in `flows/recipes`, or one of your own for `ratchet night --recipe FILE`.
 It holds the keys of one stage, or `stages` by name. `challenger` names the stage whose model becomes the challenger
 (default: the last one that trains a policy). `sizes` holds, by name, the keys that differ in that size. Every other key
 of a stage is a section of its [job](job.md).
 """
-SCALE_INTRODUCTION = """A scale is a file in `flows/scales`, or one of your own for `ratchet night --scale FILE`. It holds all
+SCALE_INTRODUCTION = """# Keys of a scale
+
+A scale is a file in `flows/scales`, or one of your own for `ratchet night --scale FILE`. It holds all
 parameters of a night.
 """
-PARAMS_INTRODUCTION = """`params.yaml` shapes [the data build](../build.md). A changed key runs the stages again that depend on it.
+PARAMS_INTRODUCTION = """# Keys of `params.yaml`
+
+`params.yaml` shapes [the data build](../build.md). A changed key runs the stages again that depend on it.
 """
-
-
-# The Python API.
 
 
 def python_page() -> str:
     """Return the page of everything that `import ratchet` offers, by the component that it comes from."""
     import ratchet
 
-    source = ast.parse((ROOT / "ratchet" / "__init__.py").read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom)]
-    module_of = {alias.name: str(node.module) for node in imports for alias in node.names}
     groups: dict[str, list[str]] = {}
-    for name in ratchet.__all__:
-        groups.setdefault(module_of.get(name, "").removeprefix("ratchet.components.").split(".")[0], []).append(name)
+    for name, module in sorted(ratchet._sources().items()):
+        groups.setdefault(module.split(".")[2], []).append(name)
     parts = ["# Python API\n\nEverything here is imported from `ratchet`. Other modules may move.\n"]
     for group, names in sorted(groups.items()):
         parts += [f"\n## {group.capitalize()}\n", *(f"\n::: ratchet.{name}\n" for name in names)]
     return "".join(parts)
-
-
-# Commands.
 
 
 def commands_page() -> str:
@@ -98,27 +93,9 @@ def commands_page() -> str:
     from ratchet.cli import app
 
     root = typer.main.get_command(app)
-    parts = ["# Commands\n\nWrong use ends with exit code 2, bad data with 3, a failing machine or server with 4.\n"]
-    parts += map(_command_markdown, command_contexts(root.context_class(root, info_name="ratchet")))
-    return "\n".join(parts)
-
-
-def command_contexts(context: typer.Context) -> Iterator[typer.Context]:
-    """Yield the context of a command and of all its subcommands, depth first."""
-    yield context
-    for name, command in getattr(context.command, "commands", {}).items():
-        yield from command_contexts(command.context_class(command, info_name=name, parent=context))
-
-
-def _command_markdown(context: typer.Context) -> str:
-    command = context.command
-    depth = len(context.command_path.split())
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    rows = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
-    return (
-        f"{'#' * min(depth + 1, 3)} {context.command_path}\n\n```\n{usage}\n```\n\n{inspect.cleandoc(command.help or '')}\n\n"
-        + table(("argument or option", "what it does"), [(f"`{name}`", text) for name, text in rows])
-    )
+    docs = get_docs_for_click(obj=root, ctx=root.context_class(root), name="ratchet", title="Commands")
+    exits = "Wrong use ends with exit code 2, bad data with 3, a failing machine or server with 4."
+    return docs.replace("# Commands\n", f"# Commands\n\n{exits}\n", 1)
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -127,7 +104,7 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "".join("| " + " | ".join(" ".join(c.replace("|", "\\|").split()) for c in row) + " |\n" for row in lines)
 
 
-# Keys of configuration.
+KEY_COLUMNS = ("key", "type", "default", "effect and unit")
 
 
 def sections_markdown(model: type, title: str, page: str, anchors: dict[type, str]) -> str:
@@ -151,10 +128,7 @@ def sections_markdown(model: type, title: str, page: str, anchors: dict[type, st
             effect = key.effect or (summary(key.sections[0]) if key.sections else "")
             rows.append((f"`{key.name}`", kind, default, effect))
         introduction = summary(section) if prefix else ""
-        parts.append(
-            f"\n{heading} {{#{section.__name__.lower()}}}\n\n{introduction}\n\n"
-            + table(("key", "type", "default", "effect and unit"), rows)
-        )
+        parts.append(f"\n{heading} {{#{section.__name__.lower()}}}\n\n{introduction}\n\n" + table(KEY_COLUMNS, rows))
     return "".join(parts)
 
 
@@ -169,14 +143,11 @@ def keys_of(model: type) -> list[Key]:
 def _fields(model: type) -> dict[str, tuple[Any, Any, str | None]]:
     """Return the annotation, the constraints, and the default (None where required) of each field."""
     if issubclass(model, BaseModel):
-        return {
-            name: (
-                field.annotation,
-                field.metadata,
-                None if field.is_required() else value_text(field.get_default(call_default_factory=True)),
-            )
+        defaults = {
+            name: None if field.is_required() else value_text(field.get_default(call_default_factory=True))
             for name, field in model.model_fields.items()
         }
+        return {name: (field.annotation, field.metadata, defaults[name]) for name, field in model.model_fields.items()}
     hints = inspect.get_annotations(model, eval_str=True)
     return {
         field.name: (hints[field.name], (), None if field.required else value_text(field.default))
@@ -192,15 +163,8 @@ def sections_in(annotation: Any) -> Iterator[type]:
         yield from sections_in(inner)
 
 
-SIMPLE_TYPES = {
-    int: "integer",
-    float: "number",
-    str: "text",
-    bool: "true or false",
-    Path: "path",
-    NoneType: "null",
-    Any: "any",
-}
+SIMPLE_TYPES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
+SIMPLE_TYPES |= {NoneType: "null", Any: "any"}
 
 
 def type_text(annotation: Any, metadata: Any = ()) -> str:
@@ -211,8 +175,7 @@ def type_text(annotation: Any, metadata: Any = ()) -> str:
     if origin is Literal:
         text = " or ".join(f"`{value}`" for value in arguments)
     elif origin in (Union, UnionType):
-        text = " or ".join(type_text(argument, metadata if argument is not NoneType else ()) for argument in arguments)
-        return text
+        return " or ".join(type_text(argument, metadata if argument is not NoneType else ()) for argument in arguments)
     elif origin in (tuple, list):
         text = f"list of {type_text(arguments[0])}"
     elif origin is dict:
@@ -226,26 +189,18 @@ def type_text(annotation: Any, metadata: Any = ()) -> str:
 
 def bounds_text(metadata: Any) -> str:
     """Return the bounds of a number, such as ` > 0, ≤ 1`."""
-    signs = (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
     constraints = [item for each in metadata for item in (each, *getattr(each, "metadata", ()))]
-    bounds = [
-        f" {sign} {getattr(each, name):g}"
-        for each in constraints
-        for name, sign in signs
-        if getattr(each, name, None) is not None
-    ]
-    return ",".join(bounds)
+    bounds = ((sign, getattr(each, name, None)) for each in constraints for name, sign in signs.items())
+    return ",".join(f" {sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
 
 def value_text(value: Any) -> str:
     """Return a default as it would stand in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(value_text, value)) + "]"
-    return str(getattr(value, "value", value)) or '""'
+    text = yaml.safe_dump(
+        to_jsonable_python(value, fallback=str), default_flow_style=True, width=1000, allow_unicode=True
+    )
+    return str(text).removesuffix("...\n").strip()
 
 
 def effect_of(model: type, name: str) -> str:
@@ -280,22 +235,14 @@ def _statements(docstring: str) -> Iterator[str]:
 @cache
 def _field_docstrings(model: type) -> dict[str, str]:
     """Return the docstrings that follow fields in the source of a class."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    except (OSError, TypeError):
+    if not model.__module__.startswith("ratchet."):
         return {}
-    pairs = zip(body.body, body.body[1:], strict=False) if isinstance(body, ast.ClassDef) else ()
+    file = Path(inspect.getfile(model))
+    source = griffe.visit(model.__module__, filepath=file, code=file.read_text(encoding="utf-8"))
+    members = source[model.__qualname__].members.items()
     return {
-        field.target.id: " ".join(str(text.value.value).split())
-        for field, text in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
+        name: " ".join(each.docstring.value.split()) for name, each in members if each.is_attribute and each.docstring
     }
-
-
-# params.yaml.
 
 
 def params_models() -> dict[str, type]:
@@ -323,30 +270,15 @@ def params_page() -> str:
     """Return the page of every key of `params.yaml`."""
     text = PARAMS.read_text(encoding="utf-8")
     comments, values = yaml_comments(text), yaml.safe_load(text)
-    parts = ["# Keys of `params.yaml`\n\n" + PARAMS_INTRODUCTION]
+    parts = [PARAMS_INTRODUCTION]
     for name, model in params_models().items():
-        rows = [
-            (
-                f"`{path}`",
-                key.type,
-                _params_default(values[name], path, key),
-                comments.get(f"{name}.{path}") or key.effect,
-            )
-            for path, key in params_keys(model)
-        ]
-        introduction = comments.get(name, "")
-        parts.append(
-            f"\n## `{name}`\n\n{introduction}\n\n" + table(("key", "type", "default", "effect and unit"), rows)
-        )
+        rows = []
+        for path, key in params_keys(model):
+            value = reduce(lambda section, part: (section or {}).get(part), path.split("."), values[name])
+            default = key.default if value is None else value_text(value)
+            rows.append((f"`{path}`", key.type, f"`{default}`", comments.get(f"{name}.{path}") or key.effect))
+        parts.append(f"\n## `{name}`\n\n{comments.get(name, '')}\n\n" + table(KEY_COLUMNS, rows))
     return "".join(parts)
-
-
-def _params_default(section: dict[str, Any], path: str, key: Key) -> str:
-    """Return the value that a key has in the file, or else the default of its class."""
-    value: Any = section
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return f"`{key.default if value is None else value_text(value)}`"
 
 
 def params_keys(model: type, prefix: str = "") -> Iterator[tuple[str, Key]]:

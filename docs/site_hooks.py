@@ -7,7 +7,7 @@ paragraph without a blank line, Python-Markdown does not: the hook inserts it.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 
@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[1]
 COPIES = "repository"
 """Folder in the site of files from outside `docs/`."""
 LINK = re.compile(r"(\]\(|\bsrc=\")([^)\s\":#]+)(?=[#)\"\s])")
-FENCE = re.compile(r"^ *(```|~~~)")
-ITEM = re.compile(r"^ *([-*] |\d+\. )")
+FENCED = re.compile(r"(^ *(?:```|~~~).*\n(?:.*\n)*? *(?:```|~~~).*$)", re.MULTILINE)
+BEFORE_LIST = re.compile(r"(?:\A\n|(?:\A|(?<=\n\n))(?:(?! *(?:[-*] |\d+\. )) *\S.*\n)+)(?=[-*] |\d+\. )")
+BEFORE_TABLE = re.compile(r"^(?![|#]) *\S.*\n(?=\|)", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,10 +30,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for src_uri, content in reference_pages().items():
         files.append(File.generated(config, src_uri, content=content))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
-        page = File.generated(
-            config, notebook.src_uri.replace(".ipynb", ".md"), content=notebook_markdown(notebook.content_string)
-        )
-        files.append(page)
+        uri = notebook.src_uri.replace(".ipynb", ".md")
+        files.append(File.generated(config, uri, content=notebook_markdown(notebook.content_string)))
     waiting = [file for file in files if file.is_documentation_page()]
     while waiting:
         page = waiting.pop()
@@ -55,7 +54,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         path = _repository_file(match[2], source)
         return match[0] if path is None else match[1] + relpath(site_path(path), here or ".")
 
-    return _outside_fences(separate_blocks(markdown), lambda line: LINK.sub(relink, line))
+    parts = FENCED.split(markdown)  # every second one is a fenced block
+    parts[::2] = (LINK.sub(relink, separate_blocks(part)) for part in parts[::2])
+    return "".join(parts)
 
 
 def repository_path(src_uri: str) -> str:
@@ -82,27 +83,7 @@ def _repository_file(link: str, source: str) -> str | None:
 
 def separate_blocks(markdown: str) -> str:
     """Insert a blank line before each list or table that follows a paragraph directly."""
-    lines: list[str] = []
-    fenced = in_list = False
-    for line in markdown.split("\n"):
-        before = lines[-1] if lines else ""
-        if not fenced and before.strip():
-            starts_table = line.startswith("|") and not before.startswith("|")
-            starts_list = ITEM.match(line) and not line.startswith(" ") and not in_list
-            if (starts_table or starts_list) and not before.startswith("#"):
-                lines.append("")
-        fenced ^= bool(FENCE.match(line))
-        in_list = bool(ITEM.match(line)) or (in_list and bool(line.strip()))
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _outside_fences(markdown: str, change: Callable[[str], str]) -> str:
-    lines, fenced = [], False
-    for line in markdown.split("\n"):
-        fenced ^= bool(FENCE.match(line))
-        lines.append(line if fenced else change(line))
-    return "\n".join(lines)
+    return BEFORE_TABLE.sub(r"\g<0>\n", BEFORE_LIST.sub(r"\g<0>\n", markdown))
 
 
 def notebook_markdown(text: str) -> str:

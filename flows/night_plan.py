@@ -28,7 +28,7 @@ from ratchet.components.evaluation.promotion.decision_plan import (
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
 from ratchet.components.nights.episode_sets import evaluations_folder
-from ratchet.components.nights.night_models import NightModel
+from ratchet.components.nights.night_models import NightModel, registered_model
 from ratchet.components.nights.night_sampling import check_first_night, draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
@@ -112,7 +112,7 @@ def plan_night(
     state = next_night(scale, seed, night, recipe)
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]
-    past = _PastNights([other for other in others if other.scale == state.scale], how, parameters)
+    past = [other for other in others if other.scale == state.scale and other.durations]
     champion = _champion(state)
     if champion is None:
         check_first_night(parameters, how, len(load_taskset(parameters.taskset).tasks(Role.TRAIN)))
@@ -134,7 +134,7 @@ def plan_night(
         recipe=how.name,
         seed=state.seed,
         champion=None if champion is None else champion.policy_version,
-        past=tuple(night.id for night in past.nights),
+        past=tuple(night.id for night in past[-PAST_NIGHTS:]),
         steps=steps,
         disk_free=shutil.disk_usage(Path()).free,
         memory=memory,
@@ -155,12 +155,8 @@ def _champion(state: Night) -> NightModel | None:
     for step in ("register cold-start", "champion"):
         if (model := state.results.get(step)) is not None:
             return msgspec.convert(model, NightModel)
-    version = model_registry.aliases().get(model_registry.CHAMPION)
-    if version is None:
-        return None
-    ref = model_registry.get_version(version)
-    nights = tuple(night for night in ref.tags.get("nights", "").split(",") if night)
-    return NightModel(ref.policy_version, str(ref.path or ""), nights)
+    registered = model_registry.version_by_alias(model_registry.CHAMPION)
+    return None if registered is None else registered_model(registered, str(registered.path or ""))
 
 
 def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[TaskSpec]]:
@@ -173,44 +169,6 @@ def _declaration(scale: Scale, state: Night) -> tuple[NightDeclaration, list[Tas
     tasks = [taskset.by_id[task] for task in chosen]
     how = (scale.promotion, past, [task.family for task in tasks], scale.evaluation.attempts)
     return state.result(DECLARED_STEP, NightDeclaration) or declare_night(*how, at=state.begun), tasks
-
-
-class _PastNights:
-    """The latest nights of a scale, for medians. Steps that depend on the recipe are taken from nights with the same one."""
-
-    def __init__(self, nights: Sequence[Night], recipe: Recipe, scale: Scale) -> None:
-        timed = [night for night in nights if night.durations]
-        self.nights = timed[-PAST_NIGHTS:]
-        same = [night for night in timed if (night.recipe or scale.recipe) == recipe.name]
-        self.same_recipe = same[-PAST_NIGHTS:]
-
-    def median(
-        self, measure: Callable[[Night], float], *, of: str = "", episodes: int = 0, by_recipe: bool = False
-    ) -> tuple[float | None, int]:
-        """Return the median of a figure over the past nights that have it, and their number. With `episodes` it is scaled
-        by the episodes of step `of`.
-        """
-        values = []
-        for night in self.same_recipe if by_recipe else self.nights:
-            amount, played = measure(night), _episodes(night.results.get(of)) if episodes else 1
-            if amount and played:
-                values.append(amount * (episodes or 1) / played)
-        return (statistics.median(values) if values else None), len(values)
-
-    def step(self, name: str, steps: "StepNames | None" = None, **fields: Any) -> PlannedStep:
-        """Return a planned step. `steps`: its names in the state of a past night, if not `name`."""
-        episodes, by_recipe = fields.pop("episodes", 0), fields.pop("by_recipe", False)
-
-        def taken(night: Night) -> float:
-            return sum(night.seconds.get(step, 0.0) for step in (steps(night) if steps else (name,)))
-
-        seconds, nights = self.median(taken, of=name, episodes=episodes, by_recipe=by_recipe)
-        return PlannedStep(name, seconds=seconds, nights=nights, **fields)
-
-    def size(self, place: Callable[[Night], Path], copies: int = 1, *, of: str = "", episodes: int = 0) -> int | None:
-        """Return the median size of a folder, in `copies` copies, in bytes."""
-        size, _ = self.median(lambda night: copies * _folder_bytes(place(night)), of=of, episodes=episodes)
-        return None if size is None else round(size)
 
 
 StepNames = Callable[[Night], Iterable[str]]
@@ -231,12 +189,14 @@ def _folder_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of a night in their order. `agents`: number of those that play the evaluation."""
+    """The steps of a night in their order. `past`: timed nights of its scale; `agents`: number of those that play the
+    evaluation.
+    """
 
     state: Night
     scale: Scale
     recipe: Recipe
-    past: _PastNights
+    past: Sequence[Night]
     champion: NightModel | None
     agents: int
 
@@ -244,6 +204,37 @@ class _Steps:
     def copies(self) -> int:
         """Copies of a sealed file: in the work tree, in DVC's cache and, where that is a folder, in the remote."""
         return 2 + (not _is_remote_elsewhere())
+
+    def _step(
+        self,
+        name: str,
+        steps: StepNames | None = None,
+        folder: Callable[[Night], Path] | None = None,
+        *,
+        copies: int = 1,
+        episodes: int = 0,
+        by_recipe: bool = False,
+        **fields: Any,
+    ) -> PlannedStep:
+        """Return a step with the median of its time, and of `copies` of the folder that it leaves. With `episodes` both are
+        scaled by the episodes of past nights. `by_recipe`: times are of nights with the same recipe.
+        """
+
+        def scaled(nights: Sequence[Night], measure: Callable[[Night], float]) -> list[float]:
+            played = [_episodes(night.results.get(name)) if episodes else 1 for night in nights]
+            measured = [(measure(night), count) for night, count in zip(nights, played, strict=True) if count]
+            return [amount * (episodes or 1) / count for amount, count in measured if amount]
+
+        same = [night for night in self.past if (night.recipe or self.scale.recipe) == self.recipe.name]
+        taken = steps or (lambda night: (name,))
+        times = scaled(
+            (same if by_recipe else self.past)[-PAST_NIGHTS:],
+            lambda night: sum(night.seconds.get(step, 0.0) for step in taken(night)),
+        )
+        if folder is not None:
+            sizes = scaled(self.past[-PAST_NIGHTS:], lambda night: copies * _folder_bytes(folder(night)))
+            fields["disk"] = round(statistics.median(sizes)) if sizes else None
+        return PlannedStep(name, seconds=statistics.median(times) if times else None, nights=len(times), **fields)
 
     def all(self) -> Iterable[PlannedStep]:
         """Yield the steps; finished ones of a night that is resumed are done, with the time that they took."""
@@ -269,32 +260,33 @@ class _Steps:
         if scale.judge is not None:
             yield self._judge()
         yield self._build("build", self._cached_scores())
-        yield self.past.step("traces")
+        yield self._step("traces")
         for stage in self.recipe.stages:
             yield from self._stage(stage)
         parallel = self.recipe.plain_sft_stage is not None
         note = "trained beside the challenger: the time is what remains after it" if parallel else ""
         yield self._train("train control", "control", note=note)
         episodes = (scale.evaluation.promote + scale.evaluation.audit) * scale.evaluation.attempts * self.agents
-        yield self.past.step(
+        yield self._step(
             "evaluate",
             lambda night: ("evaluate", *(step for step in night.seconds if step.startswith("look "))),
+            lambda night: evaluations_folder() / night.id,
             episodes=episodes,
-            disk=self.past.size(lambda night: evaluations_folder() / night.id, of="evaluate", episodes=episodes),
             note=f"{episodes:,} episodes of {self.agents} agents",
         )
-        yield self.past.step("publish")
+        yield self._step("publish")
 
     def _collect(self, title: str, name: Callable[[Night], str], play: Any) -> PlannedStep:
-        episodes, step = play.tasks * play.attempts, f"collect {title}"
+        episodes = play.tasks * play.attempts
         teacher = self.scale.teacher if title == "demonstrations" else ""
         billed = teacher.startswith("openai:") or teacher.endswith((".yaml", ".yml"))
         kept = sum(entry.episodes for entry in read_manifest(home() / "spool" / name(self.state)))
         note = f"{episodes:,} episodes" + (f", {kept:,} of them played already" if kept else "")
-        return self.past.step(
-            step,
+        return self._step(
+            f"collect {title}",
+            folder=lambda night: ROLLOUTS_FOLDER / name(night),
+            copies=self.copies,
             episodes=episodes,
-            disk=self.past.size(lambda night: ROLLOUTS_FOLDER / name(night), self.copies, of=step, episodes=episodes),
             money=None if billed else 0.0,
             note=note + ("; the teacher's server may ask money" if billed else ""),
         )
@@ -305,7 +297,7 @@ class _Steps:
         limits = judging.budget
         paid = [model for model in judging.models if model.price is None or any(model.price.model_dump().values())]
         bounds = [f"{limit:,g} {name}" for name, limit in limits.model_dump().items() if limit is not None]
-        return self.past.step(
+        return self._step(
             "judge",
             money=limits.money if paid else 0.0,
             note=f"at most {', '.join(bounds)}" if bounds and judging.has_judge_models else "",
@@ -315,36 +307,32 @@ class _Steps:
         stages = dvc_lock.read_lock(dvc_lock.LOCK).get("stages") or {}
         outputs = [out.get("size", 0) for stage in stages.values() for out in stage.get("outs") or ()]
         disk = self.copies * sum(outputs) if outputs else None
-        return self.past.step(step, disk=disk, note=note)
+        return self._step(step, disk=disk, note=note)
 
     def _cached_scores(self) -> str:
         """Return in words which nights a build scores anew; every later stage runs, since a night is added."""
         finished = [night.id for night in list_nights() if night.is_finished]
         names = list(dict.fromkeys([*(self.champion.nights if self.champion else ()), *finished]))
-        sealed = [
-            name
-            for name in names
-            if (ROLLOUTS_FOLDER / name).is_dir() or Path(f"{ROLLOUTS_FOLDER / name}.dvc").is_file()
-        ]
+        folders = {name: ROLLOUTS_FOLDER / name for name in names}
+        sealed = [name for name, path in folders.items() if path.is_dir() or path.with_name(f"{name}.dvc").is_file()]
         if not sealed:
             return "nothing is cached: it is the first night"
         return f"scores of {len(dvc_lock.cached_scores(sealed))} of {len(sealed)} earlier nights are cached"
 
     def _train(self, step: str, title: str, *, by_recipe: bool = True, note: str = "") -> PlannedStep:
-        disk = self.past.size(lambda night: night.folder / "training" / title)
-        return self.past.step(step, by_recipe=by_recipe, disk=disk, note=note)
+        return self._step(step, folder=lambda night: night.folder / "training" / title, by_recipe=by_recipe, note=note)
 
     def _stage(self, stage: Stage) -> Iterable[PlannedStep]:
         """Yield the steps of a recipe's stage."""
         if stage.sample is not None:
             yield self._collect(stage.name, lambda night: f"{night.id}-{stage.name}", stage.sample)
             build = f"build {self.state.id}-{stage.name}"
-            yield self.past.step(build, lambda night: (f"build {night.id}-{stage.name}",), by_recipe=True)
+            yield self._step(build, lambda night: (f"build {night.id}-{stage.name}",), by_recipe=True)
             return
         title = "challenger" if stage.name == self.recipe.challenger else f"{self.recipe.name}-{stage.name}"
         yield self._train(f"train {title}", title)
         if stage.choose is not None:
-            yield self.past.step(f"choose checkpoint of {title}", by_recipe=True)
+            yield self._step(f"choose checkpoint of {title}", by_recipe=True)
 
     def _rest(self, claimed: set[str]) -> PlannedStep:
         """Return a row for all steps that have no row of their own."""
@@ -353,7 +341,7 @@ class _Steps:
             mine = claimed | {step.replace(self.state.id, night.id) for step in claimed}
             return (step for step in night.seconds if step not in mine and not step.startswith("look "))
 
-        whole = [night for night in self.past.nights if night.is_finished]
+        whole = [night for night in self.past[-PAST_NIGHTS:] if night.is_finished]
         seconds = [sum(night.seconds[step] for step in rest(night)) for night in whole]
         return PlannedStep(OTHER_STEPS, seconds=statistics.median(seconds) if seconds else None, nights=len(whole))
 

@@ -90,9 +90,9 @@ if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
     from ratchet.components.statistics.result_types import TestResult as TestResult
     from ratchet.components.tasksets import Taskset as Taskset
     from ratchet.components.tasksets import load_taskset as load_taskset
-    from ratchet.components.trajectories.store import EpisodeQuery as EpisodeQuery
-    from ratchet.components.trajectories.store import StoreWriter as StoreWriter
-    from ratchet.components.trajectories.store import TrajectoryStore as TrajectoryStore
+    from ratchet.components.trajectories.store.store_reader import EpisodeQuery as EpisodeQuery
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore as TrajectoryStore
+    from ratchet.components.trajectories.store.store_writer import StoreWriter as StoreWriter
     from ratchet.components.trajectories.trajectory import Agent as Agent
     from ratchet.components.trajectories.trajectory import Outcome as Outcome
     from ratchet.components.trajectories.trajectory import Trajectory as Trajectory

@@ -8,7 +8,7 @@ over families; where they disagree, trust the permutation test of the mean.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import gt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ratchet.components.statistics.permutation import permutation_test
 from ratchet.components.statistics.proportions import mcnemar
 from ratchet.components.statistics.rank_tests import wilcoxon
 from ratchet.components.statistics.result_types import Estimate, Interval, TestResult
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.notebook_tables import NotebookTable, html_table
 
 from .agent_results import AgentResult, TaskAttempt, TaskResult
 from .paired_comparison import (
@@ -34,9 +34,6 @@ from .paired_comparison import (
     shared_attempts,
     tasks_by_id,
 )
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class FlippedAttempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,7 +260,7 @@ class KindPosterior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     posterior: DifferencePosterior
 
 
-class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentComparison(NotebookTable, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The result of `compare_agents`.
 
     - `by`: the compared figure. `k`: planned attempts per task. `difference`: b - a, a mean over tasks. `p_value`:
@@ -322,9 +319,9 @@ class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "tied": self.tied,
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per two-sided test."""
-        return to_frame(map(msgspec.structs.asdict, self.tests))
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per two-sided test."""
+        return list(map(msgspec.structs.asdict, self.tests))
 
     def _repr_html_(self) -> str:
         tests = [{"test": test.name, "about": test.about, "p_value": test.p_value} for test in self.tests]

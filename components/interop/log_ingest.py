@@ -18,8 +18,8 @@ from ratchet.components.interop.log_source import LogSource, UnreadablePart
 from ratchet.components.interop.reader_registry import detect_format, read_records
 from ratchet.components.interop.trajectory_writers import RATCHET_FORMAT
 from ratchet.components.trajectories.blobs import copy_referenced_blobs
-from ratchet.components.trajectories.store import PutCounts, SetAsideEntry, StoreWriter
-from ratchet.components.trajectories.store.record_admission import continues, unreadable_entry
+from ratchet.components.trajectories.store.record_admission import PutCounts, SetAsideEntry, continues, unreadable_entry
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.trajectory import Trajectory, digest
 
 from .log_files import (

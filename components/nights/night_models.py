@@ -42,10 +42,14 @@ def download_model(registered: "ModelRef") -> NightModel:
 
     checkpoint = model_registry.download(registered.version, registered.name)
     checkpoint_folders.check_checkpoint(checkpoint)
+    return registered_model(registered, str(checkpoint))
+
+
+def registered_model(registered: "ModelRef", checkpoint: str) -> NightModel:
+    """Return a registered model whose checkpoint is at `checkpoint`."""
     nights = tuple(night for night in registered.tags.get("nights", "").split(",") if night)
-    return NightModel(
-        registered.policy_version, str(checkpoint), nights, registered.tags.get("build") or None, registered.version
-    )
+    build = registered.tags.get("build") or None
+    return NightModel(registered.policy_version, checkpoint, nights, build, registered.version)
 
 
 def champion_model() -> NightModel | None:

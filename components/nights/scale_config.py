@@ -249,11 +249,6 @@ class Scale(Configuration):
         return self.model_dump(mode="json", include=set(_ONLINE))
 
 
-def known_scales() -> list[str]:
-    """Return the names that `load_scale` accepts."""
-    return yaml_names(SCALES_FOLDER)
-
-
 def load_scale(name_or_path: str) -> Scale:
     """Load a scale by name or YAML file. Raises ConfigurationError that suggests the nearest name."""
     path = named_file("scale", name_or_path, SCALES_FOLDER)

@@ -83,7 +83,7 @@ def collect(
                 "task_ids": _task_ids(taskset, tasks, role, seed),
                 "attempts": attempts,
                 "seed": seed,
-                "concurrency": 1 if isinstance(make_environment, _OneEnvironment) else workers,
+                "concurrency": workers if isinstance(source, str | Path | Taskset) else 1,
                 **settings,
             }
         )
@@ -136,7 +136,8 @@ def _resolve(source: Source, tasks: object, stack: ExitStack) -> tuple[Taskset, 
     environment = as_environment(source)
     unwrapped = environment.unwrapped
     name = type(getattr(unwrapped, "inner", unwrapped)).__name__
-    return _taskset_of(name, environment.domain, own), _OneEnvironment(environment, with_task=bool(own))
+    opened = _StaysOpen(environment) if own else _WithoutTask(_StaysOpen(environment))
+    return _taskset_of(name, environment.domain, own), lambda: opened
 
 
 def _taskset_of(environment: str, domain: str, tasks: tuple[TaskSpec, ...]) -> Taskset:
@@ -173,14 +174,3 @@ class _StaysOpen(Wrapper):
 
     def close(self) -> None:
         """Do nothing."""
-
-
-class _OneEnvironment:
-    """Factory that returns the environment of the caller each time."""
-
-    def __init__(self, environment: Environment, *, with_task: bool) -> None:
-        opened = _StaysOpen(environment)
-        self._environment: Environment = opened if with_task else _WithoutTask(opened)
-
-    def __call__(self) -> Environment:
-        return self._environment

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -25,16 +25,13 @@ from ratchet.components.nights.episode_sets import (
 from ratchet.components.statistics.multiple_testing import holm
 from ratchet.components.statistics.result_types import p_text
 from ratchet.components.tasksets import Taskset, load_taskset
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.notebook_tables import NotebookTable
 from ratchet.components.trajectories.shards import read_folder, read_jsonl
 from ratchet.components.trajectories.trajectory import Trajectory
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
-if TYPE_CHECKING:
-    import pandas
 
-
-class SetComparison(msgspec.Struct, frozen=True):
+class SetComparison(NotebookTable, msgspec.Struct, frozen=True):
     """Comparisons of each further set with the first, in order; `corrected`: their Holm-adjusted p-values.
 
     `decision`: verdict of the promotion rule on two sets (and a control); None where the rule does not apply, for the
@@ -57,21 +54,16 @@ class SetComparison(msgspec.Struct, frozen=True):
         pairs = zip(self.comparisons, self.corrected, strict=True)
         return [{**comparison.row, "p_corrected": corrected} for comparison, corrected in pairs]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per comparison."""
-        return to_frame(self.rows())
-
     def __repr__(self) -> str:
-        lines = [
+        return "\n".join(
             f"{row['b']} against {row['a']}, {row['by']}: {_signed(row['difference'])} "
             f"[{_signed(row['low'])}, {_signed(row['high'])}], {p_text(row['p_corrected'])}, {row['tasks']} tasks"
             for row in self.rows()
-        ]
-        return "\n".join(lines)
+        )
 
-    def _repr_html_(self) -> str:
+    def _caption(self) -> tuple[str, str]:
         note = "Difference: b - a, with a 95 % interval; the p-value of a permutation test, corrected by Holm's method."
-        return html_table("Comparison with " + self.comparisons[0].a.name, self.rows(), note)
+        return f"Comparison with {self.comparisons[0].a.name}", note
 
 
 def _signed(value: float | None) -> str:
@@ -180,26 +172,17 @@ def _with_decision(
 ) -> SetComparison:
     from ratchet.components.nights.scale_config import load_scale
 
-    parameters = load_scale(scale)
+    replace, parameters = msgspec.structs.replace, load_scale(scale)
     taskset = load_taskset(parameters.taskset)
-    champion, challenger = (
-        msgspec.structs.replace(agent, name=name)
-        for agent, name in zip(agents, ("champion", "challenger"), strict=True)
-    )
+    ref = TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by)
+    champion, challenger = replace(agents[0], name="champion"), replace(agents[1], name="challenger")
     try:
         _check_taskset(champion, taskset)
-        decision = decide_promotion(
-            champion,
-            challenger,
-            control,
-            TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by),
-            parameters.promotion,
-            night="by hand",
-            seed=seed,
-        )
+        rule = parameters.promotion
+        decision = decide_promotion(champion, challenger, control, ref, rule, night="by hand", seed=seed)
     except DataError as error:
-        return msgspec.structs.replace(comparison, why_not=str(error))
-    return msgspec.structs.replace(comparison, decision=decision)
+        return replace(comparison, why_not=str(error))
+    return replace(comparison, decision=decision)
 
 
 def _check_taskset(agent: AgentResult, taskset: Taskset) -> None:

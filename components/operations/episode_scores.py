@@ -1,8 +1,8 @@
 """Score episodes from Python as `ratchet score` does."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from ratchet.components.core.configuration import read_section
 from ratchet.components.core.home import params_file
@@ -10,15 +10,12 @@ from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.rewards.episode_scoring import score_all
 from ratchet.components.rewards.reference_steps import reference_steps
 from ratchet.components.rewards.reward_config import RewardConfig
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.notebook_tables import NotebookTable
 from ratchet.components.trajectories.trajectory import Trajectory
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
-if TYPE_CHECKING:
-    import pandas
 
-
-class EpisodeScores(Sequence[EpisodeScore]):
+class EpisodeScores(NotebookTable, Sequence[EpisodeScore]):
     """The scores of several episodes, in their order."""
 
     def __init__(self, scores: Iterable[EpisodeScore], episodes: Sequence[Trajectory]) -> None:
@@ -37,9 +34,6 @@ class EpisodeScores(Sequence[EpisodeScore]):
 
     def __len__(self) -> int:
         return len(self._scores)
-
-    def __iter__(self) -> Iterator[EpisodeScore]:
-        return iter(self._scores)
 
     @property
     def mean(self) -> float | None:
@@ -64,17 +58,9 @@ class EpisodeScores(Sequence[EpisodeScore]):
             for each, episode in zip(self._scores, self._episodes, strict=True)
         ]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per episode."""
-        return to_frame(self.rows())
-
     def __repr__(self) -> str:
         mean = "unknown" if self.mean is None else f"{self.mean:.3f}"
         return f"EpisodeScores({len(self)} episodes; mean total {mean})"
-
-    def _repr_html_(self) -> str:
-        shown = [{name: value for name, value in row.items() if name != "episode_id"} for row in self.rows()]
-        return html_table(repr(self), shown)
 
 
 @overload

@@ -184,13 +184,9 @@ def _ask(repository: str, request: Callable[[], Result]) -> Result:
         raise InfrastructureError(
             f"the hub did not take {repository} (HTTP {status}); run the same command again"
         ) from error
-    except (OSError, ValueError) as error:
-        raise InfrastructureError(
-            f"{repository} was not published: {first_line(error)}; run the same command again"
-        ) from error
     except Exception as error:  # the hub's client passes on whatever its transport raises
-        if not type(error).__module__.startswith(("httpx", "httpcore", "hf_xet")):
+        transport = type(error).__module__.startswith(("httpx", "httpcore", "hf_xet"))
+        if not transport and not isinstance(error, OSError | ValueError):
             raise
-        raise InfrastructureError(
-            f"the hub cannot be reached ({type(error).__name__}); run the same command again"
-        ) from error
+        reason = f"the hub cannot be reached ({type(error).__name__})" if transport else first_line(error)
+        raise InfrastructureError(f"{repository} was not published: {reason}; run the same command again") from error

@@ -80,41 +80,34 @@ FIGURE_RESAMPLES = 2000
 """Of the intervals, which are for reading only."""
 
 
-def cost_success_figure(
-    results: "Mapping[str, AgentResult]", role: str | None = "promote", level: float = 0.95
-) -> RenderedFigure:
-    """Draw each agent's success against the mean cost of an episode, both with intervals that
-    resample families.
+def cost_success_figure(results: "Mapping[str, AgentResult]") -> RenderedFigure:
+    """Draw each agent's success against the mean cost of an episode, both with intervals that resample families.
 
     The cost is money where every agent's episodes report it, else tokens.
     """
-    money = all(
-        any(attempt.cost is not None for attempt in _known_attempts(result, role)) for result in results.values()
-    )
+    money = all(any(attempt.cost is not None for attempt in _known_attempts(result)) for result in results.values())
     unit = "cost" if money else "tokens"
     drawing, axes = new_axes(f"success against {unit}")
     names, agent_texts = assign_colours(list(results)), []
     for name, result in results.items():
-        success, cost, around = _cost_and_success(result, role, money, level)
+        success, cost, around = _cost_and_success(result, money)
         if success.value is None or cost is None:
             continue
         _draw_cost_and_success(axes, cost, around, success, names[name], name)
         agent_texts.append(f"{name} {percent(success.value)} at {cost:,.4g}")
     if not agent_texts:
         return empty_figure(f"success against {unit}", f"no episode has a recorded cost in {unit}")
-    axes.set_xlabel(f"{unit} an episode ({100 * level:g} % interval)")
+    axes.set_xlabel(f"{unit} an episode (95 % interval)")
     axes.set_ylabel("success, %")
     draw_legend(drawing)
     return RenderedFigure(drawing, f"Success against {unit} an episode: {', '.join(agent_texts)}.")
 
 
-def _cost_and_success(
-    result: "AgentResult", role: str | None, money: bool, level: float
-) -> "tuple[Estimate, float | None, Interval | None]":
+def _cost_and_success(result: "AgentResult", money: bool) -> "tuple[Estimate, float | None, Interval | None]":
     """Return success, and the mean over tasks of an episode's cost with its interval."""
-    tasks = [task for task in result.of(role) if task.success_rate is not None]
+    tasks = [task for task in result.of("promote") if task.success_rate is not None]
     rates = [task.success_rate for task in tasks if task.success_rate is not None]
-    success = rate_estimate(rates, [task.family for task in tasks], level=level, n_resamples=FIGURE_RESAMPLES)
+    success = rate_estimate(rates, [task.family for task in tasks], n_resamples=FIGURE_RESAMPLES)
     # Mean over tasks of the mean over attempts: a task with more known costs must not count for more.
     costs, families = [], []
     for task in tasks:
@@ -127,7 +120,7 @@ def _cost_and_success(
             families.append(task.family)
     if not costs:
         return success, None, None
-    around = bootstrap_ci(costs, clusters=families, level=level, n_resamples=FIGURE_RESAMPLES)
+    around = bootstrap_ci(costs, clusters=families, n_resamples=FIGURE_RESAMPLES)
     return success, fsum(costs) / len(costs), around
 
 
@@ -142,17 +135,17 @@ def _draw_cost_and_success(
     axes.plot([cost], [height], "o", color=colour, markersize=8, label=f"{safe_label(name)}: {height:.1f} %")
 
 
-def _known_attempts(result: "AgentResult", role: str | None) -> "list[TaskAttempt]":
-    return [attempt for task in result.of(role) for attempt in task.attempts if attempt.success is not None]
+def _known_attempts(result: "AgentResult") -> "list[TaskAttempt]":
+    return [attempt for task in result.of("promote") for attempt in task.attempts if attempt.success is not None]
 
 
 CAUSE_CHARACTERS = 18
 """Characters shown of a cause."""
 
 
-def failure_cause_figure(a: "AgentResult", b: "AgentResult", role: str | None = "promote") -> RenderedFigure:
+def failure_cause_figure(a: "AgentResult", b: "AgentResult") -> RenderedFigure:
     """Draw the counts of outcomes: rows are causes for `a`, columns are causes of the same attempts for `b`."""
-    confusion = cause_confusion(a, b, role)
+    confusion = cause_confusion(a, b, "promote")
     size = len(confusion.causes)
     title = f"how the same attempts ended: {safe_label(a.name)} and {safe_label(b.name)}"
     if not confusion.total:
@@ -191,11 +184,11 @@ MAX_CALLS = 40
 """Calls with a bin each; longer episodes fall into the last."""
 
 
-def episode_length_figure(results: "Mapping[str, AgentResult]", role: str | None = "promote") -> RenderedFigure:
+def episode_length_figure(results: "Mapping[str, AgentResult]") -> RenderedFigure:
     """Draw each agent's share of episodes by number of calls."""
     import numpy as np
 
-    lengths = _known_values(results, role, lambda attempt: attempt.steps)
+    lengths = _known_values(results, lambda attempt: attempt.steps)
     if not lengths:
         return empty_figure("length of the episodes", "no episode has a known outcome")
     drawing, axes = new_axes("length of the episodes")
@@ -218,11 +211,11 @@ def episode_length_figure(results: "Mapping[str, AgentResult]", role: str | None
 REWARD_BINS = 20
 
 
-def reward_figure(results: "Mapping[str, AgentResult]", role: str | None = "promote") -> RenderedFigure:
+def reward_figure(results: "Mapping[str, AgentResult]") -> RenderedFigure:
     """Draw each agent's share of episodes by reward, in bins over [0, 1], with a mark at its mean."""
     import numpy as np
 
-    rewards = _known_values(results, role, lambda attempt: attempt.reward)
+    rewards = _known_values(results, lambda attempt: attempt.reward)
     if not rewards:
         return empty_figure("rewards of the episodes", "no episode has a reward")
     drawing, axes = new_axes("rewards of the episodes")
@@ -239,11 +232,11 @@ def reward_figure(results: "Mapping[str, AgentResult]", role: str | None = "prom
 
 
 def _known_values(
-    results: "Mapping[str, AgentResult]", role: str | None, of: Callable[[TaskAttempt], float | None]
+    results: "Mapping[str, AgentResult]", of: Callable[[TaskAttempt], float | None]
 ) -> dict[str, list[float]]:
     """Return a figure of each agent's counted episodes, of agents that have one."""
     values = {
-        name: [value for attempt in _known_attempts(result, role) if (value := of(attempt)) is not None]
+        name: [value for attempt in _known_attempts(result) if (value := of(attempt)) is not None]
         for name, result in results.items()
     }
     return {name: own for name, own in values.items() if own}

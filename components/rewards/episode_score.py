@@ -4,14 +4,11 @@
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
-
-if TYPE_CHECKING:
-    import pandas
+from ratchet.components.trajectories.notebook_tables import NotebookTable
 
 LayerName = Literal["rules", "judge", "learned", "guards"]
 
@@ -58,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class EpisodeScore(msgspec.Struct, frozen=True, gc=False):
+class EpisodeScore(NotebookTable, msgspec.Struct, frozen=True, gc=False):
     """Scores of one episode, in [0, 1] or None. All are None after an infrastructure failure.
 
     `process`: aggregated scores of the steps. `efficiency`: number of calls relative to the reference of the task.
@@ -95,12 +92,8 @@ class EpisodeScore(msgspec.Struct, frozen=True, gc=False):
             for step in self.steps
         ]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per step."""
-        return to_frame(self.rows())
-
-    def _repr_html_(self) -> str:
+    def _caption(self) -> tuple[str, str]:
         parts = [(name, getattr(self, name)) for name in ("total", "outcome", "process", "efficiency")]
         figures = ", ".join(f"{name} {'unknown' if value is None else f'{value:.3f}'}" for name, value in parts)
         whole = [explanation.why for explanation in self.explanations if explanation.turn < 0]
-        return html_table(figures, self.rows(), " ".join(whole))
+        return figures, " ".join(whole)

@@ -12,12 +12,10 @@ raise it. Equal records and parameters give equal scores.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
 from ratchet.components.core import DomainProfile, ToolCall, ToolResult, load_domain
-from ratchet.components.trajectories.shards import read_jsonl
 from ratchet.components.trajectories.trajectory import Trajectory, Turn
 
 from .annotation_records import WHOLE, Judgement
@@ -25,7 +23,7 @@ from .calibration.calibration_record import Calibration
 from .episode_score import EpisodeScore, Explanation, LayerName, LayerScore, StepScore
 from .hack_detection.hack_detector import NO_FINDINGS, HackExamination, examine_episode, idle_step_scores
 from .judgement_aggregation import NO_JUDGEMENTS, AggregatedJudgements, LayerOpinion, aggregate_judgements
-from .reference_steps import ReferenceSteps, reference_steps
+from .reference_steps import ReferenceSteps
 from .reward_config import UNCALIBRATED, RewardConfig
 from .reward_formulas import aggregate, efficiency_score, is_success, outcome_score, total_score, weighted_mean
 from .rules.rule_engine import RULES, RuleEngine, RuleScores
@@ -272,11 +270,3 @@ def score_all(
         reference = references.get((trajectory.task.task_id, trajectory.task.task_hash))
         matching = by_content.get(trajectory.effective_hash, ()) if by_content else ()
         yield score(trajectory, profile, config, reference, matching, calibration)
-
-
-def score_file(path: Path, domain: str | None, config: RewardConfig | None = None) -> Iterator[EpisodeScore]:
-    """Yield the scores of a JSONL file of trajectories, by the profile `domain` (None: the domain of each task). The
-    file is read twice, first for the reference steps. Raises DataError.
-    """
-    references = reference_steps(read_jsonl(path))
-    yield from score_all(read_jsonl(path), references, config or RewardConfig(), domain)

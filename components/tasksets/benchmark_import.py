@@ -37,7 +37,7 @@ from ratchet.components.rewards.verifiable.program_tests import ProgramCase
 from ratchet.components.rewards.verifiable.reply_format import last_boxed
 
 from .reasoning_gym_import import reference_reply
-from .swebench_import import ImportResult, RefusedRow
+from .row_import import ImportResult, RowFault, read_tasks
 from .task_filter import TaskFilter
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
@@ -45,10 +45,6 @@ GENERATOR = "ratchet tasks import benchmark"
 PROGRAM = "solution.py"
 _MAX_TESTS = 256 << 20  # bytes of a row's test cases after decompression
 Row = dict[str, Any]
-
-
-class RowFault(Exception):
-    """A row cannot become a task; the message is the reason."""
 
 
 class _Question(NamedTuple):
@@ -266,29 +262,17 @@ def import_benchmark(
     """
     check_import_folder(folder, GENERATOR)
     name = folder.resolve().name
-    tasks: dict[str, TaskSpec] = {}
-    refused: list[RefusedRow] = []
-    for place, row in read_table(file):
-        try:
-            task = _task(row, format, name, role, seed, len(tasks) + len(refused))
-            if task.task_id in tasks:
-                raise RowFault(f"id '{task.task_id}' is also in an earlier row")
-            tasks[task.task_id] = task
-        except RowFault as fault:
-            refused.append(RefusedRow(place, str(fault)))
-    if not tasks:
-        first = f": {refused[0].where}: {refused[0].why}" if refused else ""
-        raise DataError(f"{file}: none of {len(refused)} rows is a task of {format}{first}")
-    selected = (task_filter or TaskFilter()).select(tasks.values())
+    result = read_tasks(read_table(file), lambda row, number: _task(row, format, name, role, seed, number))
+    result = result.select(file, task_filter)
     description = f"{format}, imported from {file.name}."
     head = TasksetHead(name, "1", DOMAIN, {}, "ratchet/reasoning", "family", description, GENERATOR, seed)
     card = (
-        f"# {name}\n\n{len(selected)} tasks of {format}, imported from `{file.name}`; {len(refused)} rows refused. "
+        f"# {name}\n\n{len(result.tasks)} tasks of {format}, imported from `{file.name}`; {len(result.refused)} rows refused. "
         f"Role {role.value}.\n\nLicence and conditions are those of the benchmark. It may be part of what a model was pretrained "
         "on: a figure on it is no proof of generalisation. Do not train on it what is measured by it.\n"
     )
-    write_taskset(folder, head, {role: selected}, card)
-    return ImportResult(tuple(selected), tuple(refused))
+    write_taskset(folder, head, {role: result.tasks}, card)
+    return result
 
 
 def _task(row: Any, format: str, taskset: str, role: Role, seed: int, number: int) -> TaskSpec:

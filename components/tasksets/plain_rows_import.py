@@ -16,9 +16,9 @@ from ratchet.components.core import ConfigurationError, DataError, Role, TaskSpe
 from ratchet.components.core.files import InvalidYaml, load_yaml
 from ratchet.components.core.task_spec import REFERENCE_ACTIONS_FILE, REFERENCE_REPLY_FILE
 
-from .benchmark_import import Row, RowFault, read_table
-from .reasoning_gym_import import assign_roles, reference_reply
-from .swebench_import import ImportResult, RefusedRow
+from .benchmark_import import Row, read_table
+from .reasoning_gym_import import assign_roles, reference_reply, with_role
+from .row_import import ImportResult, RowFault, read_tasks
 from .task_filter import TaskFilter
 from .taskset_files import TasksetHead, check_families, check_import_folder, check_task, write_taskset
 
@@ -82,28 +82,23 @@ def import_plain_rows(
     if environment:
         spec(environment)
     name, played_in = folder.resolve().name, environment
-    tasks: dict[str, TaskSpec] = {}
-    with_role: set[str] = set()
-    refused: list[RefusedRow] = []
-    for number, (place, row) in enumerate(read_plain_rows(file), start=1):
-        try:
-            values, row_environment = _task_values(row, environment)
-            task = _task(values, name, row_environment, number)
-            played_in = played_in or row_environment
-            if row_environment != played_in:
-                raise RowFault(f"it is played in {row_environment} and an earlier row in {played_in}; import it apart")
-            if task.task_id in tasks:
-                raise RowFault(f"id '{task.task_id}' is also in an earlier row")
-            tasks[task.task_id] = task
-            if "role" in values:
-                with_role.add(task.task_id)
-        except RowFault as fault:
-            refused.append(RefusedRow(place, str(fault)))
-    if not tasks:
-        first = f": {refused[0].where}: {refused[0].why}" if refused else "; it is empty"
-        raise DataError(f"{file}: none of {len(refused)} rows is a task{first}")
-    selected = (task_filter or TaskFilter()).select(tasks.values())
-    selected = _with_roles(selected, with_role, role, split_by, seed)
+    has_role: dict[str, bool] = {}
+
+    def read_row(row: Any, number: int) -> TaskSpec:
+        nonlocal played_in
+        values, row_environment = _task_values(row, environment)
+        task = _task(values, name, row_environment, number + 1)
+        played_in = played_in or row_environment
+        if row_environment != played_in:
+            raise RowFault(f"it is played in {row_environment} and an earlier row in {played_in}; import it apart")
+        has_role.setdefault(task.task_id, "role" in values)
+        return task
+
+    result = read_tasks(read_plain_rows(file), read_row).select(file, task_filter)
+    open_tasks = [task for task in result.tasks if not has_role[task.task_id]]
+    assigned = with_role(open_tasks, role) if role else assign_roles(open_tasks, seed, split_by)
+    by_id = {task.task_id: task for task in (*result.tasks, *assigned)}
+    selected = tuple(by_id.values())
     if split_by == "family":
         check_families(file, selected)
     head = TasksetHead(
@@ -113,24 +108,7 @@ def import_plain_rows(
     card = readme.read_text(encoding="utf-8") if readme.is_file() else _card(name, file, folder, environment)
     by_role = {a_role: [task for task in selected if task.role == a_role] for a_role in Role}
     write_taskset(folder, head, {key: rows for key, rows in by_role.items() if rows}, card)
-    return ImportResult(tuple(selected), tuple(refused))
-
-
-def _with_roles(
-    tasks: list[TaskSpec],
-    with_role: set[str],
-    role: Role | None,
-    split_by: Literal["family", "instance"],
-    seed: int,
-) -> list[TaskSpec]:
-    """Return the tasks with roles, in their order; those not in `with_role` get `role`, or are split where it is None."""
-    open_tasks = [task for task in tasks if task.task_id not in with_role]
-    if role is not None:
-        assigned = [msgspec.structs.replace(task, role=role) for task in open_tasks]
-    else:
-        assigned = assign_roles(open_tasks, seed, split_by)
-    by_id = {task.task_id: task for task in assigned}
-    return [by_id.get(task.task_id, task) for task in tasks]
+    return ImportResult(selected, result.refused)
 
 
 def _task_values(row: Any, environment: str) -> tuple[Row, str]:

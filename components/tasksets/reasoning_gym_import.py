@@ -22,7 +22,7 @@ from ratchet.components.core.task_spec import REFERENCE_REPLY_FILE
 from ratchet.components.environments.reasoning_environment import DOMAIN, GYM_VERIFIER
 from ratchet.components.rewards.verifiable.gym_verifier import SUCCESS_SCORE, GymEntry
 
-from .swebench_import import ImportResult, RefusedRow
+from .row_import import ImportResult, RefusedRow
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
 GENERATOR = "ratchet tasks import reasoning-gym"
@@ -74,7 +74,7 @@ def import_generators(
             "family" if len({task.family for task in right}) >= MIN_FAMILIES else "instance"
         )
         by_instance = by_instance or (role is None and split_by == "instance")
-        tasks += assign_roles(right, seed, split_by) if role is None else _with_role(right, role)
+        tasks += assign_roles(right, seed, split_by) if role is None else with_role(right, role)
     if not tasks:
         raise DataError(f"none of {len(refused)} entries is a task: {refused[0].where}: {refused[0].why}")
     head = TasksetHead(
@@ -131,7 +131,8 @@ def _thought(entry: dict[str, Any], answer: str) -> str:
     return "; ".join(steps)
 
 
-def _with_role(tasks: Iterable[TaskSpec], role: Role) -> list[TaskSpec]:
+def with_role(tasks: Iterable[TaskSpec], role: Role) -> list[TaskSpec]:
+    """Return the tasks with this role."""
     return [msgspec.structs.replace(task, role=role) for task in tasks]
 
 
@@ -148,7 +149,7 @@ def assign_roles(tasks: Sequence[TaskSpec], seed: int, split_by: Literal["family
         # In numbers of families, and not of their tasks: they are what a test resamples.
         role = max(ROLE_SHARES, key=lambda role: ROLE_SHARES[role] - counts[role] / len(units))
         counts[role] += 1
-        assigned += _with_role(units[unit], role)
+        assigned += with_role(units[unit], role)
     return assigned
 
 

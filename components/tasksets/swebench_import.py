@@ -19,6 +19,7 @@ from ratchet.components.core import ConfigurationError, DataError, Repository, R
 from ratchet.components.environments.git_mirror import COMMIT_NAME
 from ratchet.components.environments.repository_tasks import GOLD_PATCH
 
+from .row_import import ImportResult, RowFault, read_tasks
 from .task_filter import TaskFilter
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
@@ -51,50 +52,21 @@ class ImportSettings(msgspec.Struct, frozen=True):
     role: Role = Role.TRAIN
 
 
-class RefusedRow(msgspec.Struct, frozen=True):
-    """A row that cannot become a task. `where`: its file and line; `why`: the reason."""
-
-    where: str
-    why: str
-
-
-class ImportResult(msgspec.Struct, frozen=True):
-    """The tasks made of a file's rows, and the rows that were refused."""
-
-    tasks: tuple[TaskSpec, ...]
-    refused: tuple[RefusedRow, ...]
-
-
-class _RowFault(Exception):
-    """A row cannot become a task; the message is the reason."""
-
-
 def read_rows(file: Path, name: str, settings: ImportSettings) -> ImportResult:
     """Read every row as a task of the taskset `name`. Raises DataError for a file that cannot be read."""
-    tasks: dict[str, TaskSpec] = {}
-    refused = []
-    for number, line in _numbered_lines(file):
-        try:
-            task = read_row(line, name, settings)
-            if task.task_id in tasks:
-                raise _RowFault(f"instance_id '{task.task_id}' is also in an earlier row")
-        except _RowFault as fault:
-            refused.append(RefusedRow(f"{file}, line {number}", str(fault)))
-        else:
-            tasks[task.task_id] = task
-    return ImportResult(tuple(tasks.values()), tuple(refused))
+    return read_tasks(_lines(file), lambda line, _: read_row(line, name, settings))
 
 
-def _numbered_lines(file: Path) -> Iterator[tuple[int, bytes]]:
+def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
     try:
         lines = file.read_bytes().split(b"\n")
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}; check the path") from error
-    return ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    return ((f"{file}, line {number}", line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def read_row(line: bytes, name: str, settings: ImportSettings) -> TaskSpec:
-    """Read one row as a task of the taskset `name`. Raises _RowFault, which `read_rows` turns into a refusal."""
+    """Read one row as a task of the taskset `name`. Raises RowFault, which `read_rows` turns into a refusal."""
     row = _decode_row(line)
     instance, repo = _text(row, "instance_id"), _text(row, "repo")
     test_patch = _text(row, "test_patch", required=False)
@@ -102,11 +74,11 @@ def read_row(line: bytes, name: str, settings: ImportSettings) -> TaskSpec:
     fail_to_pass, pass_to_pass = _tests(row, "FAIL_TO_PASS"), _tests(row, "PASS_TO_PASS")
     if not fail_to_pass:
         # An agent that changes nothing would pass.
-        raise _RowFault("FAIL_TO_PASS is empty: nothing tells a fix from none")
+        raise RowFault("FAIL_TO_PASS is empty: nothing tells a fix from none")
     commit = instance if is_smith else _text(row, "base_commit")
     # It becomes an argument of git: neither an option nor a range may pass.
     if not COMMIT_NAME.fullmatch(commit) or ".." in commit:
-        raise _RowFault(f"base_commit {commit!r} is no commit's name")
+        raise RowFault(f"base_commit {commit!r} is no commit's name")
     patch = _text(row, "patch", required=False)
     return TaskSpec(
         task_id=instance,
@@ -134,22 +106,22 @@ def _decode_row(line: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _RowFault(f"not a JSON object: {error}") from error
+        raise RowFault(f"not a JSON object: {error}") from error
 
 
 def _text(row: dict[str, Any], field: str, *, required: bool = True) -> str:
     value = row.get(field)
     if value is None or value == "":
         if required:
-            raise _RowFault(f"{field} is missing or empty")
+            raise RowFault(f"{field} is missing or empty")
         return ""
     if not isinstance(value, str):
-        raise _RowFault(f"{field} is {type(value).__name__} and must be a string")
+        raise RowFault(f"{field} is {type(value).__name__} and must be a string")
     return value
 
 
 def _tests(row: dict[str, Any], field: str) -> list[str]:
-    """Return a list of tests from any of its notations (see the module). Raises _RowFault."""
+    """Return a list of tests from any of its notations (see the module). Raises RowFault."""
     value = row.get(field, row.get(field.lower(), []))
     if isinstance(value, str):
         try:
@@ -158,9 +130,9 @@ def _tests(row: dict[str, Any], field: str) -> list[str]:
             try:
                 value = ast.literal_eval(value)  # executes nothing
             except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-                raise _RowFault(f"{field} is neither a list nor JSON of one") from error
+                raise RowFault(f"{field} is neither a list nor JSON of one") from error
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
-        raise _RowFault(f"{field} is not a list of tests' names")
+        raise RowFault(f"{field} is not a list of tests' names")
     return list(dict.fromkeys(value))
 
 
@@ -199,13 +171,13 @@ def _source(repo: str, repos: str) -> str:
         return _fill_template(repos, {"repo": repo, "name": repo.rpartition("/")[2]})
     # A row is not trusted: `..` in it would name a folder outside of `repos`.
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo) or ".." in repo:
-        raise _RowFault(f"repo {repo!r} is not owner/name")
+        raise RowFault(f"repo {repo!r} is not owner/name")
     names = (repo, repo.replace("/", "__"), repo.rpartition("/")[2])
     for name in names:
         for suffix in REPOSITORY_SUFFIXES:
             if (Path(repos) / f"{name}{suffix}").exists():
                 return str(Path(repos) / f"{name}{suffix}")
-    raise _RowFault(f"{repos} holds no repository of {repo} (looked for {', '.join(names)}, also as .git and .bundle)")
+    raise RowFault(f"{repos} holds no repository of {repo} (looked for {', '.join(names)}, also as .git and .bundle)")
 
 
 def _fill_template(template: str, values: dict[str, str]) -> str:
@@ -227,11 +199,7 @@ def import_rows(
     """
     check_import_folder(folder, GENERATOR)
     name = folder.resolve().name
-    result = read_rows(file, name, settings)
-    if not result.tasks:
-        first = f": {result.refused[0].where}: {result.refused[0].why}" if result.refused else ""
-        raise DataError(f"{file}: none of {len(result.refused)} rows is a task{first}")
-    result = ImportResult(tuple((task_filter or TaskFilter()).select(result.tasks)), result.refused)
+    result = read_rows(file, name, settings).select(file, task_filter)
     description = f"Repository tasks imported from {file.name}."
     head = TasksetHead(name, "1", "coding", {}, description=description, generator=GENERATOR)
     write_taskset(folder, head, {settings.role: result.tasks}, _card(name, file, result))

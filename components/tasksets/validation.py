@@ -141,11 +141,6 @@ class ValidationReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: int
     problems: tuple[TaskProblem, ...]
 
-    @property
-    def ok(self) -> bool:
-        """True if no problem was found."""
-        return not self.problems
-
 
 def validate_taskset(
     taskset: Taskset,

@@ -58,22 +58,11 @@ _RESULTS = {"promote": "promoted", "keep": "kept out", "undecided": "undecided"}
 def agent_rows(decision: Decision) -> list[AgentRow]:
     """Return the row of each agent that played the deciding tasks of a night."""
     night, audit, over = decision.night, decision.audit, decision.champion.agent.policy_version
-    promoted = decision.verdict == "promote"
+    kept = f"{'replaced' if decision.verdict == 'promote' else 'champion'} {night}"
+    result, lead = f"{_RESULTS[decision.verdict]} {night}", decision.versus_champion
     rows = [
-        AgentRow(
-            "champion",
-            decision.champion,
-            f"{'replaced' if promoted else 'champion'} {night}",
-            audit=None if audit is None else audit.champion,
-        ),
-        AgentRow(
-            "challenger",
-            decision.challenger,
-            f"{_RESULTS[decision.verdict]} {night}",
-            decision.versus_champion,
-            over,
-            None if audit is None else audit.challenger,
-        ),
+        AgentRow("champion", decision.champion, kept, audit=audit.champion if audit else None),
+        AgentRow("challenger", decision.challenger, result, lead, over, audit.challenger if audit else None),
     ]
     if decision.control is not None:
         rows.append(AgentRow("control", decision.control, f"control {night}", decision.control_versus_champion, over))
@@ -137,8 +126,7 @@ def agent_name(policy_version: str, models: Mapping[str, ModelRef], otherwise: s
     ref = models.get(policy_version)
     if ref is None:
         return otherwise
-    words = (f"v{ref.version}", ref.tags.get("role", ""), ref.tags.get("night", ""))
-    return " ".join(word for word in words if word)
+    return " ".join(filter(None, (f"v{ref.version}", ref.tags.get("role"), ref.tags.get("night"))))
 
 
 def short_name(policy_version: str, models: Mapping[str, ModelRef]) -> str:
@@ -191,21 +179,11 @@ def _bounds(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 LEADERBOARD_VIEW, NIGHTS_VIEW, LOST_VIEW, WON_VIEW = "leaderboard", "nights", "lost", "won"
 """Ids of the saved views."""
 _LEADERBOARD_COLUMNS = (
-    column("tags", "success"),
-    column("tags", "lead"),
-    column("tags", "result"),
-    column("metrics", "eval/audit_success"),
-    column("metrics", "cost/tokens"),
-    column("metrics", "cost/money"),
-    column("metrics", "eval/steps"),
+    *(column("tags", name) for name in ("success", "lead", "result")),
+    *(column("metrics", name) for name in ("eval/audit_success", "cost/tokens", "cost/money", "eval/steps")),
     column("params", "recipe"),
 )
-_NIGHT_COLUMNS = (
-    column("tags", "verdict"),
-    column("tags", "lead"),
-    column("tags", "why"),
-    column("params", "recipe"),
-)
+_NIGHT_COLUMNS = (*(column("tags", name) for name in ("verdict", "lead", "why")), column("params", "recipe"))
 
 
 def agents_tags(nights: Sequence[DecidedNight], models: Mapping[str, ModelRef]) -> dict[str, str]:
@@ -221,9 +199,8 @@ def nights_tags(nights: Sequence[DecidedNight]) -> dict[str, str]:
     last = nights[-1].decision
     order, nights_only = column("attributes", "start_time"), "tags.`ratchet.kind` = 'night'"
     widths = {column("tags", "lead"): 240, column("tags", "why"): 700}
-    note = f"{_RESULTS[last.verdict]} on {last.night}: {last.why}"
     return {
-        NOTE_TAG: note,
+        NOTE_TAG: f"{_RESULTS[last.verdict]} on {last.night}: {last.why}",
         KIND_TAG: RUNS_KIND,
         **runs_view(NIGHTS_VIEW, "Nights", _NIGHT_COLUMNS, order_by=order, where=nights_only, widths=widths),
         **traces_view(LOST_VIEW, "Lost tasks", {"ratchet.flip": "lost"}),

@@ -1,12 +1,10 @@
 """Tables of records for notebooks: HTML for `_repr_html_`, and pandas frames."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ratchet.components.core import ConfigurationError
-
-from .terminal_rendering import single_line
 
 if TYPE_CHECKING:
     import pandas
@@ -37,6 +35,8 @@ def html_table(title: str, rows: Sequence[TableRow], note: str = "") -> str:
 
 
 def _cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
+    from .terminal_rendering import single_line  # it imports Trajectory, which is a NotebookTable
+
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -44,10 +44,29 @@ def _cell(value: Any, limit: int = CELL_CHARACTERS) -> str:
     return escape(single_line(f"{value:.4g}" if isinstance(value, float) else str(value), limit))
 
 
-def to_frame(rows: Iterable[TableRow]) -> "pandas.DataFrame":
-    """Return the rows as a pandas frame; None is a missing value. Raises ConfigurationError without pandas."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigurationError("to_pandas needs pandas; install it: pip install pandas") from error
-    return pandas.DataFrame(list(rows))
+class NotebookTable:
+    """Mixin of records that are tables of rows: a frame, and HTML in a notebook."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one dictionary per row of the table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return `rows` as a frame; None is a missing value. Raises ConfigurationError without pandas."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ConfigurationError("to_pandas needs pandas; install it: pip install pandas") from error
+        return pandas.DataFrame(self.rows())
+
+    def _caption(self) -> tuple[str, str]:
+        """Return the title of the table in a notebook, and a note below it."""
+        return repr(self), ""
+
+    def _repr_html_(self) -> str:
+        title, note = self._caption()
+        # Ids of episodes are hashes of 64 characters: for programs, not for readers.
+        shown = [{name: value for name, value in row.items() if name != "episode_id"} for row in self.rows()]
+        return html_table(title, shown, note)

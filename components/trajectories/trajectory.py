@@ -9,14 +9,13 @@ the collector.
 import hashlib
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ratchet.components.core import TaskSpec, ToolCall, ToolResult, Usage
 
-if TYPE_CHECKING:
-    import pandas
+from .notebook_tables import NotebookTable
 
 SCHEMA_VERSION = 1
 
@@ -138,7 +137,7 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
         return ", ".join(parts) if self.sandbox else None
 
 
-class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Trajectory(NotebookTable, msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One episode: one line of JSON."""
 
     episode_id: str
@@ -175,22 +174,11 @@ class Trajectory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
         """Return one dictionary per step: the call and its result; a turn without calls is one row too."""
         return [row for turn in self.turns for row in _step_rows(turn)]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per step."""
-        from .notebook_tables import to_frame
-
-        return to_frame(self.rows())
-
-    def _repr_html_(self) -> str:
-        from .notebook_tables import html_table
-
+    def _caption(self) -> tuple[str, str]:
         success = {True: "success", False: "failure", None: "outcome unknown"}[self.outcome.success]
         end = self.failure.message if self.failure else self.outcome.reason
-        return html_table(
-            f"{self.task.task_id}, attempt {self.attempt} by {self.agent.name}: {success}{end and f' ({end})'}",
-            self.rows(),
-            self.task.description,
-        )
+        title = f"{self.task.task_id}, attempt {self.attempt} by {self.agent.name}: {success}{end and f' ({end})'}"
+        return title, self.task.description
 
 
 def _step_rows(turn: Turn) -> list[dict[str, Any]]:

@@ -1,18 +1,15 @@
 """Trajectories: episodes in memory, as `collect` and `read` return them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.environment_registry import load_plugins
 
-from .notebook_tables import html_table, to_frame
+from .notebook_tables import NotebookTable
 from .trajectory import Trajectory
-
-if TYPE_CHECKING:
-    import pandas
 
 REWARD_GROUP = "ratchet.rewards"
 EpisodeReward = Callable[[Trajectory], float | bool | None]
@@ -44,7 +41,7 @@ def find_reward(reward: EpisodeReward | str) -> EpisodeReward:
     return _plugin_rewards[reward]
 
 
-class Trajectories(Sequence[Trajectory]):
+class Trajectories(NotebookTable, Sequence[Trajectory]):
     """A sequence of episodes.
 
     `folder`: where they are kept as shards; None for memory alone. `rewards`: rewards by `episode_id`, where they were
@@ -83,9 +80,6 @@ class Trajectories(Sequence[Trajectory]):
 
     def __len__(self) -> int:
         return len(self._episodes)
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        return iter(self._episodes)
 
     def where(self, keep: Callable[[Trajectory], bool]) -> "Trajectories":
         """Return the episodes for which `keep` is true."""
@@ -130,10 +124,6 @@ class Trajectories(Sequence[Trajectory]):
             for each in self._episodes
         ]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per episode."""
-        return to_frame(self.rows())
-
     def __repr__(self) -> str:
         agents = ", ".join(sorted({each.agent.name for each in self._episodes})) or "nobody"
         tasks = len({each.task.task_id for each in self._episodes})
@@ -141,10 +131,9 @@ class Trajectories(Sequence[Trajectory]):
         success = "unknown" if rate is None else f"{100 * rate:.1f} %"
         return f"Trajectories({len(self)} episodes of {tasks} tasks by {agents}; success {success})"
 
-    def _repr_html_(self) -> str:
-        shown = [{name: value for name, value in row.items() if name != "episode_id"} for row in self.rows()]
+    def _caption(self) -> tuple[str, str]:
         ended = "; ".join(f"{cause}: {count}" for cause, count in self.causes.items())
-        return html_table(repr(self), shown, f"Ended by {ended}." if ended else "")
+        return repr(self), f"Ended by {ended}." if ended else ""
 
 
 def _reward(function: EpisodeReward, trajectory: Trajectory) -> float | None:

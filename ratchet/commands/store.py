@@ -24,13 +24,10 @@ from ratchet.render.terminal import (
 
 if TYPE_CHECKING:
     from ratchet.components.interop.log_ingest import IngestTotals, LogReport
-    from ratchet.components.trajectories.store import (
-        EpisodeQuery,
-        IndexedEpisode,
-        PutCounts,
-        StoreWriter,
-        TrajectoryStore,
-    )
+    from ratchet.components.trajectories.store.episode_index import IndexedEpisode
+    from ratchet.components.trajectories.store.record_admission import PutCounts
+    from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+    from ratchet.components.trajectories.store.store_writer import StoreWriter
 
 _COUNT_NAMES = {"tokens_dropped": "without token ids", "found": "secrets removed"}
 
@@ -143,7 +140,7 @@ def with_filters(command: Callable[..., None]) -> Callable[..., None]:
 def build_query(filters: dict[str, Any], limit: int | None, offset: int) -> "EpisodeQuery":
     """Return the query of a command's options. Raises ConfigurationError."""
     from ratchet.components.core import ConfigurationError
-    from ratchet.components.trajectories.store import EpisodeQuery
+    from ratchet.components.trajectories.store.store_reader import EpisodeQuery
 
     choices = {None: None, "yes": True, "no": False, "unknown": "unknown"}
     if filters["success"] not in choices:
@@ -160,14 +157,15 @@ def store_folder(place: Path | None) -> Path:
 
 def open_store(place: Path | None) -> "closing[TrajectoryStore]":
     """Open an existing store for reading. Raises DataError."""
-    from ratchet.components.trajectories.store import TrajectoryStore
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore
 
     return closing(TrajectoryStore(store_folder(place)))
 
 
 def open_writer(place: Path | None) -> "StoreWriter":
     """Open an existing store for writing, raw or sanitised as it is."""
-    from ratchet.components.trajectories.store import StoreWriter, TrajectoryStore
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+    from ratchet.components.trajectories.store.store_writer import StoreWriter
 
     return StoreWriter(store_folder(place), raw=TrajectoryStore(store_folder(place)).marker.raw)
 
@@ -205,7 +203,7 @@ def add_logs(
     """
     from ratchet.components.interop.log_ingest import IngestTotals, LogIngest
     from ratchet.components.redaction import RedactionPolicy as Sanitising
-    from ratchet.components.trajectories.store import StoreWriter
+    from ratchet.components.trajectories.store.store_writer import StoreWriter
 
     total, started = IngestTotals(), time.monotonic()
     unknown_files: list[str] = []
@@ -282,7 +280,7 @@ def export_episodes(
 ) -> None:
     """Write matching episodes to a file or folder. Example: `ratchet store export --success yes -o good.jsonl`"""
     from ratchet.components.interop.trajectory_writers import line_encoder
-    from ratchet.components.trajectories.store import export_query
+    from ratchet.components.trajectories.store.store_export import export_query
 
     query = build_query(filters, limit, offset)
     with open_store(place) as reader:
@@ -317,7 +315,7 @@ def verify_store(
 
     Example: `ratchet store verify --mend`
     """
-    from ratchet.components.trajectories.store import check_store
+    from ratchet.components.trajectories.store.store_maintenance import check_store
 
     with open_store(place) as reader:
         checked = check_store(reader)
@@ -348,7 +346,7 @@ def collect_garbage(
     as_json: Json = False,
 ) -> None:
     """Remove unreferenced files: temporary files, orphaned blobs. Example: `ratchet store gc --removed --dry-run`"""
-    from ratchet.components.trajectories.store import remove_garbage
+    from ratchet.components.trajectories.store.store_maintenance import remove_garbage
 
     with open_writer(place) as writer:
         garbage = remove_garbage(writer, removed=removed, dry_run=dry_run)
@@ -366,7 +364,7 @@ def show_stats(place: StoreOption = None, as_json: Json = False) -> None:
     """Show counts of episodes, tasks, policies and bytes in the store. Example: `ratchet store stats`"""
     import msgspec
 
-    from ratchet.components.trajectories.store import store_stats
+    from ratchet.components.trajectories.store.store_export import store_stats
 
     with open_store(place) as reader:
         stats = store_stats(reader)

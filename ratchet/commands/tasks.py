@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -13,7 +13,7 @@ from ratchet.render.terminal import print_fields, print_json, print_note, print_
 
 if TYPE_CHECKING:
     from ratchet.components.core import TaskSpec
-    from ratchet.components.tasksets.swebench_import import ImportResult
+    from ratchet.components.tasksets.row_import import ImportResult
 
 LanguageFilter = Annotated[str, Option(help="Only tasks of this language: python, go, ...")]
 DifficultyFilter = Annotated[str, Option(help="Only tasks of this difficulty, as the taskset names it.")]
@@ -238,7 +238,9 @@ def import_taskset(
     environment: Annotated[
         str, Option(help="Own rows: where they are played; default: ratchet/sandbox, ratchet/reasoning with answers.")
     ] = "",
-    split_by: Annotated[str, Option(help="Own rows: what roles keep together: family or instance.")] = "family",
+    split_by: Annotated[
+        Literal["family", "instance"], Option(help="Own rows: what roles keep together: family or instance.")
+    ] = "family",
     language: LanguageFilter = "",
     difficulty: DifficultyFilter = "",
     kind: KindFilter = "",
@@ -265,8 +267,6 @@ def import_taskset(
         raise ConfigurationError(
             f"unknown format '{format}' of rows; give a file of rows, or one of {', '.join(known)} and its file"
         )
-    if split_by not in ("family", "instance"):
-        raise ConfigurationError(f"--split-by {split_by}: choose family or instance")
     task_filter = TaskFilter(language, difficulty, kind, limit)
     if role and role not in list(Role):
         raise ConfigurationError(
@@ -281,7 +281,7 @@ def import_taskset(
             Path(source),
             role=Role(role) if role else None,
             environment=environment,
-            split_by="family" if split_by == "family" else "instance",
+            split_by=split_by,
             seed=seed,
             task_filter=task_filter,
         )

@@ -14,7 +14,8 @@ from patience import LIMIT, until
 from ratchet import cli
 from ratchet.components.interop import reader_registry
 from ratchet.components.rewards.score_table import ScoreRow, write_parquet
-from ratchet.components.trajectories.store import StoreWriter, TrajectoryStore
+from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 
 NIGHT = night_of(4, 2)
 

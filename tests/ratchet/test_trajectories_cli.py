@@ -17,7 +17,8 @@ from ratchet.components.core import ToolCall, ToolResult
 from ratchet.components.interop.reader_registry import BUNDLED
 from ratchet.components.rewards.score_table import WHOLE, ScoreRow, write_parquet
 from ratchet.components.trajectories.shards import read_jsonl
-from ratchet.components.trajectories.store import StoreWriter, TrajectoryStore
+from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.terminal_rendering import render_trajectory
 from ratchet.components.trajectories.trajectory import Turn, schema_text
 

@@ -54,11 +54,6 @@ class DatasetFiles(NamedTuple):
 Gather = Callable[[Iterable[pa.Table]], list[pa.Table]]
 
 
-def check_dataset(folder: Path, name: str, splits: Sequence[str], max_row_bytes: int) -> pa.Table:
-    """Return the row-check table of one dataset. See `check_datasets`."""
-    return check_datasets([DatasetFiles(folder, name, splits)], max_row_bytes)[0]
-
-
 def check_datasets(sources: Sequence[DatasetFiles], max_row_bytes: int, gather: Gather = list) -> list[pa.Table]:
     """Return one row-check table per dataset, with one row per line in the order of splits and lines.
 

@@ -83,13 +83,10 @@ def build_suite(name: str, quality: QualityParams, gate: GateParams) -> "gx.Expe
 
 def _store_result(context: Any, run: QualityRun, suite: "gx.ExpectationSuite", report: Mapping[str, Any]) -> None:
     from great_expectations.core import RunIdentifier
-    from great_expectations.data_context.types.resource_identifiers import (
-        ExpectationSuiteIdentifier,
-        ValidationResultIdentifier,
-    )
+    from great_expectations.data_context.types import resource_identifiers as ids
 
     run_id = RunIdentifier(run_name=run.name, run_time=run.ended)
-    key = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite.name), run_id, f"tables-{suite.name}")
+    key = ids.ValidationResultIdentifier(ids.ExpectationSuiteIdentifier(suite.name), run_id, f"tables-{suite.name}")
     context.validation_results_store.set(key, _suite_result(suite, report, run_id))
 
 
@@ -102,6 +99,7 @@ def _suite_result(
     from great_expectations import __version__
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.validator.validation_statistics import calc_validation_statistics
 
     known = {expectation.meta["name"]: expectation.configuration for expectation in suite.expectations}
     entries, rows = report["results"][suite.name], _row_count(suite.name, report)
@@ -116,7 +114,7 @@ def _suite_result(
         )
         for name, entry in entries.items()
     ]
-    passed = sum(entry["success"] for entry in entries.values())
+    statistics = calc_validation_statistics(results)._asdict()
     meta = {
         "run_id": run_id,
         "great_expectations_version": __version__,
@@ -124,16 +122,7 @@ def _suite_result(
         "validation_time": run_id.run_time.isoformat(),
     }
     return ExpectationSuiteValidationResult(
-        success=passed == len(entries),
-        results=results,
-        suite_name=suite.name,
-        meta=meta,
-        statistics={
-            "evaluated_expectations": len(entries),
-            "successful_expectations": passed,
-            "unsuccessful_expectations": len(entries) - passed,
-            "success_percent": 100 * passed / len(entries) if entries else None,
-        },
+        success=statistics.pop("success"), results=results, suite_name=suite.name, meta=meta, statistics=statistics
     )
 
 

@@ -1,11 +1,11 @@
 """Versions of the data: the build, sealed nights, tags and their checkout. The only package that calls DVC."""
 
-from .build_inputs import BASELINES, PROFILE, BuildFile, BuildInputs, read_build, write_build
+from .build_inputs import BASELINES, PROFILE, BuildInputs, read_build, write_build
 from .build_request import BuildRequest, last_accepted, requested_inputs
 from .damaged_files import repair_damaged_files
 from .dvc_client import push
-from .night_commits import NightCheckout, checkout_night, commit_night, list_nights
-from .run_build import BuildReport, StageRun, build
+from .night_commits import checkout_night, commit_night, list_nights
+from .run_build import BuildReport, build
 from .sealed_nights import JUDGEMENTS, LABELS, SEALED_FILES, add_night, add_sealed, seal_file
 
 __all__ = [
@@ -14,12 +14,9 @@ __all__ = [
     "LABELS",
     "PROFILE",
     "SEALED_FILES",
-    "BuildFile",
     "BuildInputs",
     "BuildReport",
     "BuildRequest",
-    "NightCheckout",
-    "StageRun",
     "add_night",
     "add_sealed",
     "build",

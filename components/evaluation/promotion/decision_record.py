@@ -3,21 +3,18 @@ read.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from ratchet.components.core import DataError
 from ratchet.components.statistics.power_analysis import VarianceComponents
 from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percentage_points
-from ratchet.components.trajectories.notebook_tables import html_table, to_frame
+from ratchet.components.trajectories.notebook_tables import NotebookTable, html_table
 
 from ..agent_metrics import AgentSummary
 from ..paired_comparison import AgentRef, KindComparison
 from .promotion_rule import LookResult, NightDeclaration, PromotionRule
-
-if TYPE_CHECKING:
-    import pandas
 
 SCHEMA_VERSION = 3
 Verdict = Literal["promote", "keep", "undecided"]
@@ -119,7 +116,7 @@ class AnchorMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     better_p_value: float | None = None
 
 
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Decision(NotebookTable, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The decision record. `self_improvement` is claimed only where the challenger also beats the control.
 
     `undecided` keeps the champion; `needs` is the number of further tasks that would decide. `level`: of the test of
@@ -182,23 +179,14 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rows = [_agent_row(name, agent, effect) for name, agent, effect in agents if agent is not None]
         return [*rows, _agent_row("challenger", self.challenger, None)]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a frame with one row per agent."""
-        return to_frame(self.rows())
+    def _caption(self) -> tuple[str, str]:
+        return f"Verdict: {self.verdict}. {self.why}", self.self_improvement_why
 
     def _repr_html_(self) -> str:
-        guards = [
-            {
-                "guardrail": guard.name,
-                "champion": guard.champion,
-                "challenger": guard.challenger,
-                "passed": guard.passed,
-            }
-            for guard in self.guardrails
-        ]
-        return html_table(f"Verdict: {self.verdict}. {self.why}", self.rows(), self.self_improvement_why) + html_table(
-            f"{self.n_tasks} tasks of {self.n_families} families, {self.k} attempts each", guards
-        )
+        names = {"guardrail": "name", "champion": "champion", "challenger": "challenger", "passed": "passed"}
+        guards = [{title: getattr(guard, name) for title, name in names.items()} for guard in self.guardrails]
+        size = f"{self.n_tasks} tasks of {self.n_families} families, {self.k} attempts each"
+        return super()._repr_html_() + html_table(size, guards)
 
     @property
     def text(self) -> str:

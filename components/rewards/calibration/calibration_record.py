@@ -21,7 +21,6 @@ from ratchet.components.trajectories.trajectory import digest
 from .labelled_scores import CalibrationMetrics, ReliabilityDiagramBin
 
 SCHEMA_VERSION = 1
-CALIBRATION_FILE = "calibration.json"
 EDGE = 0.005
 """Distance from 0 and 1 to which scores are clamped before a logarithm."""
 

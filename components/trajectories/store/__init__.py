@@ -9,29 +9,3 @@
 
 Not guaranteed: an order between processes, and network file systems, whose locks may not work.
 """
-
-from .episode_index import IndexedEpisode
-from .record_admission import PutCounts, SetAsideEntry, SetAsideFile
-from .store_export import StoreStats, export_query, store_stats
-from .store_maintenance import GarbageItem, StoreInconsistency, VerifyReport, check_store, remove_garbage
-from .store_reader import ORDERS, EpisodeQuery, TrajectoryStore
-from .store_writer import StoreWriter
-
-__all__ = [
-    "ORDERS",
-    "EpisodeQuery",
-    "GarbageItem",
-    "IndexedEpisode",
-    "PutCounts",
-    "SetAsideEntry",
-    "SetAsideFile",
-    "StoreInconsistency",
-    "StoreStats",
-    "StoreWriter",
-    "TrajectoryStore",
-    "VerifyReport",
-    "check_store",
-    "export_query",
-    "remove_garbage",
-    "store_stats",
-]

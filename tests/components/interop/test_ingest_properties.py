@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.components.interop.log_ingest import LogIngest
-from ratchet.components.trajectories.store import StoreWriter, TrajectoryStore, check_store
+from ratchet.components.trajectories.store.store_maintenance import check_store
+from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 
 pytestmark = [pytest.mark.slow]
 

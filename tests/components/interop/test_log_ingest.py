@@ -13,7 +13,10 @@ from ratchet.components.interop import log_ingest as module
 from ratchet.components.interop.log_ingest import IngestTotals, LogIngest
 from ratchet.components.rewards.score_table import ScoreRow, write_parquet
 from ratchet.components.trajectories.shards import write_shard
-from ratchet.components.trajectories.store import EpisodeQuery, StoreWriter, TrajectoryStore, check_store, export_query
+from ratchet.components.trajectories.store.store_export import export_query
+from ratchet.components.trajectories.store.store_maintenance import check_store
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.token_sidecar import TurnTokens, encode_tokens
 from ratchet.components.trajectories.trajectory import Message
 

@@ -3,7 +3,7 @@ import pytest
 from ratchet.components.core import ConfigurationError, Role, TaskSpec
 from ratchet.components.nights.night_sampling import check_first_night, draw_least_used, draw_tasks, draw_undemonstrated
 from ratchet.components.nights.recipe_config import known_recipes, load_recipe, recipe_sizes
-from ratchet.components.nights.scale_config import known_scales, load_scale
+from ratchet.components.nights.scale_config import SCALES_FOLDER, load_scale, yaml_names
 from ratchet.components.tasksets import load_taskset
 
 TASKS = [
@@ -52,7 +52,9 @@ def test_least_used_tasks_come_first_and_of_those_the_earlier_pool():
         draw_least_used(pools, 51, 0, {})
 
 
-@pytest.mark.parametrize("scale", [load_scale(name) for name in known_scales()], ids=lambda scale: scale.name)
+@pytest.mark.parametrize(
+    "scale", [load_scale(name) for name in yaml_names(SCALES_FOLDER)], ids=lambda scale: scale.name
+)
 def test_the_first_night_of_every_scale_has_tasks_for_every_step(scale):
     tasks = len(load_taskset(scale.taskset).tasks(Role.TRAIN))
     for recipe in known_recipes():

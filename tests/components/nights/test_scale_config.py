@@ -7,7 +7,7 @@ from ratchet.components.core import ConfigurationError, Role
 from ratchet.components.evaluation.promotion.promotion_rule import PromotionRule
 from ratchet.components.models.policy_config import VllmConfig
 from ratchet.components.nights.recipe_config import load_recipe
-from ratchet.components.nights.scale_config import SCALES_FOLDER, Scale, known_scales, load_scale
+from ratchet.components.nights.scale_config import SCALES_FOLDER, Scale, load_scale, yaml_names
 from ratchet.components.rollouts.on_policy import OnPolicyConfig
 from ratchet.components.training.config.shared_sections import DataOptions
 
@@ -41,7 +41,7 @@ def rename(new, *keys):
     return change
 
 
-@pytest.mark.parametrize("name", known_scales())
+@pytest.mark.parametrize("name", yaml_names(SCALES_FOLDER))
 def test_every_bundled_scale_can_be_loaded(name):
     found = load_scale(name)
     assert found.name == name and isinstance(found.promotion, PromotionRule)

@@ -10,7 +10,7 @@ import yaml
 from ratchet.components.core import ConfigurationError, make, spec
 from ratchet.components.datasets.versioning.git_plumbing import git
 from ratchet.components.nights.recipe_config import known_recipes, load_recipe
-from ratchet.components.nights.scale_config import known_scales, load_scale
+from ratchet.components.nights.scale_config import SCALES_FOLDER, load_scale, yaml_names
 from ratchet.components.operations.new_project import FILES, STARTER_TASKS, new_project
 from ratchet.components.tasksets import load_taskset, taskset_names
 from ratchet.components.tasksets.plain_rows_import import import_plain_rows
@@ -59,7 +59,7 @@ def test_no_file_is_overwritten_and_nothing_is_written_beside_one(tmp_path, name
 
 def test_the_projects_scale_and_recipe_come_before_ratchets(inside):
     scale = load_scale("smoke")
-    assert scale.taskset == "starter" and {"smoke", "sums"} <= set(known_scales())
+    assert scale.taskset == "starter" and {"smoke", "sums"} <= set(yaml_names(SCALES_FOLDER))
     assert load_recipe(scale.recipe, scale.size).plain_sft_stage is not None
     assert {"own", "sft", "grpo"} <= set(known_recipes())
 

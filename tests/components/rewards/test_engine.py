@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.components.core import ConfigurationError, DataError, load_domain
-from ratchet.components.rewards.episode_scoring import calls_with_results, score, score_all, score_file
+from ratchet.components.rewards.episode_scoring import calls_with_results, score, score_all
 from ratchet.components.rewards.reference_steps import reference_steps
 from ratchet.components.rewards.reward_config import RewardConfig
 from ratchet.components.rewards.rules.rule_engine import RULES
@@ -221,7 +221,7 @@ def test_a_file_is_scored_in_order_and_streaming(play, tmp_path):
     path = tmp_path / "some.jsonl"
     episodes = [play.solver(attempt=0), play.trajectory(play.read(), success=False, attempt=1)]
     path.write_bytes(msgspec.json.Encoder().encode_lines(episodes))
-    found = score_file(path, "coding")
+    found = score_all(read_jsonl(path), reference_steps(read_jsonl(path)), RewardConfig(), "coding")
     assert next(found) == score(episodes[0], CODING, reference=3)
     assert [each.episode_id for each in found] == [episodes[1].episode_id]
     assert [each.total for each in score_all(read_jsonl(path), {}, RewardConfig())] == [
@@ -233,7 +233,7 @@ def test_a_file_that_is_cut_short_is_refused_in_one_line(play, tmp_path):
     path = tmp_path / "cut.jsonl"
     path.write_bytes(msgspec.json.encode(play.solver())[:-40])
     with pytest.raises(DataError, match=r"cut\.jsonl, line 1: the last line is cut short") as caught:
-        list(score_file(path, None))
+        list(score_all(read_jsonl(path), {}, RewardConfig()))
     assert "\n" not in str(caught.value)
 
 

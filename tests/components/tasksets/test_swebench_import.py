@@ -192,7 +192,7 @@ def test_imported_rows_hold_and_a_gold_patch_solves_them(tmp_path):
     assert len(found.tasks) == 2 and not found.refused
     config = SandboxConfig(backend="local")
     report = validate_taskset(load_taskset(target), lambda: make_sandbox(config))
-    assert report.ok and report.tasks == 2, report.problems
+    assert not report.problems and report.tasks == 2, report.problems
     task = load_taskset(target).tasks()[0]
     with SandboxEnvironment(config) as environment:
         environment.reset(task=task)

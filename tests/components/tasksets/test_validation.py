@@ -87,10 +87,10 @@ def test_a_good_task_has_no_problem_and_each_flaw_is_named(good: TaskSpec) -> No
         ("no-test", "the files as they are given pass"),
         ("no-test", "an empty answer passes"),
     ]
-    assert not report.ok
+    assert report.problems
     assert report.tasks == 4
     assert done == [good.task_id, "no-fault", "no-repair", "no-test"]
-    assert validate_taskset(of(good), Folder).ok
+    assert not validate_taskset(of(good), Folder).problems
 
 
 def test_a_sandbox_that_cannot_be_started_proves_nothing(good: TaskSpec) -> None:

@@ -12,9 +12,10 @@ from ratchet.components.interop.trajectory_writers import line_encoder
 from ratchet.components.redaction import Sanitiser
 from ratchet.components.trajectories.blobs import BlobFolder, blob_name, blobs_folder, referenced_blobs
 from ratchet.components.trajectories.shards import read_jsonl
-from ratchet.components.trajectories.store import EpisodeQuery, StoreWriter, TrajectoryStore
 from ratchet.components.trajectories.store.store_export import export_query
 from ratchet.components.trajectories.store.store_maintenance import check_store, remove_garbage
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.trajectory import Message, Turn
 
 PICTURES = {b"\x89PNG opening\xff", b"\x89PNG result\xff", b"\x89PNG noted\xff"}

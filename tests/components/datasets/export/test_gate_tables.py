@@ -18,13 +18,13 @@ from ratchet.components.datasets.export.gate import (
     task_checks,
     with_episode_checks,
 )
-from ratchet.components.datasets.export.row_checks import check_dataset, check_manifest, with_unchanged
+from ratchet.components.datasets.export.row_checks import DatasetFiles, check_datasets, check_manifest, with_unchanged
 
 SPLITS = ("train", "validation")
 
 
 def lines(folder: Path, name: str, known: RankedTable, **options: Any) -> list[dict[str, Any]]:
-    found = check_dataset(folder / "datasets" / name, name, SPLITS, 10_000)
+    (found,) = check_datasets([DatasetFiles(folder / "datasets" / name, name, SPLITS)], 10_000)
     rows: list[dict[str, Any]] = with_episode_checks(
         found, known, name, **({"own_only": False, "comparable": True} | options)
     ).to_pylist()
@@ -102,7 +102,7 @@ def test_attempts_of_another_group_or_with_other_rewards_are_told(tmp_path: Path
 
 def unchanged(folder: Path, name: str = "sft") -> list[bool]:
     place = folder / "datasets" / name
-    found = check_dataset(place, name, SPLITS, 10_000)
+    (found,) = check_datasets([DatasetFiles(place, name, SPLITS)], 10_000)
     result: list[bool] = with_unchanged(found, place, json.loads((place / "manifest.json").read_text()))[
         "unchanged"
     ].to_pylist()

@@ -11,7 +11,6 @@ from ratchet.components.core import DataError
 from ratchet.components.datasets.export.row_checks import (
     PIECE_BYTES,
     DatasetFiles,
-    check_dataset,
     check_datasets,
     check_row,
     file_pieces,
@@ -125,7 +124,7 @@ def test_lines_are_numbered_within_their_split(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_bytes(line * 2)
     (tmp_path / "validation.jsonl").write_bytes(b"")
     (tmp_path / "test.jsonl").write_bytes(line)
-    table = check_dataset(tmp_path, "grpo", ["train", "validation", "test"], 10_000)
+    (table,) = check_datasets([DatasetFiles(tmp_path, "grpo", ["train", "validation", "test"])], 10_000)
     assert table["place"].to_pylist() == [
         "grpo/train.jsonl, line 1",
         "grpo/train.jsonl, line 2",
@@ -133,7 +132,7 @@ def test_lines_are_numbered_within_their_split(tmp_path: Path) -> None:
     ]
     assert table["fault"].to_pylist() == [None] * 3
     with pytest.raises(DataError, match=r"nothing.jsonl cannot be read"):
-        check_dataset(tmp_path, "grpo", ["nothing"], 10)
+        check_datasets([DatasetFiles(tmp_path, "grpo", ["nothing"])], 10)
 
 
 @pytest.mark.slow
@@ -157,4 +156,4 @@ def test_several_datasets_are_read_as_each_alone(tmp_path: Path) -> None:
         sources.append(DatasetFiles(tmp_path / name, name, ["train"]))
     tables = check_datasets(sources, 10_000)
     assert [table.num_rows for table in tables] == [2, 0, 3]
-    assert all(table.equals(check_dataset(*source, 10_000)) for table, source in zip(tables, sources, strict=True))
+    assert all(table.equals(check_datasets([source], 10_000)[0]) for table, source in zip(tables, sources, strict=True))

@@ -10,16 +10,12 @@ from episodes import make_episode, night_of
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.trajectories.shards import MANIFEST, read_folder, read_manifest
-from ratchet.components.trajectories.store import (
-    EpisodeQuery,
-    StoreWriter,
-    TrajectoryStore,
-    check_store,
-    remove_garbage,
-)
 from ratchet.components.trajectories.store.episode_index import EpisodeIndex
 from ratchet.components.trajectories.store.index_rebuild import index_files
 from ratchet.components.trajectories.store.store_files import SegmentFolder
+from ratchet.components.trajectories.store.store_maintenance import check_store, remove_garbage
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 
 
 class Killed(BaseException):

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.components.core import ToolResult
-from ratchet.components.trajectories.store import PutCounts, StoreWriter, TrajectoryStore, check_store
-from ratchet.components.trajectories.store.record_admission import continues
+from ratchet.components.trajectories.store.record_admission import PutCounts, continues
+from ratchet.components.trajectories.store.store_maintenance import check_store
+from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.trajectory import Outcome, with_content_hash
 
 LONG = make_episode(turns=[turn(n, "read_file", path=f"{n}.py") for n in range(6)])

@@ -12,13 +12,10 @@ from episodes import night_of
 
 from ratchet.components.interop.log_ingest import LogIngest
 from ratchet.components.trajectories.shards import read_manifest
-from ratchet.components.trajectories.store import (
-    EpisodeQuery,
-    StoreWriter,
-    TrajectoryStore,
-    check_store,
-    store_writer,
-)
+from ratchet.components.trajectories.store import store_writer
+from ratchet.components.trajectories.store.store_maintenance import check_store
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 
 KILLS = 15
 SEED = 20261121

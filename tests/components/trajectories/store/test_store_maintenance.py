@@ -6,16 +6,11 @@ from episodes import make_episode, night_of
 
 from ratchet.components.core import ConfigurationError, DataError, TokenTrace
 from ratchet.components.trajectories.shards import read_folder, read_jsonl
-from ratchet.components.trajectories.store import (
-    EpisodeQuery,
-    StoreWriter,
-    TrajectoryStore,
-    check_store,
-    export_query,
-    remove_garbage,
-    store_stats,
-)
 from ratchet.components.trajectories.store.index_rebuild import index_files
+from ratchet.components.trajectories.store.store_export import export_query, store_stats
+from ratchet.components.trajectories.store.store_maintenance import check_store, remove_garbage
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.token_sidecar import TurnTokens, encode_tokens, read_tokens
 from ratchet.components.trajectories.trajectory import Message
 

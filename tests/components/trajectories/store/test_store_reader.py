@@ -12,8 +12,9 @@ from episodes import make_episode, night_of
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.datasets.parquet_tables import write_table
 from ratchet.components.rewards.score_table import ScoreRow, write_parquet
-from ratchet.components.trajectories.store import ORDERS, EpisodeQuery, StoreWriter, TrajectoryStore
 from ratchet.components.trajectories.store.episode_index import RECORD_COLUMNS, LineLocation, record_columns
+from ratchet.components.trajectories.store.store_reader import ORDERS, EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.trajectory import Agent, Provenance
 
 

@@ -13,14 +13,11 @@ from ratchet.components.core import ConfigurationError, DataError, TokenTrace
 from ratchet.components.redaction import RedactionPolicy
 from ratchet.components.trajectories.blobs import blob_name
 from ratchet.components.trajectories.shards import read_folder, read_manifest
-from ratchet.components.trajectories.store import (
-    EpisodeQuery,
-    PutCounts,
-    StoreWriter,
-    TrajectoryStore,
-    check_store,
-    store_stats,
-)
+from ratchet.components.trajectories.store.record_admission import PutCounts
+from ratchet.components.trajectories.store.store_export import store_stats
+from ratchet.components.trajectories.store.store_maintenance import check_store
+from ratchet.components.trajectories.store.store_reader import EpisodeQuery, TrajectoryStore
+from ratchet.components.trajectories.store.store_writer import StoreWriter
 from ratchet.components.trajectories.token_sidecar import TurnTokens, encode_tokens
 from ratchet.components.trajectories.trajectory import Message, content_hash, with_content_hash
 
@@ -224,7 +221,7 @@ class TestWriters:
 
     def test_a_writer_that_was_killed_leaves_no_lock(self, root):
         script = (
-            "import os, signal, sys; from ratchet.components.trajectories.store import StoreWriter\n"
+            "import os, signal, sys; from ratchet.components.trajectories.store.store_writer import StoreWriter\n"
             "StoreWriter(sys.argv[1], raw=True).__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
         )
         done = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
