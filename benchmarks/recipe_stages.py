@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ratchet.components.core import DataError, Role
 from ratchet.components.evaluation.agent_comparison import AgentComparison, compare_agents
-from ratchet.components.nights.episode_sets import read_agent_results
+from ratchet.components.nights.episode_sets import summarise_episodes
 from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_state import Night, list_nights, open_night
 from ratchet.components.nights.recipe_config import CHAMPION, SCRATCH, load_recipe
@@ -25,6 +25,8 @@ from ratchet.components.nights.scale_config import Scale, load_scale
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.statistics.result_types import interval_text, p_text, percent, percentage_points
 from ratchet.components.tasksets import load_taskset
+from ratchet.components.trajectories.shards import read_folder
+from ratchet.components.trajectories.trajectory import Trajectory
 
 HELD_OUT = (Role.PROMOTE, Role.AUDIT)
 
@@ -57,14 +59,14 @@ def night_models(night: Night, scale: Scale) -> list[PlayingModel]:
     return [*models, PlayingModel("control", registered("control"))]
 
 
-def play(model: PlayingModel, scale: Scale, attempts: int, seed: int, out: Path) -> Path:
-    """Play every held-out task; return the folder of the episodes."""
+def play(model: PlayingModel, scale: Scale, attempts: int, seed: int, out: Path) -> list[Trajectory]:
+    """Play every held-out task; return the episodes."""
     how = scale.evaluation.model_copy(update={"attempts": attempts})
     taskset = load_taskset(scale.taskset)
     for role in HELD_OUT:
         tasks = tuple(task.task_id for task in taskset.tasks(role))
         collect(scale.plan(how, model.policy, role, tasks, seed), out / model.name / role.value)
-    return out / model.name
+    return [episode for role in HELD_OUT for episode in read_folder(out / model.name / role.value)]
 
 
 def lead(comparison: AgentComparison) -> str:
@@ -90,8 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scale = load_scale(night.scale)
     out = options.out / night.id
     models = night_models(night, scale)
-    folders = {model.name: play(model, scale, options.attempts, options.seed, out) for model in models}
-    results = read_agent_results(folders)
+    results = summarise_episodes(
+        {model.name: play(model, scale, options.attempts, options.seed, out) for model in models}
+    )
     print("| model | success | lead over its base | lead over the stage before |")
     print("|---|---|---|---|")
     for model in models:
