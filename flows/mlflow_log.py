@@ -75,7 +75,8 @@ def _log_all(tonight: NightContext, decision: Decision, agents: Mapping[str, Nig
             tonight.run, evaluation_figures(decision, results, points, list(_process_forecasts(results, scores)))
         )
         models = _registered_models()
-        tasks = load_taskset(tonight.scale.taskset).tasks("promote")
+        taskset = load_taskset(tonight.scale.taskset)
+        tasks = taskset.tasks("promote") if taskset.hash == decision.taskset.hash else []
         log_agent_rows(tonight.run, _decided_nights(tonight, decision.taskset.name), models, tasks)
         paired_traces = sample_paired_traces(
             flips(results["champion"], results["challenger"], "promote"),

@@ -92,7 +92,7 @@ def log_agent_rows(
     earlier nights that have no row yet are logged too.
 
     `nights`: all decided nights of the taskset, oldest first. `models`: registered versions by policy version. `tasks`: the
-    promote tasks, for the evaluation dataset of the last night's taskset version. Logging a night again changes nothing.
+    promote tasks of the last night's taskset, which become an evaluation dataset. Logging a night again changes nothing.
     """
     experiment = agents_experiment(night.experiment)
     present = _logged_agents(experiment)
@@ -107,7 +107,7 @@ def log_agent_rows(
                 _log_row(run, row, entry, models)
                 if entry is nights[-1]:
                     run.set_experiment_tags(agents_tags(nights, models))
-                if entry is nights[-1] and row.role == "challenger":
+                if entry is nights[-1] and row.role == "challenger" and tasks:
                     taskset = entry.decision.taskset
                     about = {"taskset": taskset.name, "version": taskset.version, "hash": taskset.hash}
                     name = f"{taskset.name}-promote {taskset.version} {taskset.hash[:8]}"

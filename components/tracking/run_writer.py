@@ -225,7 +225,9 @@ class TrackedRun:
 
     def log_evaluation_dataset(self, name: str, tags: Mapping[str, str], tasks: Sequence[TaskSpec]) -> None:
         """Make ids and prompts of tasks an evaluation dataset of the run's experiment, once for each `name`."""
-        rows = (EvaluationTask(task.task_id, task.description, {"kind": task.kind, "family": task.family}) for task in tasks)
+        rows = (
+            EvaluationTask(task.task_id, task.description, {"kind": task.kind, "family": task.family}) for task in tasks
+        )
         self._journal.write(EvaluationDataset(self.experiment, self.key, name, dict(tags), tuple(rows)))
 
     def log_evaluated_model(
