@@ -39,13 +39,16 @@ PARALLEL_STEPS: Any = ThreadPoolTaskRunner(max_workers=3)
 
 
 @flow(name="nightly", flow_run_name=night_run_name, task_runner=PARALLEL_STEPS)
-def nightly(scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Any:
+def nightly(
+    scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
+) -> dict[str, Any]:
     """Run a night of a scale, or resume an unfinished one; return the decision record.
 
     Prefect shows the verdict as the message of the run's state, or why the night failed and how to go on.
     """
     end_with_scheduler()
-    return end_flow_run(lambda: run_whole_night(scale, seed, night, recipe), verdict_line)
+    decision: dict[str, Any] = end_flow_run(lambda: run_whole_night(scale, seed, night, recipe), verdict_line)
+    return decision
 
 
 def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str | None) -> dict[str, Any]:

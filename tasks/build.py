@@ -48,11 +48,14 @@ def add_night(night: str, root: Path = Path()) -> str:
 
 
 def _build_run_name(parameters: dict[str, Any]) -> str:
-    """Return the name of a task run of the build, which says its newest night."""
     return f"build {parameters['nights'][-1]}"
 
 
-@task(name="build", task_run_name=_build_run_name, cache_policy=NO_CACHE, **RETRY)
+_BUILD_RUN_NAME: Any = _build_run_name  # no function satisfies Prefect's protocol, which has a class method
+"""Name of a task run of the build, which says its newest night."""
+
+
+@task(name="build", task_run_name=_BUILD_RUN_NAME, cache_policy=NO_CACHE, **RETRY)
 def run_build(
     nights: list[str], *, scale: str, seed: int, as_of: str, baseline: str | None = None, root: Path = Path()
 ) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,9 +24,6 @@ from ratchet.components.reporting.night_report import NightReport, report_docume
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.reporting.report_rendering import report_html, report_markdown
 from ratchet.components.tracking.run_writer import TrackedRun
-
-if TYPE_CHECKING:
-    from prefect.states import State
 
 T = TypeVar("T")
 HTML_FILE, MARKDOWN_FILE = "report.html", "report.md"
@@ -128,8 +125,9 @@ def show_report(night: str, markdown: str) -> None:
         create_markdown_artifact(markdown, key=REPORT_ARTIFACT, description=f"Report of night {night}")
 
 
-def end_flow_run(work: Callable[[], T], message: Callable[[T], str]) -> "State[T]":
-    """Run `work`, and return the state in which its Prefect flow run ends; the flow's caller gets the result or the error.
+def end_flow_run(work: Callable[[], T], message: Callable[[T], str]) -> Any:
+    """Run `work`, and return the state in which its Prefect flow run ends: Prefect hands the flow's caller the result, or
+    raises the error.
 
     A state's message is `message` of the result, or the expected error in one line with how to go on. Other errors are
     raised: Prefect's Logs tab then shows their traceback.
