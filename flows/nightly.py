@@ -69,8 +69,8 @@ def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str
             tonight = NightContext(state, parameters, run, how, played)
             announce_night(tonight)
             decision = run_steps(tonight)
-        tag_own_run(f"verdict:{decision['verdict']}")
         state.finish()
+        tag_own_run(f"verdict:{decision['verdict']}")
     return decision
 
 
