@@ -24,6 +24,7 @@ from ratchet.components.reporting.evaluation_figures import evaluation_figures
 from ratchet.components.reporting.leaderboard_text import leaderboard_columns
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.rewards.episode_score import EpisodeScore
+from ratchet.components.tasksets import load_taskset
 from ratchet.components.tracking.agent_rows import DecidedNight, log_agent_rows
 from ratchet.components.tracking.evaluation_tables import (
     agent_run,
@@ -74,7 +75,9 @@ def _log_all(tonight: NightContext, decision: Decision, agents: Mapping[str, Nig
             tonight.run, evaluation_figures(decision, results, points, list(_process_forecasts(results, scores)))
         )
         models = _registered_models()
-        log_agent_rows(tonight.run, _decided_nights(tonight, decision.taskset.name), models)
+        taskset = load_taskset(tonight.scale.taskset)
+        tasks = taskset.tasks("promote") if taskset.hash == decision.taskset.hash else []
+        log_agent_rows(tonight.run, _decided_nights(tonight, decision.taskset.name), models, tasks)
         paired_traces = sample_paired_traces(
             flips(results["champion"], results["challenger"], "promote"),
             results["champion"],

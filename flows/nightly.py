@@ -19,6 +19,7 @@ from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_state import begin_night, hold_night_lock
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import load_scale
+from ratchet.components.reporting.decision_text import verdict_line
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tracking.run_writer import night_run
 from ratchet.flows.night_context import NightContext, announce_night, pin_sandbox
@@ -29,7 +30,7 @@ from ratchet.flows.steps.declare import declare_tonight
 from ratchet.flows.steps.evaluate import evaluate
 from ratchet.flows.steps.judge import gather_annotations, log_sampled_traces
 from ratchet.flows.steps.promote import promote_or_keep
-from ratchet.flows.steps.report import report_at_end
+from ratchet.flows.steps.report import end_flow_run, report_at_end
 from ratchet.flows.steps.train import train_first, train_pair
 from ratchet.tasks.registry import find_champion, promote
 
@@ -41,8 +42,17 @@ PARALLEL_STEPS: Any = ThreadPoolTaskRunner(max_workers=3)
 def nightly(
     scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
 ) -> dict[str, Any]:
-    """Run a night of a scale, or resume an unfinished one; return the decision record."""
+    """Run a night of a scale, or resume an unfinished one; return the decision record.
+
+    Prefect shows the verdict as the message of the run's state, or why the night failed and how to go on.
+    """
     end_with_scheduler()
+    decision: dict[str, Any] = end_flow_run(lambda: run_whole_night(scale, seed, night, recipe), verdict_line)
+    return decision
+
+
+def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str | None) -> dict[str, Any]:
+    """Run a night between its lock and its report; return the decision record."""
     parameters = load_scale(scale)
     tag_own_run()
     with hold_night_lock() as claim:  # before the state is read: two that begin at once would resume the same night
@@ -52,6 +62,7 @@ def nightly(
             current_display().say(line)
         parameters = pin_sandbox(parameters)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)
+        tag_own_run(f"scale:{parameters.name}", f"recipe:{how.name}")
         run_params = {"scale": scale, "seed": state.seed, "recipe": how.name}
         played = night_episodes(state.id)
         with night_run(state.id, parameters.taskset, params=run_params) as run, report_at_end(state, run, played):
@@ -59,6 +70,7 @@ def nightly(
             announce_night(tonight)
             decision = run_steps(tonight)
         state.finish()
+        tag_own_run(f"verdict:{decision['verdict']}")
     return decision
 
 

@@ -50,6 +50,7 @@ from ratchet.components.trajectories.trajectory import digest
 from ratchet.flows.night_context import NightContext, pin_sandbox
 from ratchet.flows.nightly import PARALLEL_STEPS
 from ratchet.flows.steps.build import TrainingData, build_nights, copy_rows
+from ratchet.flows.steps.report import end_flow_run
 from ratchet.flows.steps.train import RecipeResult, run_recipe
 from ratchet.tasks.collect import play
 
@@ -57,12 +58,12 @@ from ratchet.tasks.collect import play
 def compare_recipes(plan: ComparisonPlan) -> None:
     """Run a comparison to its end, or go on with it, as a Prefect flow; the record is in its state and its folder."""
     flow(name=COMPARISON_FLOW, flow_run_name=plan.state.id, task_runner=PARALLEL_STEPS)(
-        lambda: track_comparison(plan)
+        lambda: end_flow_run(lambda: track_comparison(plan), _verdicts_text)
     )()
 
 
-def track_comparison(plan: ComparisonPlan) -> None:
-    """Run a comparison in its MLflow run."""
+def track_comparison(plan: ComparisonPlan) -> ComparisonRecord:
+    """Run a comparison in its MLflow run; return its record."""
     declared = plan.declared
     params = {
         "night": declared.night,
@@ -73,8 +74,9 @@ def track_comparison(plan: ComparisonPlan) -> None:
     labels = {f"recipe_{number}": label for number, label in enumerate(declared.recipes)}
     tags = {"ratchet.kind": "comparison", "ratchet.night": declared.night}
     with open_outermost_run(plan.state.id, declared.taskset.name, params=params | labels, tags=tags) as run:
-        _ComparisonRun(plan, run).complete()
+        record = _ComparisonRun(plan, run).complete()
     plan.state.finish()
+    return record
 
 
 class _ComparisonRun:
@@ -85,8 +87,8 @@ class _ComparisonRun:
         self.scale = pin_sandbox(plan.scale)
         self.results: dict[str, AgentResult] = {}
 
-    def complete(self) -> None:
-        """Train and evaluate seed after seed until every recipe is decided; then write and log the record."""
+    def complete(self) -> ComparisonRecord:
+        """Train and evaluate seed after seed until every recipe is decided; write, log and return the record."""
         reference, *others = self.declared.recipes
         (champion,) = self._evaluate({(CHAMPION, None): RecipeResult(self.plan.source.champion, 0)})
         verdicts: dict[str, RecipeVerdict] = {}
@@ -105,7 +107,9 @@ class _ComparisonRun:
                 current_display().say(verdict_sentence(verdicts[other]))
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         record = ComparisonRecord(self.declared, champion, tuple(trials), tuple(verdicts.values()), ended)
-        self._publish(self.state.run_once(RECORD_STEP, lambda: record, ComparisonRecord))
+        record = self.state.run_once(RECORD_STEP, lambda: record, ComparisonRecord)
+        self._publish(record)
+        return record
 
     def _train(self, label: str, seed: int) -> RecipeResult:
         """Build the data of a recipe and train it with a seed."""
@@ -192,7 +196,11 @@ class _ComparisonRun:
         for name, (columns, rows) in tables.items():
             table = {column: [row[number] for row in rows] for number, column in enumerate(columns)}
             self.run.log_table(f"comparison/{name}.json", table)
-        self.run.set_description("; ".join(map(verdict_sentence, record.verdicts)) + ".")
+        self.run.set_description(_verdicts_text(record))
+
+
+def _verdicts_text(record: ComparisonRecord) -> str:
+    return "; ".join(map(verdict_sentence, record.verdicts)) + "."
 
 
 def _success(result: AgentResult, role: str) -> Estimate:

@@ -30,21 +30,22 @@ def night_run_name() -> str:
         return f"night-{params['scale']}"
 
 
-def tag_own_run() -> None:
-    """Tag the current flow run as one of this home's: a deployment on a shared server may have been created for another
-    home.
+def tag_own_run(*tags: str) -> None:
+    """Add tags to the current flow run, and tag it as one of this home's: a deployment on a shared server may have been
+    created for another home.
     """
+    from uuid import UUID
+
     from prefect import get_client, runtime
 
     if (run := runtime.flow_run.id) is None:
         return
-    before = set(runtime.flow_run.tags)
-    tags = {tag for tag in before if not tag.startswith("home:")} | {home_tag()}
-    if tags == before:
-        return
     try:
         with get_client(sync_client=True) as client:
-            client.update_flow_run(run, tags=sorted(tags))
+            before = set(client.read_flow_run(UUID(run)).tags)
+            after = {tag for tag in before if not tag.startswith("home:")} | {home_tag(), *tags}
+            if after != before:
+                client.update_flow_run(UUID(run), tags=sorted(after))
     except Exception:
         # `close_stale_runs` then cannot find the run if this process is killed: no reason to fail the night.
         logger.warning("the flow run was not tagged with its home", exc_info=True)

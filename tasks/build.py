@@ -47,7 +47,15 @@ def add_night(night: str, root: Path = Path()) -> str:
     return folder_hash
 
 
-@task(name="build", cache_policy=NO_CACHE, **RETRY)
+def _build_run_name(parameters: dict[str, Any]) -> str:
+    return f"build {parameters['nights'][-1]}"
+
+
+_BUILD_RUN_NAME: Any = _build_run_name  # no function satisfies Prefect's protocol, which has a class method
+"""Name of a task run of the build, which says its newest night."""
+
+
+@task(name="build", task_run_name=_BUILD_RUN_NAME, cache_policy=NO_CACHE, **RETRY)
 def run_build(
     nights: list[str], *, scale: str, seed: int, as_of: str, baseline: str | None = None, root: Path = Path()
 ) -> dict[str, Any]:
@@ -79,13 +87,13 @@ def run_build(
     return result
 
 
-@task(name="keep build", cache_policy=NO_CACHE, **RETRY)
+@task(name="keep build", task_run_name="keep build", cache_policy=NO_CACHE, **RETRY)
 def keep_build(root: Path = Path()) -> str:
     """Store a copy of the current build's lock, since no night's tag will contain it; return its hash."""
     return known_builds.keep_build(root)
 
 
-@task(name="seal uses", task_run_name="uses {night}", cache_policy=NO_CACHE, **RETRY)
+@task(name="seal uses", task_run_name="seal uses {night}", cache_policy=NO_CACHE, **RETRY)
 def seal_uses(night: str, trainings: list[TrainedDataset]) -> str:
     """Seal what a night's models were trained on and add it to DVC; return the hash of the folder."""
     with current_display().step(f"uses {night}") as step:

@@ -17,7 +17,7 @@ from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tasksets import load_taskset
 
 
-@task(name="compare", cache_policy=NO_CACHE)
+@task(name="compare", task_run_name="compare {night}", cache_policy=NO_CACHE)
 def decide_night(
     read: Callable[[], Mapping[str, AgentResult]],
     taskset: str,

@@ -16,13 +16,13 @@ from ratchet.components.reporting.progress_display import current_display
 from ratchet.tasks import RETRY
 
 
-@task(name="champion", cache_policy=NO_CACHE, **RETRY)
+@task(name="find champion", task_run_name="find champion", cache_policy=NO_CACHE, **RETRY)
 def find_champion() -> NightModel | None:
     """Return the champion with its checkpoint on this machine, verified; None before the first."""
     return champion_model()
 
 
-@task(name="register", task_run_name="register: {title}", cache_policy=NO_CACHE, **RETRY)
+@task(name="register", task_run_name="register {title}", cache_policy=NO_CACHE, **RETRY)
 def register(
     title: str,
     model: NightModel,
@@ -75,7 +75,7 @@ def roll_back(version: int, why: str, *, over: int | None) -> int:
     return champion_aliases.roll_back(to=version, why=why, over=over).version
 
 
-@task(name="move anchor", task_run_name="anchor: version {version}", cache_policy=NO_CACHE, **RETRY)
+@task(name="move anchor", task_run_name="move anchor to version {version}", cache_policy=NO_CACHE, **RETRY)
 def move_anchor(version: int) -> int | None:
     """Point the alias `anchor` at a champion, unless it was rolled back meanwhile; return the version that the alias
     points to afterwards.
@@ -85,7 +85,7 @@ def move_anchor(version: int) -> int | None:
     return champion_aliases.move_anchor(version)
 
 
-@task(name="anchor", cache_policy=NO_CACHE, **RETRY)
+@task(name="find anchor", task_run_name="find anchor", cache_policy=NO_CACHE, **RETRY)
 def find_anchor() -> NightModel | None:
     """Return the anchor, an old champion that the champion is compared with, downloaded and verified; None where it
     cannot play.

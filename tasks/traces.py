@@ -37,7 +37,7 @@ class GatheredLabels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asked: bool
 
 
-@task(name="traces", task_run_name="traces: {title}", cache_policy=NO_CACHE, **RETRY)
+@task(name="traces", task_run_name="traces {title}", cache_policy=NO_CACHE, **RETRY)
 def log_traces(
     title: str,
     run: TrackedRun,
@@ -81,7 +81,7 @@ def log_paired_traces(
     return encoded
 
 
-@task(name="seal labels", task_run_name="labels {night}", cache_policy=NO_CACHE, **RETRY)
+@task(name="seal labels", task_run_name="seal labels {night}", cache_policy=NO_CACHE, **RETRY)
 def seal_labels(night: str) -> dict[str, Any]:
     """Seal the labels given since the last night and add them to DVC; return counts as JSON values.
 

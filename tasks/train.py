@@ -20,7 +20,7 @@ from ratchet.components.training.job_process import run_job
 from . import RETRY
 
 
-@task(name="train", task_run_name="train: {title}", cache_policy=NO_CACHE, **RETRY)
+@task(name="train", task_run_name="{title}", cache_policy=NO_CACHE, **RETRY)
 def train(title: str, config: JobConfig) -> dict[str, Any]:
     """Run a job and return its report. Raises the job's own error, or InfrastructureError where it was killed."""
     with current_display().step(title) as step, gpu_slot(config.run.launch):

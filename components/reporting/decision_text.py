@@ -1,7 +1,7 @@
 """Decisions in words: the explanation line by line, a one-sentence summary, and a table for the terminal."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ratchet.components.evaluation.paired_comparison import KindComparison
 from ratchet.components.evaluation.promotion.decision_record import (
@@ -163,6 +163,11 @@ MODEL_VERDICT = (
 """Limit of a verdict on agents, stated beside it."""
 VERDICT_TITLES = {"promote": "Promoted", "keep": "Kept the champion", "undecided": "No decision, the champion stays"}
 """Titles of the verdicts."""
+
+
+def verdict_line(record: Mapping[str, Any]) -> str:
+    """Return the verdict of a decision record (JSON values) with its reason, in one line."""
+    return f"{VERDICT_TITLES[record['verdict']]}: {record['why']}"
 
 
 def role_meaning(role: str, split_by: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from ratchet.components.core import InfrastructureError
+from ratchet.components.core import InfrastructureError, TaskSpec
 from ratchet.components.evaluation.promotion.decision_record import Contender, Decision, PairedEffect
 from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percent, percentage_points
 
@@ -74,12 +74,14 @@ def agents_experiment(taskset: str) -> str:
     return f"{taskset} agents"
 
 
-def log_agent_rows(night: TrackedRun, nights: Sequence[DecidedNight], models: Mapping[str, ModelRef]) -> None:
+def log_agent_rows(
+    night: TrackedRun, nights: Sequence[DecidedNight], models: Mapping[str, ModelRef], tasks: Sequence[TaskSpec]
+) -> None:
     """Log the agents of the last of `nights` in the experiment of agents, and describe both experiments. Agents of
     earlier nights that have no row yet are logged too.
 
-    `nights`: all decided nights of the taskset, oldest first. `models`: registered versions by policy version. Logging
-    a night again changes nothing.
+    `nights`: all decided nights of the taskset, oldest first. `models`: registered versions by policy version. `tasks`: the
+    promote tasks of the last night's taskset, which become an evaluation dataset. Logging a night again changes nothing.
     """
     experiment = agents_experiment(night.experiment)
     present = _logged_agents(experiment)
@@ -94,6 +96,11 @@ def log_agent_rows(night: TrackedRun, nights: Sequence[DecidedNight], models: Ma
                 _log_row(run, row, entry, models)
                 if entry is nights[-1]:
                     run.set_experiment_tags(agents_tags(nights, models))
+                if entry is nights[-1] and row.role == "challenger" and tasks:
+                    taskset = entry.decision.taskset
+                    about = {"taskset": taskset.name, "version": taskset.version, "hash": taskset.hash}
+                    name = f"{taskset.name}-promote {taskset.version} {taskset.hash[:8]}"
+                    run.log_evaluation_dataset(name, about, tasks)
     night.set_experiment_tags(nights_tags(nights))
 
 

@@ -22,12 +22,13 @@ from ratchet.components.core import InfrastructureError
 from ratchet.components.core.files import hold_lock, lock_file, try_lock_file
 from ratchet.components.core.home import home
 
-from .mlflow_client import MlflowRefusal, artifact_root, call_mlflow, client
+from .mlflow_client import MlflowRefusal, artifact_root, call_mlflow, client, default_tracking_uri
 from .run_records import (
     AnyRecord,
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    EvaluationDataset,
     ExperimentTags,
     MetricPoint,
     RunStart,
@@ -75,6 +76,8 @@ def upload_record(client: "MlflowClient", record: AnyRecord) -> str:
         write_traces(experiment_id(client, record.experiment), record.experiment, record.run, run_id, traces)
     elif isinstance(record, ExperimentTags):
         _set_experiment_tags(client, experiment_id(client, record.experiment), record.tags)
+    elif isinstance(record, EvaluationDataset):
+        _write_evaluation_dataset(client, experiment_id(client, record.experiment), record)
     else:
         client.set_terminated(run_id, record.status, record.time)
     return run_id
@@ -137,6 +140,18 @@ def _set_experiment_tags(client: "MlflowClient", experiment: str, tags: dict[str
     for key, value in tags.items():
         if present.get(key) != value and not (key == KIND_TAG and key in present):
             client.set_experiment_tag(experiment, key, value)
+
+
+def _write_evaluation_dataset(client: "MlflowClient", experiment: str, record: EvaluationDataset) -> None:
+    if "://" not in client.tracking_uri or client.tracking_uri.startswith("file:"):
+        return  # MLflow keeps evaluation datasets in a database only
+    existing = client.search_datasets([experiment], f"name = '{record.name}'", max_results=1)
+    dataset = existing[0] if existing else client.create_dataset(record.name, experiment, dict(record.tags))
+    if json.loads(dataset.profile or "{}").get("num_records") == len(record.tasks):
+        return
+    rows = [{"inputs": {"task_id": task.task_id, "prompt": task.prompt}, "tags": task.tags} for task in record.tasks]
+    with default_tracking_uri():  # `merge_records` ignores the client's own
+        dataset.merge_records(rows)
 
 
 def _log_values(client: "MlflowClient", run_id: str, record: RunValues) -> None:

@@ -97,6 +97,22 @@ class ExperimentTags(RunRecord, frozen=True, forbid_unknown_fields=True, tag="Ex
     tags: dict[str, str]
 
 
+class EvaluationTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an agent is asked to solve: never an answer or a test. `tags`: kind and family."""
+
+    task_id: str
+    prompt: str
+    tags: dict[str, str]
+
+
+class EvaluationDataset(RunRecord, frozen=True, forbid_unknown_fields=True, tag="Tasks"):
+    """An evaluation dataset of the experiment. Its name says the content: of an existing one only missing tasks are added."""
+
+    name: str
+    tags: dict[str, str]
+    tasks: tuple[EvaluationTask, ...]
+
+
 class RunEnd(RunRecord, frozen=True, forbid_unknown_fields=True, tag="End"):
     """The end of a run. `status`: FINISHED, FAILED or KILLED; `time`: milliseconds since 1970."""
 
@@ -113,6 +129,7 @@ AnyRecord = (
     | TraceRecord
     | TraceBatch
     | ExperimentTags
+    | EvaluationDataset
     | RunEnd
 )
 

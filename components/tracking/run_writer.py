@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec
 
 from .episode_trace import EpisodeTrace
 from .mlflow_client import MlflowRefusal, call_mlflow, client, tracking_uri
@@ -24,6 +24,8 @@ from .run_records import (
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    EvaluationDataset,
+    EvaluationTask,
     ExperimentTags,
     MetricPoint,
     RunContents,
@@ -220,6 +222,13 @@ class TrackedRun:
     def log_dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
         """Log a dataset that the run read: name, content hash (truncated to DIGEST characters) and source."""
         self._journal.write(DatasetRead(self.experiment, self.key, name, digest[:DIGEST], source, context))
+
+    def log_evaluation_dataset(self, name: str, tags: Mapping[str, str], tasks: Sequence[TaskSpec]) -> None:
+        """Make ids and prompts of tasks an evaluation dataset of the run's experiment, once for each `name`."""
+        rows = (
+            EvaluationTask(task.task_id, task.description, {"kind": task.kind, "family": task.family}) for task in tasks
+        )
+        self._journal.write(EvaluationDataset(self.experiment, self.key, name, dict(tags), tuple(rows)))
 
     def log_evaluated_model(
         self, version: int, reached: Mapping[str, float | int | None], dataset: tuple[str, str]

@@ -6,11 +6,11 @@ report.
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.reporting.report_rendering import report_html, report_markdown
 from ratchet.components.tracking.run_writer import TrackedRun
 
+T = TypeVar("T")
 HTML_FILE, MARKDOWN_FILE = "report.html", "report.md"
 _FAILURE_FILE = "failure.json"
 REPORT_ARTIFACT = "night-report"
@@ -110,23 +111,45 @@ def _write_and_log(night: Night, run: TrackedRun, played: NightEpisodes, *, fail
             path = write_report(night, report)
             run.log_artifact(f"report/{HTML_FILE}", report.html)
             run.log_artifact(f"report/{MARKDOWN_FILE}", report.markdown)
-            show_report(report.markdown)
+            show_report(night.id, report.markdown)
             step.update(remark=str(path))
     except Exception:  # a missing report must not fail a finished night
         _log.exception("the report of night %s could not be written; try `ratchet report %s`", night.id, night.id)
 
 
-def show_report(markdown: str) -> None:
+def show_report(night: str, markdown: str) -> None:
     """Add the report's Markdown to the Prefect run. Does nothing without a Prefect server."""
     from prefect.artifacts import create_markdown_artifact
 
     with contextlib.suppress(Exception):  # a missing page must not fail a night
-        create_markdown_artifact(markdown, key=REPORT_ARTIFACT, description="The night's report")
+        create_markdown_artifact(markdown, key=REPORT_ARTIFACT, description=f"Report of night {night}")
+
+
+def end_flow_run(work: Callable[[], T], message: Callable[[T], str]) -> Any:
+    """Run `work`, and return the state in which its Prefect flow run ends: Prefect hands the flow's caller the result, or
+    raises the error.
+
+    A state's message is `message` of the result, or the expected error in one line with how to go on. Other errors are
+    raised: Prefect's Logs tab then shows their traceback.
+    """
+    from prefect.states import Completed, Failed
+
+    try:
+        result = work()
+    except RatchetError as error:
+        advice = "finished work is kept, and the same command continues from there"
+        return Failed(message=f"{_error_line(error)}; {advice}", data=error)
+    return Completed(message=message(result), data=result)
+
+
+def _error_line(error: Exception) -> str:
+    """Return an error in one line without secrets."""
+    message = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    return sanitise(" ".join(message.split())).text
 
 
 def _save_failure(path: Path, error: Exception) -> None:
-    message = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
-    failure = NightFailure(_now(), sanitise(" ".join(message.split())).text)
+    failure = NightFailure(_now(), _error_line(error))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, msgspec.json.encode(failure))

@@ -20,6 +20,7 @@ from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_state import begin_night, list_nights
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.operations import manual_training
+from ratchet.components.tasksets import load_taskset
 from ratchet.components.tracking import champion_aliases, mlflow_client, model_registry, trace_writer
 from ratchet.components.tracking.record_upload import spool_folder, sync
 from ratchet.components.tracking.run_writer import MAX_METRICS, night_run
@@ -85,7 +86,10 @@ def logged(folders, agents, seed):
     played = NightEpisodes(folders)
     rule = PromotionRule(n_resamples=300)
     made = decide_promotion(
-        *(played.results[name] for name in AGENTS), TasksetRef("repair", "1", "hash", "family"), rule, night=night.id
+        *(played.results[name] for name in AGENTS),
+        TasksetRef("repair", "2", load_taskset("repair").hash, "family"),
+        rule,
+        night=night.id,
     )
     night.run_once("decision", lambda: made)
     with night_run(night.id, "repair", params={"seed": seed}) as run:
@@ -225,6 +229,21 @@ def test_a_row_says_how_good_an_agent_is_how_sure_that_is_and_over_whom_it_leads
     assert row.data.tags["lead"].endswith(f"over v{agents['champion'].version}")
     assert row.data.tags["result"].startswith("undecided night-")
     assert "lead" not in rows()["v-champion"].data.tags and row.data.params["policy_version"] == "v-challenger"
+
+
+def test_the_promote_tasks_are_one_evaluation_dataset_of_the_agents_without_answers(first, folders, agents):
+    logged(folders, agents, 5)
+    client, taskset = mlflow_client.client(), load_taskset("repair")
+    (dataset,) = client.search_datasets([client.get_experiment_by_name("repair agents").experiment_id])
+    assert dataset.name == f"repair-promote 2 {taskset.hash[:8]}" and dataset.tags["hash"] == taskset.hash
+    with mlflow_client.default_tracking_uri():
+        records = dataset.to_df().to_dict("records")
+    assert {record["inputs"]["task_id"]: record["inputs"]["prompt"] for record in records} == {
+        task.task_id: task.description for task in taskset.tasks("promote")
+    }
+    written = json.dumps([[record["inputs"], record["tags"], record["expectations"]] for record in records])
+    assert not any(text in written for task in taskset.tasks("promote") for text in task.reference.values())
+    assert all(record["inputs"].keys() == {"task_id", "prompt"} for record in records)
 
 
 def test_the_start_page_names_the_best_agent_and_why_the_last_night_ended_as_it_did(first, agents):

@@ -49,7 +49,7 @@ def place(tmp_path, monkeypatch):
 def shown(monkeypatch):
     """What Prefect is shown; and a morning that is at hand, so that nothing is drawn."""
     pages = []
-    monkeypatch.setattr(report, "show_report", pages.append)
+    monkeypatch.setattr(report, "show_report", lambda night, page: pages.append(page))
     told = {}
 
     def gather(night, error=None, ended=None, played=None):

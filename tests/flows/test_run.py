@@ -50,7 +50,8 @@ def with_a_body(self, **options):
         return number
 
     def body(tonight):
-        return {"steps": [run.result() for run in [step.submit(number) for number in range(3)]]}
+        steps = [run.result() for run in [step.submit(number) for number in range(3)]]
+        return {"verdict": "keep", "why": "no lead is shown", "steps": steps}
 
     ratchet.flows.nightly.run_steps = body
     ratchet.flows.nightly.night_run = lambda *args, **options: contextlib.nullcontext(NoRun())
@@ -124,7 +125,7 @@ def test_a_server_with_authentication_is_asked_with_the_credential_of_the_enviro
 
 def test_the_last_line_is_the_record_and_an_error_is_one_line_with_its_exit_code(nights):
     code, out, err = nights["well"]
-    assert code == 0 and json.loads(out[-1]) == {"steps": [0, 1, 2]}
+    assert code == 0 and json.loads(out[-1])["steps"] == [0, 1, 2]
     assert "Traceback" not in "\n".join(err) and "… step 2" in err
 
     code, _, err = nights["data error"]
@@ -152,6 +153,22 @@ def test_a_flow_run_is_named_by_its_night_and_a_pipe_and_prefect_show_its_steps(
     assert "… step 2" in err
     logged = prefect.run(LOGS)[f"night-{began}"]
     assert "… step 2" in logged and any(line.startswith("✓ step 2 ") for line in logged), "Prefect's Logs tab"
+
+
+RUNS = """
+answer = [[run.name, run.state.type.value, run.state.message, run.tags] for run in client.read_flow_runs(limit=200)]
+"""
+
+
+def test_the_page_of_a_run_says_the_verdict_or_why_the_night_failed_and_how_to_go_on(prefect, nights):
+    runs = prefect.run(RUNS)  # a night that goes on after a failure has several runs of one name
+    ends = {(state, message) for _, state, message, _ in runs}
+    assert ("COMPLETED", "Kept the champion: no lead is shown") in ends
+    why = "shard 3 is cut short; restore it; finished work is kept, and the same command continues from there"
+    assert ("FAILED", why) in ends
+    began = next(line.split()[1] for line in nights["well"][2] if line.startswith("night "))
+    tags = [set(tags) for name, state, _, tags in runs if name == f"night-{began}" and state == "COMPLETED"]
+    assert tags and all({"scale:smoke", "recipe:sft", "verdict:keep"} < each for each in tags)
 
 
 def long_night(environment, marker):

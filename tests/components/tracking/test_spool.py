@@ -4,10 +4,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
+import msgspec
 import pytest
 from episodes import make_episode, night_of, turn
 
-from ratchet.components.core import InfrastructureError
+from ratchet.components.core import InfrastructureError, Role, TaskSpec
 from ratchet.components.tracking import mlflow_client, record_upload, run_writer, trace_log
 from ratchet.components.tracking.episode_trace import EpisodeTrace
 from ratchet.components.tracking.evaluation_tables import agent_run
@@ -16,6 +17,7 @@ from ratchet.components.tracking.run_records import (
     ArtifactFile,
     DatasetRead,
     EvaluatedModel,
+    EvaluationDataset,
     ExperimentTags,
     RunEnd,
     RunStart,
@@ -62,6 +64,18 @@ def trace(name):
     return EpisodeTrace(f"ep-{name}", "content", name, "coding", "", "", False, {}, ())
 
 
+TASK = TaskSpec(
+    "repair/promote-1", "repair", "f", "loop", Role.PROMOTE, "coding", "Mend it.", reference={"a.py": "answer"}
+)
+
+
+def test_an_evaluation_dataset_holds_what_an_agent_is_asked_and_no_answer(mlflow):
+    night()
+    (dataset,) = [record for record in mlflow.told if isinstance(record, EvaluationDataset)]
+    assert [(task.task_id, task.prompt) for task in dataset.tasks] == [("repair/promote-1", "Mend it.")]
+    assert b"answer" not in msgspec.json.encode(dataset)
+
+
 def night(name="night"):
     """A night with everything that can be told."""
     with run_writer.night_run(name, "repair", params={"scale": "smoke"}) as run:
@@ -77,6 +91,7 @@ def night(name="night"):
         with run.open_shared("repair agents", "w4", "v4 challenger", {"ratchet.kind": "agent"}) as row:
             row.log_metrics({"eval/success": 0.5})
             row.set_experiment_tags({"mlflow.note.content": "v4 leads"})
+            row.log_evaluation_dataset("repair-promote 1 hash", {"hash": "hash"}, [TASK])
         run.set_description("Promoted: it is better.")
 
 
@@ -115,6 +130,7 @@ def undisturbed(mlflow):
         ArtifactFile,
         TraceBatch,
         ExperimentTags,
+        EvaluationDataset,
         RunEnd,
     }
     wanted = once(mlflow.told)
