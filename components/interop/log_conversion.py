@@ -173,8 +173,7 @@ ConversionProgress = Callable[[ConversionReport], None]
 class EpisodeNames(msgspec.Struct, frozen=True):
     """Names that replace those of a log; None keeps the log's name.
 
-    A log of another agent that states no `policy_version` gets the agent's name for it, since the data build requires
-    one. With `task_id`, all episodes are attempts at that task, counted from 0 in the order of the log.
+    With `task_id`, all episodes are attempts at that task, counted from 0 in the order of the log.
     """
 
     policy: str | None = None
@@ -209,11 +208,8 @@ class _EpisodeRenamer:
             family=task_id if task.family == task.task_id else task.family,
             domain=names.domain or task.domain,
         )
-        # Records of ours get no default names: an empty policy_version is part of their identity.
-        unnamed = "" if trajectory.provenance.source == RATCHET_FORMAT else agent.name
-        version = names.policy_version or agent.policy_version or unnamed
-        policy = names.policy or agent.policy or (version if unnamed else agent.policy)
-        agent = msgspec.structs.replace(agent, policy=policy, policy_version=version)
+        version = names.policy_version or agent.policy_version
+        agent = msgspec.structs.replace(agent, policy=names.policy or agent.policy, policy_version=version)
         parent = trajectory.parent
         if parent is not None and parent.episode_id in self._ids:
             parent = msgspec.structs.replace(parent, episode_id=self._ids[parent.episode_id])
