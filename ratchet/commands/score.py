@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ratchet.commands import AsJson
-from ratchet.components.core import ConfigurationError
+from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.files import refuse_overwriting, write_json_lines
+from ratchet.components.core.home import params_file
 from ratchet.render.terminal import decimals, multiline_cell, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
@@ -127,10 +128,10 @@ def preferences(
     out: Annotated[Path | None, Option("-o", "--out", help="Write pairs for TRL's DPO trainer.")] = None,
     labels: Annotated[Path | None, Option(help="With --winrate: write win rates as labels (JSON lines).")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Find preference pairs: messages after the same history, or whole episodes, with reasons.
 
-    Default settings come from the section `pairs` of params.yaml. Where no pair is left, the reasons are shown.
+    Default settings come from the section `pairs` of params.yaml. Exit code 3 where there is no pair; the error says why.
     Example: `ratchet preferences runs.jsonl --level step --out dpo.jsonl`
     """
     from ratchet.components.operations.score_files import EpisodeScorer, pair_config, preferences_in
@@ -145,8 +146,8 @@ def preferences(
     )
     episode_preferences = preferences_in(files, EpisodeScorer(domain, judgements or (), calibration), config)
     pairs = episode_preferences.made.preferences
-    if out is not None:
-        trainable_pairs = episode_preferences.trainable()
+    print_note(f"settings, by the options and {params_file() or 'the defaults'}: {config}")
+    if out is not None and (trainable_pairs := episode_preferences.trainable()):
         write_json_lines(out, [episode_preferences.row(pair) for pair in trainable_pairs])
         if len(trainable_pairs) < len(pairs):
             print_note(
@@ -159,18 +160,21 @@ def preferences(
         for pair in pairs:
             print_json(_pair_record(episode_preferences, pair))
         print_json({"summary": episode_preferences.made.report})
-        return
+        return 0 if pairs else DataError.exit_code
+    if not pairs:
+        raise DataError(f"{episode_preferences.made.report.why_none(config)}; nothing is written")
     _show_pairs(episode_preferences)
     print_text(describe_report(episode_preferences.made.report))
     if out is not None:
+        if not trainable_pairs:
+            raise DataError("all pairs are of held-out tasks, which must not be trained on; nothing is written")
         print_text(f"written: {out}")
+    return 0
 
 
 def _show_pairs(episode_preferences: "EpisodePreferences") -> None:
     """Print pairs, largest margins first."""
     ranked = sorted(episode_preferences.made.preferences, key=lambda pair: (-pair.margin, pair))
-    if not ranked:
-        return
     rows = [
         (
             pair.task_id,

@@ -7,6 +7,7 @@ import pytest
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.operations.agent_collection import collect
 from ratchet.components.operations.dataset_export import export_dpo, export_grpo, export_huggingface, export_sft
+from ratchet.components.trajectories.trajectory_list import Trajectories
 
 
 def refuse(request):
@@ -48,6 +49,13 @@ def test_a_pair_prefers_the_better_attempt(good, bad):
     rows = export_dpo([*good, *bad])
     assert rows and {row["episode_ids"][0] for row in rows} <= {each.episode_id for each in good}
     assert all(row["chosen"] != row["rejected"] and row["margin"] >= 0.05 for row in rows)
+
+
+def test_attempts_that_differ_by_less_than_the_margin_give_that_reason(good, bad):
+    rewarded = Trajectories([*good, *bad]).with_rewards(lambda each: 0.76 * bool(each.outcome.success))
+    with pytest.raises(DataError, match=r"6 forks differ by less than the margin 0\.9"):
+        export_dpo(rewarded, level="trajectory", margin=0.9)
+    assert export_dpo(rewarded, level="trajectory", margin=0.7)
 
 
 def test_a_group_has_the_advantages_of_its_rewards(bad):
