@@ -4,6 +4,7 @@
 """
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from ratchet.components.trajectories.blobs import BlobFolder, blobs_folder, copy
 from ratchet.components.trajectories.trajectory import Trajectory, digest, episode_id, group_id, with_content_hash
 
 Reject = Callable[[Path, UnreadablePart], None]
+_JOURNAL = re.compile(r"journal-\d+\.jsonl")
 
 
 class LogStream:
@@ -123,14 +125,19 @@ class LogStream:
         """Return the format of a file; None for an unrecognised file of a folder."""
         if self.format != "auto":
             return self.format
+        if _JOURNAL.fullmatch(source.path.name):
+            raise DataError(f"{source.path} belongs to an interrupted collection; the same command continues it")
         try:
             return detect_format(source)
         except DataError as error:
             if self._is_single_file:
                 raise
+            if not source.path.is_dir() and not source.path.stat().st_size:
+                self.empty.append(source.path)
+                return None
             if source.is_damaged:
                 raise DataError(
-                    f"{error}; or read on with `ratchet trajectories convert --skip-bad`"
+                    f"{error}; mend or remove it, or read on with `ratchet trajectories convert --skip-bad`"
                     if self._reject is None
                     else str(error)
                 ) from error

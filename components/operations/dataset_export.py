@@ -19,12 +19,13 @@ from ratchet.components.datasets.export.ranked_episodes import RankedEpisode, Ra
 from ratchet.components.datasets.export.render_batches import RenderWork, rendered_batches
 from ratchet.components.datasets.stage_params import ExportParams, QualityParams
 from ratchet.components.datasets.validation.episode_features import episode_source
+from ratchet.components.interop.trajectory_writers import RATCHET_FORMAT
 from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.rewards.preferences.comparable_episodes import comparable_episode, episode_failed
 from ratchet.components.rewards.preferences.pair_building import BuiltPairs, PairConfig, make_pairs
 from ratchet.components.trajectories.branch_completion import has_shared_turns, read_completed
 from ratchet.components.trajectories.shards import has_valid_hash
-from ratchet.components.trajectories.trajectory import Trajectory
+from ratchet.components.trajectories.trajectory import Trajectory, content_hash
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
 from .episode_scores import score
@@ -168,13 +169,31 @@ def _plan(
 
 
 def _complete_episodes(episodes: Iterable[Trajectory]) -> Trajectories:
-    """Return each episode once, branches with the turns of their parents. Raises DataError for two with one id."""
+    """Return each episode once, branches with the turns of their parents, without copies of a log under another name.
+    Raises DataError for two with one id.
+    """
     by_id: dict[str, Trajectory] = {}
     for each in episodes:
         if by_id.setdefault(each.episode_id, each).effective_hash != each.effective_hash:
             raise DataError(f"two different episodes have the id {each.episode_id}; give one of them")
     whole = [each for each in read_completed(by_id.values) if has_shared_turns(each)]
+    task_of: dict[str, str] = {}
+    copies = {
+        each.episode_id for each in whole if task_of.setdefault(_content(each), each.task.task_id) != each.task.task_id
+    }
+    if copies:
+        warnings.warn(f"{len(copies)} episodes repeat a log under the name of another task: left out", stacklevel=4)
+        whole = [each for each in whole if each.episode_id not in copies]
     return Trajectories(each if has_valid_hash(each) else each.with_content_hash() for each in whole)
+
+
+def _content(trajectory: Trajectory) -> str:
+    """Return what a renamed copy of a log has in common with it; of an episode of ours, which is no copy, the id."""
+    if trajectory.provenance.source == RATCHET_FORMAT:
+        return trajectory.episode_id
+    return content_hash(
+        msgspec.structs.replace(trajectory, task=msgspec.structs.replace(trajectory.task, task_id="", family=""))
+    )
 
 
 def _splits(episodes: Sequence[Trajectory], validation: float) -> dict[str, Split | None]:

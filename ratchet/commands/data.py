@@ -34,8 +34,8 @@ def build(
     force: Annotated[bool, Option("--force", help="Repeat unchanged stages too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the datasets from sealed nights, or from the folders of trajectories in `data.rollouts` of params.yaml. Unchanged stages are cached; a failed build
-    leaves the last one unchanged.
+    """Build the datasets from sealed nights, or from the folders of trajectories in `data.rollouts` of params.yaml. Unchanged
+    stages are cached; a failed build leaves the last one unchanged.
 
     Example: `ratchet build demonstrations-s0 2026-11-21-a1b2`
     """
@@ -96,9 +96,10 @@ def export(
 ) -> None:
     """Export what the last build ranked, for TRL, the Hugging Face Hub, verifiers or prime-rl; or logs, without a build.
 
-    Of a log, SFT rows are the known successes; where no outcome is known, choose by reward: `ratchet export runs.jsonl
-    --format sft --min-reward 0.8 -o sft`. Columns for --where: those of data/ranked.parquet (gdi, reward, kind, family, source, policy_version, steps, ...).
-    Example: `ratchet export --format sft -o out/sft --where "gdi >= 0.5 and kind in ('off_by_one', 'wrong_operator')"`
+    Of a log, SFT rows are the known successes; where no outcome is known, choose by reward with --min-reward.
+    Columns for --where: those of data/ranked.parquet (gdi, reward, kind, family, source, policy_version, steps, ...).
+    Examples: `ratchet export runs.jsonl --format sft --min-reward 0.8 -o out/sft`,
+    `ratchet export --format sft -o out/sft --where "gdi >= 0.5 and kind in ('off_by_one', 'wrong_operator')"`
     """
     import warnings
 

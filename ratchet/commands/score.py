@@ -68,7 +68,14 @@ def show_overview(scored: Sequence["EpisodeScore"]) -> None:
         decimals(mean_known([episode.layers[name].score for episode in scored if name in episode.layers]))
         for name in layers
     ]
-    print_table(("episode", *SCORE_NAMES, *layers, "remark"), [*rows, (f"mean of {len(rows)}", *means, "")])
+    known = sum(episode.total is not None for episode in scored)
+    print_table(("episode", *SCORE_NAMES, *layers, "remark"), [*rows, (f"mean of {known}", *means, "")])
+    if known < len(rows):
+        print_text(f"{len(rows) - known} of {len(rows)} episodes have no total and are not in its mean")
+    if repeated := len(scored) - len({episode.episode_id for episode in scored}):
+        print_note(
+            f"{repeated} records repeat an episode and are counted again; `ratchet trajectories convert` drops them"
+        )
     print_text("rules, judge, learned: process score of that layer alone; `--explain` shows the steps with reasons")
 
 
@@ -103,6 +110,8 @@ def _episode_remark(episode: "EpisodeScore") -> str:
     hacks = list(
         dict.fromkeys(reason.line for reason in episode.explanations if reason.layer == "guards" and reason.score == 0)
     )
+    if not hacks and episode.outcome is None:
+        return "outcome unknown"
     return f"hack: {', '.join(hacks)}" if hacks else ""
 
 

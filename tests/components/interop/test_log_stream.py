@@ -79,7 +79,13 @@ class TestFolder:
         logs = LogStream(folder)
         list(logs)
         named = {path.name: why for path, why in logs.strangers}
-        assert named.keys() == {"README.md", "empty.log"} and "is empty" in named["empty.log"]
+        assert named.keys() == {"README.md"} and "begins with" in named["README.md"]
+        assert [path.name for path in logs.empty] == ["empty.log"]
+
+    def test_the_journal_of_an_interrupted_collection_is_no_log(self, folder):
+        write(folder / "journal-00000.jsonl", {"episode_id": "ep-1", "trajectory": {}, "tokens": []})
+        with pytest.raises(DataError, match="interrupted collection; the same command continues it"):
+            list(LogStream(folder))
 
     def test_what_is_to_be_left_out_is_left_out(self, folder):
         assert [each.provenance.source for each in LogStream(folder, leave_out=(folder / "a",))] == ["ratchet"]
