@@ -125,11 +125,12 @@ class LogStream:
         """Return the format of a file; None for an unrecognised file of a folder."""
         if self.format != "auto":
             return self.format
-        if _JOURNAL.fullmatch(source.path.name):
-            raise DataError(f"{source.path} belongs to an interrupted collection; the same command continues it")
         try:
             return detect_format(source)
         except DataError as error:
+            if _JOURNAL.fullmatch(source.path.name):
+                journal = f"{source.path} belongs to an interrupted collection; the same command continues it"
+                raise DataError(journal) from error
             if self._is_single_file:
                 raise
             if not source.path.is_dir() and not source.path.stat().st_size:

@@ -185,9 +185,13 @@ def _reported_usage(trajectory: Trajectory) -> list[Usage]:
     stats = info.get("model_stats") if isinstance(info, dict) else None
     if not isinstance(stats, dict):
         return []
-    names = ("tokens_sent", "tokens_received", "instance_cost")
-    sent, received, cost = (value if isinstance(value := stats.get(name), int | float) else None for name in names)
-    return [Usage(sent and int(sent), received and int(received), cost)] if sent or received or cost else []
+    sent, received, cost = map(stats.get, ("tokens_sent", "tokens_received", "instance_cost"))
+    usage = Usage(
+        sent if isinstance(sent, int) else None,
+        received if isinstance(received, int) else None,
+        float(cost) if isinstance(cost, int | float) else None,
+    )
+    return [usage] if usage.prompt_tokens or usage.completion_tokens or usage.cost else []
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:

@@ -8,6 +8,7 @@ from episodes import make_episode, write_night
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.interop.log_conversion import LogStream
+from ratchet.components.rollouts.rollout_spool import EpisodeJournal
 
 
 def chat(text):
@@ -83,7 +84,7 @@ class TestFolder:
         assert [path.name for path in logs.empty] == ["empty.log"]
 
     def test_the_journal_of_an_interrupted_collection_is_no_log(self, folder):
-        write(folder / "journal-00000.jsonl", {"episode_id": "ep-1", "trajectory": {}, "tokens": []})
+        EpisodeJournal(folder / "journal-00000.jsonl").append(make_episode(), [])
         with pytest.raises(DataError, match="interrupted collection; the same command continues it"):
             list(LogStream(folder))
 
