@@ -6,6 +6,7 @@ import pytest
 
 from ratchet.components.interop.read_write import convert, read
 from ratchet.components.operations.dataset_export import export_grpo, export_sft
+from ratchet.components.trajectories.trajectory_list import Trajectories
 
 USER, REPLY = {"role": "user", "content": "Which?"}, {"role": "assistant", "content": "This one."}
 
@@ -39,6 +40,7 @@ def test_the_rewards_of_a_verifiers_log_are_exported_unchanged(rewarded, tmp_pat
     episodes = read(tmp_path / "out.jsonl" if converted else rewarded)
     assert sorted(export_grpo(episodes)[0]["rewards"]) == [0.0, 0.7, 1.0]
     assert len(export_sft(episodes, min_reward=0.7)) == 2
+    assert Trajectories(episodes).rewards == {}
     assert set(episodes.with_rewards(lambda each: 0.5).rewards.values()) == {0.5}
 
 
