@@ -4,6 +4,7 @@
 """
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from ratchet.components.trajectories.blobs import BlobFolder, blobs_folder, copy
 from ratchet.components.trajectories.trajectory import Trajectory, digest, episode_id, group_id, with_content_hash
 
 Reject = Callable[[Path, UnreadablePart], None]
+_JOURNAL = re.compile(r"journal-\d+\.jsonl")
 
 
 class LogStream:
@@ -126,11 +128,17 @@ class LogStream:
         try:
             return detect_format(source)
         except DataError as error:
+            if _JOURNAL.fullmatch(source.path.name):
+                journal = f"{source.path} belongs to an interrupted collection; the same command continues it"
+                raise DataError(journal) from error
             if self._is_single_file:
                 raise
+            if not source.path.is_dir() and not source.path.stat().st_size:
+                self.empty.append(source.path)
+                return None
             if source.is_damaged:
                 raise DataError(
-                    f"{error}; or read on with `ratchet trajectories convert --skip-bad`"
+                    f"{error}; mend or remove it, or read on with `ratchet trajectories convert --skip-bad`"
                     if self._reject is None
                     else str(error)
                 ) from error
@@ -173,8 +181,7 @@ ConversionProgress = Callable[[ConversionReport], None]
 class EpisodeNames(msgspec.Struct, frozen=True):
     """Names that replace those of a log; None keeps the log's name.
 
-    A log of another agent that states no `policy_version` gets the agent's name for it, since the data build requires
-    one. With `task_id`, all episodes are attempts at that task, counted from 0 in the order of the log.
+    With `task_id`, all episodes are attempts at that task, counted from 0 in the order of the log.
     """
 
     policy: str | None = None
@@ -209,11 +216,8 @@ class _EpisodeRenamer:
             family=task_id if task.family == task.task_id else task.family,
             domain=names.domain or task.domain,
         )
-        # Records of ours get no default names: an empty policy_version is part of their identity.
-        unnamed = "" if trajectory.provenance.source == RATCHET_FORMAT else agent.name
-        version = names.policy_version or agent.policy_version or unnamed
-        policy = names.policy or agent.policy or (version if unnamed else agent.policy)
-        agent = msgspec.structs.replace(agent, policy=policy, policy_version=version)
+        version = names.policy_version or agent.policy_version
+        agent = msgspec.structs.replace(agent, policy=names.policy or agent.policy, policy_version=version)
         parent = trajectory.parent
         if parent is not None and parent.episode_id in self._ids:
             parent = msgspec.structs.replace(parent, episode_id=self._ids[parent.episode_id])

@@ -93,7 +93,7 @@ class IngestTotals(msgspec.Struct):
         """Add a report."""
         self.logs += report.state != "stranger"
         self.strangers += report.state == "stranger"
-        self.read += report.state not in ("stranger", "unchanged", "empty", "absent")
+        self.read += report.state not in ("stranger", "unchanged", "empty", "absent") and not report.error
         self.tally.include(report.tally)
         self.rejected += report.rejected
         self.blobs_absent += report.blobs_absent

@@ -71,7 +71,7 @@ def _describe_invalid_utf8(raw: bytes) -> str:
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}"
+        return f"not UTF-8 at byte {error.start} (if it is Latin-1: iconv -f LATIN1 -t UTF-8)"
     return "not UTF-8"
 
 

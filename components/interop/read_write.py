@@ -20,7 +20,8 @@ SHARD_EPISODES = 250
 def read(path: Path | str, format: str = "auto") -> Trajectories:
     """Return the trajectories of a log of any format, of a folder of shards, or of a folder of logs.
 
-    `format`: one of `ratchet.list_formats()`; auto detects it by content. Success that a log does not prove is None.
+    `format`: one of `ratchet.list_formats()`; auto detects it by content. Success that a log does not prove is None. The
+    rewards of a verifiers log stand for the rules' total in `compare` and the exports; `with_rewards` replaces them.
     Raises ConfigurationError (unknown format), DataError (another format, damaged, empty).
 
     >>> _ = ratchet.write(ratchet.collect("orders", agent="teacher", tasks=2), "runs.jsonl")
@@ -30,10 +31,14 @@ def read(path: Path | str, format: str = "auto") -> Trajectories:
     log = Path(path)
     if not log.exists():
         raise ConfigurationError(f"{log} is absent; give a log, a folder of logs, or a folder of collected episodes")
-    episodes = Trajectories(LogStream(log, format), folder=log if log.is_dir() else None)
+    episodes = tuple(LogStream(log, format))
     if not episodes:
         raise DataError(f"{log} holds no trajectory; is it the right path?")
-    return episodes
+    rewards = {each.episode_id: each.outcome.score for each in episodes}
+    has_rewards = all(each.provenance.source == "verifiers" for each in episodes) and any(
+        reward is not None for reward in rewards.values()
+    )
+    return Trajectories(episodes, rewards=rewards if has_rewards else None, folder=log if log.is_dir() else None)
 
 
 def write(episodes: Iterable[Trajectory], path: Path | str, format: str = RATCHET_FORMAT) -> Path:

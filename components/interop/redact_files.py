@@ -108,6 +108,8 @@ def sanitise_records(source: Path, target: Path, sanitiser: Sanitiser, audit: Pa
                 out.write(msgspec.json.encode(clean) + b"\n")
                 run.summary.written += 1
                 lacking |= copy_referenced_blobs(clean, source, blobs)
+        if not run.summary.read:
+            raise DataError(f"{source} is empty; give a file that holds a trajectory")
         run.summary.blobs_unclean = len(blobs.unclean)
         run.summary.blobs_absent = len(lacking - blobs.unclean)
     return run.finish()

@@ -214,6 +214,7 @@ class TrajectoryDraft:
 
         The `episode_id` is derived from source, `native_id` (the log's own id of the episode), task, model and attempt;
         without a `native_id`, from the content instead. `family` defaults to `task_id`, `taskset` to the format id.
+        Without a `model`, policy and version are the agent's name, since a data build requires a version.
         """
         requests = (message.content for message in self.messages if message.role == "user")
         description = to_text(description or next(requests, ""))
@@ -221,11 +222,12 @@ class TrajectoryDraft:
         task_id = to_text(task_id) or f"{self.source}/{task_hash[:12]}"
         taskset, family = to_text(taskset) or self.source, to_text(family) or task_id
         task = TaskRef(task_id, task_hash, taskset, family, to_text(kind), "train", to_text(domain), description)
-        model_name = to_text(model)
-        agent_record = Agent(to_text(agent) or self.source, model_name, model_name, self.source, dict(sampling or {}))
+        model_name, agent_name = to_text(model), to_text(agent) or self.source
+        version = model_name or agent_name
+        agent_record = Agent(agent_name, version, version, self.source, dict(sampling or {}))
         self._withdraw_success()
         try:
-            record = self._record(task, agent_record, native_id, attempt, seed)
+            record = self._record(task, agent_record, native_id, model_name, attempt, seed)
             # A record that can be encoded only at the present depth of the stack would fail in a deeper caller.
             _encode_at_depth(SPARE_FRAMES, record)
             fits = _is_plain(record)
@@ -234,7 +236,7 @@ class TrajectoryDraft:
         if not fits:  # rare, and slow: all values are copied
             self._make_plain()
             agent_record = msgspec.structs.replace(agent_record, sampling=to_plain_json(agent_record.sampling))
-            record = self._record(task, agent_record, native_id, attempt, seed)
+            record = self._record(task, agent_record, native_id, model_name, attempt, seed)
         return record
 
     def _withdraw_success(self) -> None:
@@ -243,12 +245,14 @@ class TrajectoryDraft:
             self.outcome = msgspec.structs.replace(self.outcome, success=None)
             self.extra = _with_field(self.extra, "success", True)
 
-    def _record(self, task: TaskRef, agent: Agent, native_id: str | None, attempt: int, seed: int) -> Trajectory:
+    def _record(
+        self, task: TaskRef, agent: Agent, native_id: str | None, model: str, attempt: int, seed: int
+    ) -> Trajectory:
         turns = tuple(turn.to_turn(index) for index, turn in enumerate(self.turns))
         identity = to_text(native_id) or digest(self.messages, turns, self.outcome)
         return with_content_hash(
             Trajectory(
-                episode_id=f"ep-{digest(self.source, identity, task.task_id, agent.policy_version, attempt)}",
+                episode_id=f"ep-{digest(self.source, identity, task.task_id, model, attempt)}",
                 group_id=f"gr-{digest(task.task_id, task.task_hash, agent.policy_version)}",
                 attempt=attempt,
                 seed=seed,

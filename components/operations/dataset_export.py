@@ -1,5 +1,6 @@
 """Export episodes in memory as datasets for training: the rows of `ratchet export`, without a data build."""
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,21 +14,23 @@ from ratchet.components.datasets.deduplication.split_assignment import Split, Ta
 from ratchet.components.datasets.export.dataset_rows import Row
 from ratchet.components.datasets.export.export_datasets import FORMATS, ExportFormat, write_rendered
 from ratchet.components.datasets.export.export_plan import ExportTables, ProcessRewards, plan_rows
-from ratchet.components.datasets.export.message_views import EpisodeViews, MessageView, view_json
+from ratchet.components.datasets.export.message_views import EpisodeViews, MessageView, recorded_tools, view_json
 from ratchet.components.datasets.export.ranked_episodes import RankedEpisode, RankedPair, unranked_episode
 from ratchet.components.datasets.export.render_batches import RenderWork, rendered_batches
 from ratchet.components.datasets.stage_params import ExportParams, QualityParams
+from ratchet.components.datasets.validation.episode_features import episode_source
+from ratchet.components.interop.trajectory_writers import RATCHET_FORMAT
 from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.rewards.preferences.comparable_episodes import comparable_episode, episode_failed
-from ratchet.components.rewards.preferences.pair_building import PairConfig, make_pairs
+from ratchet.components.rewards.preferences.pair_building import BuiltPairs, PairConfig, make_pairs
 from ratchet.components.trajectories.branch_completion import has_shared_turns, read_completed
 from ratchet.components.trajectories.shards import has_valid_hash
-from ratchet.components.trajectories.trajectory import Trajectory
+from ratchet.components.trajectories.trajectory import Trajectory, content_hash
 from ratchet.components.trajectories.trajectory_list import Trajectories
 
 from .episode_scores import score
 
-DEMONSTRATORS = QualityParams().demonstrators
+DEMONSTRATORS = frozenset(QualityParams().demonstrators)
 
 
 def export_sft(
@@ -50,7 +53,10 @@ def export_sft(
     (2, ['user', 'assistant'])
     """
     work = _plan("sft", episodes, min_reward, validation, agent_format)
-    return _rows("sft", work, out, "no episode of a train task succeeded; collect more, or give min_reward")
+    advice = "no episode of a train task is a known success; give min_reward (--min-reward) to choose by reward instead"
+    if min_reward is not None:
+        advice = f"no episode of a train task has a reward of at least {min_reward:g}; see them with `ratchet score`"
+    return _rows("sft", work, out, advice)
 
 
 def export_dpo(
@@ -74,7 +80,7 @@ def export_dpo(
     ['chosen', 'episode_ids', 'family']
     """
     work = _plan("dpo", episodes, None, validation, agent_format, level, margin)
-    return _rows("dpo", work, out, "no two attempts at one train task differ in reward; give several attempts at each")
+    return _rows("dpo", work, out, "no preference pair is of a train task")
 
 
 def export_grpo(
@@ -142,24 +148,52 @@ def _plan(
     margin: float = 0.05,
 ) -> RenderWork:
     whole = _complete_episodes(episodes)
+    if undefined := sum(any(turn.calls for turn in each.turns) and not recorded_tools(each) for each in whole):
+        note = f"{undefined} of {len(whole)} episodes call tools that their log does not define: their rows have no `tools`"
+        warnings.warn(note, stacklevel=3)
     scores = {each.episode_id: each for each in score(whole)}
     rewards = {name: own.total for name, own in scores.items()} | getattr(episodes, "rewards", {})
     ranked = _ranked(whole, rewards, min_reward, _splits(whole, validation))
     params = ExportParams.load({"agent_format": agent_format, "pair_levels": [level]})
-    pairs = _pairs(whole, rewards, ranked, PairConfig.load({"margin": margin, "levels": [level]}))
+    config = PairConfig.load({"margin": margin, "levels": [level]})
+    made = _pairs(whole, rewards, ranked, config)
+    if format == "dpo" and not made.preferences:
+        raise DataError(f"{made.report.why_none(config)}; give several attempts at each train task, or another level")
+    pairs = [
+        RankedPair(pair.task_id, pair.level, pair.turn, pair.chosen.episode_id, pair.rejected.episode_id, pair.margin)
+        for pair in made.preferences
+    ]
     tables = ExportTables(ranked, pairs, _process_rewards(scores.values()), params, own_only=False)
     plans = {name: plan_rows(name, tables) for name in FORMATS[format]}
     return RenderWork(plans, tables, _MemoryViews(whole, agent_format))
 
 
 def _complete_episodes(episodes: Iterable[Trajectory]) -> Trajectories:
-    """Return each episode once, branches with the turns of their parents. Raises DataError for two with one id."""
+    """Return each episode once, branches with the turns of their parents, without copies of a log under another name.
+    Raises DataError for two with one id.
+    """
     by_id: dict[str, Trajectory] = {}
     for each in episodes:
         if by_id.setdefault(each.episode_id, each).effective_hash != each.effective_hash:
             raise DataError(f"two different episodes have the id {each.episode_id}; give one of them")
     whole = [each for each in read_completed(by_id.values) if has_shared_turns(each)]
+    task_of: dict[str, str] = {}
+    copies = {
+        each.episode_id for each in whole if task_of.setdefault(_content(each), each.task.task_id) != each.task.task_id
+    }
+    if copies:
+        warnings.warn(f"{len(copies)} episodes repeat a log under the name of another task: left out", stacklevel=4)
+        whole = [each for each in whole if each.episode_id not in copies]
     return Trajectories(each if has_valid_hash(each) else each.with_content_hash() for each in whole)
+
+
+def _content(trajectory: Trajectory) -> str:
+    """Return what a renamed copy of a log has in common with it; of an episode of ours, which is no copy, the id."""
+    if trajectory.provenance.source == RATCHET_FORMAT:
+        return trajectory.episode_id
+    return content_hash(
+        msgspec.structs.replace(trajectory, task=msgspec.structs.replace(trajectory.task, task_id="", family=""))
+    )
 
 
 def _splits(episodes: Sequence[Trajectory], validation: float) -> dict[str, Split | None]:
@@ -185,7 +219,7 @@ def _ranked(
         enough = reward is not None and min_reward is not None and reward >= min_reward
         rows[each.episode_id] = msgspec.structs.replace(
             unranked_episode(each),
-            source="demonstration" if each.agent.policy in DEMONSTRATORS else "on_policy",
+            source=episode_source(each, DEMONSTRATORS),
             pass_rate=sum(own) / len(own) if own else None,
             accepted=enough if min_reward is not None else each.outcome.success is True,
             infrastructure_failure=each.has_infrastructure_failure,
@@ -197,7 +231,7 @@ def _ranked(
             steps=sum(len(turn.calls) for turn in each.turns),
             reward=reward,
             split=splits[task.task_id],
-            reason="a success" if min_reward is None else f"a reward of at least {min_reward:g}",
+            reason="a success" if min_reward is None else f"a reward of at least {min_reward:g}, whatever the outcome",
         )
     return rows
 
@@ -207,16 +241,13 @@ def _pairs(
     rewards: dict[str, float | None],
     ranked: dict[str, RankedEpisode],
     config: PairConfig,
-) -> list[RankedPair]:
+) -> BuiltPairs:
     compared = [
         comparable_episode(each, reward, not episode_failed(each))
         for each in episodes
         if (reward := rewards[each.episode_id]) is not None and ranked[each.episode_id].usable
     ]
-    return [
-        RankedPair(pair.task_id, pair.level, pair.turn, pair.chosen.episode_id, pair.rejected.episode_id, pair.margin)
-        for pair in make_pairs(compared, config).preferences
-    ]
+    return make_pairs(compared, config)
 
 
 def _process_rewards(scores: Iterable[EpisodeScore]) -> ProcessRewards:
@@ -250,5 +281,6 @@ def _write(format: ExportFormat, work: RenderWork, out: Path) -> None:
         "as_of": datetime.now(UTC).date().isoformat(),
         "scorers": work.source.steps.versions,
         "params": work.source.params.model_dump(mode="json"),
+        "selected": sorted({each.reason for each in work.source.ranked.values()}),
     }
     write_rendered(format, work, inputs, out)

@@ -1,6 +1,8 @@
 """Answer the commands `trace`, `why` and `data`: lineage of models, datasets, rows and episodes, and exports of a build."""
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,12 @@ from ratchet.components.datasets.lineage.trace import (
     trace_nights,
 )
 from ratchet.components.datasets.stage_params import ExportParams
+from ratchet.components.interop.read_write import read
+from ratchet.components.rewards.preferences.pair_building import PairConfig
 from ratchet.components.trajectories.parallel_shards import print_progress
+from ratchet.components.trajectories.trajectory_list import Trajectories
+
+from .dataset_export import export_dpo, export_grpo, export_sft
 
 PARAMS = Path("params.yaml")
 
@@ -75,7 +82,42 @@ def export_build(
     if format_name is None:
         raise ConfigurationError(f"'{format}' is no format of export; {suggest_name(format, FORMATS)}")
     request = export_request(root, parquet=parquet, **changes)
+    if format == "dpo" and changes.get("pair_levels"):
+        asked, levels = request.params.pair_levels, read_section(root / PARAMS, "pairs", PairConfig).levels
+        if not set(asked) & set(levels):
+            raise ConfigurationError(
+                f"the build made no {asked[0]}-level pairs: pairs.levels of {PARAMS} is [{', '.join(levels)}]; add it there "
+                "and run `ratchet build`"
+            )
     manifests = write_format(format_name, request, out, on_progress=print_progress("export: rows, in parts"))
+    return _export_report(format, out, manifests)
+
+
+def export_logs(
+    format: str, logs: Sequence[Path], out: Path, *, pair_levels: Sequence[str] | None = None, **options: Any
+) -> dict[str, Any]:
+    """Export logs, or files and folders of trajectories, without a build; return what `export_build` returns.
+
+    `pair_levels`: one level. `options`: those of the function for the format, unless None. Raises ConfigurationError,
+    DataError where no episode qualifies.
+    """
+    writers: dict[str, Callable[..., Any]] = {"sft": export_sft, "dpo": export_dpo, "grpo": export_grpo}
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    if pair_levels:
+        given["level"] = pair_levels[0]
+    if format not in writers or given.keys() - inspect.signature(writers[format]).parameters.keys():
+        raise ConfigurationError(
+            "without a build, give --format sft (with --min-reward), dpo (with one --level) or grpo; other formats and "
+            "options export a build"
+        )
+    sets = [read(log) for log in logs]
+    rewards = {name: reward for own in sets for name, reward in own.rewards.items()}
+    writers[format](Trajectories(chain.from_iterable(sets), rewards=rewards), out, **given)
+    files = {path.parent.name if format == "grpo" else format: path for path in sorted(out.rglob(MANIFEST))}
+    return _export_report(format, out, {name: msgspec.json.decode(path.read_bytes()) for name, path in files.items()})
+
+
+def _export_report(format: str, out: Path, manifests: Mapping[str, Any]) -> dict[str, Any]:
     rows = {name: rows_by_split(manifest["files"]) for name, manifest in manifests.items()}
     return {"out": str(out), "format": format, "rows": rows, "manifests": manifests}
 

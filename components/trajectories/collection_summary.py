@@ -8,6 +8,8 @@ from statistics import fmean
 
 import msgspec
 
+from ratchet.components.core import Usage
+
 from .trajectory import FailureKind, Trajectory, Turn
 
 MAX_BARS = 10
@@ -37,12 +39,13 @@ class HistogramBar(msgspec.Struct, frozen=True):
 class ToolUsage(msgspec.Struct):
     """Usage of one tool. An error is a result with an exit code other than 0 or with an error of the call.
 
-    `unreadable`: calls that could not be parsed. `error_rate`: errors per answered call; None without answered calls.
+    `errors`: None where no result in logs of other agents says whether its call failed. `unreadable`: calls that could
+    not be parsed. `error_rate`: errors per answered call; None without answered calls, or with unknown errors.
     """
 
     calls: int = 0
     answered: int = 0
-    errors: int = 0
+    errors: int | None = 0
     unreadable: int = 0
     error_rate: float | None = None
 
@@ -100,6 +103,7 @@ class _Counter:
         self.ids: set[str] = set()
         self.contents: set[str] = set()
         self.tools: dict[str, ToolUsage] = {}
+        self.errors: dict[str, int] = {}  # of the tools whose results say whether the call failed
         self.counts = {name: Counter[str]() for name in ("sources", "agents", "tasksets", "domains")}
 
     def add(self, trajectory: Trajectory) -> None:
@@ -129,13 +133,13 @@ class _Counter:
         if collected := trajectory.provenance.collected_at:
             summary.first_collected = min(summary.first_collected or collected, collected)
             summary.last_collected = max(summary.last_collected or collected, collected)
-        self._turns(trajectory.turns)
+        self._turns(trajectory)
 
-    def _turns(self, turns: Sequence[Turn]) -> None:
-        summary = self.summary
+    def _turns(self, trajectory: Trajectory) -> None:
+        summary, turns, ours = self.summary, trajectory.turns, trajectory.provenance.source == "ratchet"
         summary.turns += len(turns)
         self.steps.append(sum(len(turn.calls) for turn in turns))
-        used = [turn.usage for turn in turns if turn.usage is not None]
+        used = [turn.usage for turn in turns if turn.usage is not None] or _reported_usage(trajectory)
         summary.episodes_with_usage += bool(used)
         summary.prompt_tokens += sum(usage.prompt_tokens or 0 for usage in used)
         summary.completion_tokens += sum(usage.completion_tokens or 0 for usage in used)
@@ -144,9 +148,9 @@ class _Counter:
         if seconds:
             self.seconds.append(math.fsum(seconds))
         for turn in turns:
-            self._calls(turn)
+            self._calls(turn, ours)
 
-    def _calls(self, turn: Turn) -> None:
+    def _calls(self, turn: Turn, ours: bool) -> None:
         answers = {result.call_id: result for result in turn.results}
         for call in turn.calls:
             use = self.tools.setdefault(call.tool, ToolUsage())
@@ -154,7 +158,9 @@ class _Counter:
             use.calls += 1
             use.unreadable += call.parse_error is not None
             use.answered += result is not None
-            use.errors += result is not None and (bool(result.exit_code) or result.error is not None)
+            if result is not None and (ours or result.exit_code is not None or result.error is not None):
+                failed = bool(result.exit_code) or result.error is not None
+                self.errors[call.tool] = self.errors.get(call.tool, 0) + failed
 
     def finished(self) -> CollectionSummary:
         summary = self.summary
@@ -164,12 +170,28 @@ class _Counter:
         summary.steps, summary.seconds = distribution(self.steps), distribution(self.seconds)
         summary.histogram = histogram(self.steps)
         summary.cost = math.fsum(self.costs) if self.costs else None
-        for use in self.tools.values():
-            use.error_rate = use.errors / use.answered if use.answered else None
+        for name, use in self.tools.items():
+            use.errors = self.errors.get(name, None if use.answered else 0)
+            use.error_rate = use.errors / use.answered if use.answered and use.errors is not None else None
         summary.tools = dict(sorted(self.tools.items(), key=lambda item: (-item[1].calls, item[0])))
         for name, counter in self.counts.items():
             setattr(summary, name, dict(counter.most_common()))
         return summary
+
+
+def _reported_usage(trajectory: Trajectory) -> list[Usage]:
+    """Return the usage of the whole episode that SWE-agent's logs report, where it was counted; else nothing."""
+    info = trajectory.source_extra.get("info")
+    stats = info.get("model_stats") if isinstance(info, dict) else None
+    if not isinstance(stats, dict):
+        return []
+    sent, received, cost = map(stats.get, ("tokens_sent", "tokens_received", "instance_cost"))
+    usage = Usage(
+        sent if isinstance(sent, int) else None,
+        received if isinstance(received, int) else None,
+        float(cost) if isinstance(cost, int | float) else None,
+    )
+    return [usage] if usage.prompt_tokens or usage.completion_tokens or usage.cost else []
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:

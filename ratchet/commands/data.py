@@ -1,7 +1,7 @@
 """Commands on the data: build, export, trace, why, data checkout, data diff, data card, data stats, data docs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -34,8 +34,8 @@ def build(
     force: Annotated[bool, Option("--force", help="Repeat unchanged stages too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the datasets from sealed nights, or from any folder of trajectories. Unchanged stages are cached; a failed build
-    leaves the last one unchanged.
+    """Build the datasets from sealed nights, or from the folders of trajectories in `data.rollouts` of params.yaml. Unchanged
+    stages are cached; a failed build leaves the last one unchanged.
 
     Example: `ratchet build demonstrations-s0 2026-11-21-a1b2`
     """
@@ -79,6 +79,10 @@ def checkout(
 
 
 def export(
+    logs: Annotated[
+        list[Path] | None, Argument(help="Logs, or files and folders of trajectories; default: the last build.")
+    ] = None,
+    *,
     format: Annotated[str, Option("--format", help="sft, dpo, grpo, benchmark, huggingface, verifiers, prime-rl.")],
     out: Annotated[Path, Option("-o", "--out", help="The new folder.")],
     where: Annotated[str | None, Option(help="Only matching episodes: column comparisons with and, or, not.")] = None,
@@ -90,26 +94,28 @@ def export(
     group_size: Annotated[int | None, Option(help="Maximum attempts of an offline GRPO group; 0: no groups.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export what the last build ranked, for TRL, the Hugging Face Hub, verifiers or prime-rl.
+    """Export what the last build ranked, for TRL, the Hugging Face Hub, verifiers or prime-rl; or logs, without a build.
 
+    Of a log, SFT rows are the known successes; where no outcome is known, choose by reward with --min-reward.
     Columns for --where: those of data/ranked.parquet (gdi, reward, kind, family, source, policy_version, steps, ...).
-    Example: `ratchet export --format sft -o out/sft --where "gdi >= 0.5 and kind in ('off_by_one', 'wrong_operator')"`
+    Examples: `ratchet export runs.jsonl --format sft --min-reward 0.8 -o out/sft`,
+    `ratchet export --format sft -o out/sft --where "gdi >= 0.5 and kind in ('off_by_one', 'wrong_operator')"`
     """
-    from ratchet.components.operations.lineage_queries import export_build
+    import warnings
 
-    require_clone()
-    with explain_interrupt(out):
-        manifest = export_build(
-            format,
-            out,
-            parquet=parquet,
-            where=where,
-            min_gdi=min_gdi,
-            min_reward=min_reward,
-            pair_levels=level,
-            agent_format=agent_format,
-            group_size=group_size,
-        )
+    from ratchet.components.operations.lineage_queries import export_build, export_logs
+
+    with explain_interrupt(out), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        options: dict[str, Any] = {"where": where, "min_gdi": min_gdi, "min_reward": min_reward, "parquet": parquet}
+        options |= {"pair_levels": level, "agent_format": agent_format, "group_size": group_size}
+        if logs:
+            manifest = export_logs(format, logs, out, **options)
+        else:
+            require_clone()
+            manifest = export_build(format, out, **options)
+    for warning in caught:
+        print_note(str(warning.message))
     if as_json:
         print_json(manifest)
         return

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ratchet.commands import AsJson
-from ratchet.components.core import ConfigurationError
+from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.files import refuse_overwriting, write_json_lines
+from ratchet.components.core.home import params_file
 from ratchet.render.terminal import decimals, multiline_cell, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
@@ -67,7 +68,14 @@ def show_overview(scored: Sequence["EpisodeScore"]) -> None:
         decimals(mean_known([episode.layers[name].score for episode in scored if name in episode.layers]))
         for name in layers
     ]
-    print_table(("episode", *SCORE_NAMES, *layers, "remark"), [*rows, (f"mean of {len(rows)}", *means, "")])
+    known = sum(episode.total is not None for episode in scored)
+    print_table(("episode", *SCORE_NAMES, *layers, "remark"), [*rows, (f"mean of {known}", *means, "")])
+    if known < len(rows):
+        print_text(f"{len(rows) - known} of {len(rows)} episodes have no total and are not in its mean")
+    if repeated := len(scored) - len({episode.episode_id for episode in scored}):
+        print_note(
+            f"{repeated} records repeat an episode and are counted again; `ratchet trajectories convert` drops them"
+        )
     print_text("rules, judge, learned: process score of that layer alone; `--explain` shows the steps with reasons")
 
 
@@ -102,6 +110,8 @@ def _episode_remark(episode: "EpisodeScore") -> str:
     hacks = list(
         dict.fromkeys(reason.line for reason in episode.explanations if reason.layer == "guards" and reason.score == 0)
     )
+    if not hacks and episode.outcome is None:
+        return "outcome unknown"
     return f"hack: {', '.join(hacks)}" if hacks else ""
 
 
@@ -127,10 +137,10 @@ def preferences(
     out: Annotated[Path | None, Option("-o", "--out", help="Write pairs for TRL's DPO trainer.")] = None,
     labels: Annotated[Path | None, Option(help="With --winrate: write win rates as labels (JSON lines).")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Find preference pairs: messages after the same history, or whole episodes, with reasons.
 
-    Default settings come from the section `pairs` of params.yaml. Where no pair is left, the reasons are shown.
+    Default settings come from the section `pairs` of params.yaml. Exit code 3 where there is no pair; the error says why.
     Example: `ratchet preferences runs.jsonl --level step --out dpo.jsonl`
     """
     from ratchet.components.operations.score_files import EpisodeScorer, pair_config, preferences_in
@@ -145,8 +155,8 @@ def preferences(
     )
     episode_preferences = preferences_in(files, EpisodeScorer(domain, judgements or (), calibration), config)
     pairs = episode_preferences.made.preferences
-    if out is not None:
-        trainable_pairs = episode_preferences.trainable()
+    print_note(f"settings, by the options and {params_file() or 'the defaults'}: {config}")
+    if out is not None and (trainable_pairs := episode_preferences.trainable()):
         write_json_lines(out, [episode_preferences.row(pair) for pair in trainable_pairs])
         if len(trainable_pairs) < len(pairs):
             print_note(
@@ -159,18 +169,21 @@ def preferences(
         for pair in pairs:
             print_json(_pair_record(episode_preferences, pair))
         print_json({"summary": episode_preferences.made.report})
-        return
+        return 0 if pairs else DataError.exit_code
+    if not pairs:
+        raise DataError(f"{episode_preferences.made.report.why_none(config)}; nothing is written")
     _show_pairs(episode_preferences)
     print_text(describe_report(episode_preferences.made.report))
     if out is not None:
+        if not trainable_pairs:
+            raise DataError("all pairs are of held-out tasks, which must not be trained on; nothing is written")
         print_text(f"written: {out}")
+    return 0
 
 
 def _show_pairs(episode_preferences: "EpisodePreferences") -> None:
     """Print pairs, largest margins first."""
     ranked = sorted(episode_preferences.made.preferences, key=lambda pair: (-pair.margin, pair))
-    if not ranked:
-        return
     rows = [
         (
             pair.task_id,

@@ -197,7 +197,8 @@ def add_logs(
 ) -> int:
     """Add new episodes from logs. Everything is sanitised first; a log that is added again adds nothing.
 
-    Unreadable parts are kept in the store's rejected.jsonl, contradictions in conflicts.jsonl: exit code 3.
+    Unreadable parts are kept in the store's rejected.jsonl, contradictions in conflicts.jsonl: exit code 3, as where
+    every log is empty.
     Referenced images that are missing in X.blobs (for X.jsonl) or in blobs/ beside the file also give exit code 3.
     Example: `ratchet store add runs/ --watch`
     """
@@ -218,7 +219,8 @@ def add_logs(
         print_json({"total": total, "seconds": round(seconds, 3)})
     else:
         show_totals(total, seconds, store_folder(place), unknown_files)
-    return 3 if total.errors or total.rejected or total.blobs_absent or total.tally.conflicts else 0
+    nothing = total.empty == total.logs > 0
+    return 3 if nothing or total.errors or total.rejected or total.blobs_absent or total.tally.conflicts else 0
 
 
 @store.command("list")

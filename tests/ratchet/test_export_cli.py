@@ -128,3 +128,48 @@ def test_outside_of_a_clone_nothing_is_exported(run, tmp_path, monkeypatch):
 def test_the_page_of_help_has_an_example(run):
     code, out, _ = run("export", "--help")
     assert code == 0 and "ratchet export --format sft" in " ".join(out.split())
+
+
+def test_pairs_of_a_level_that_the_build_did_not_make_are_refused_with_the_setting(run, clone):
+    Path("params.yaml").write_text("export: {}\npairs: {levels: [step]}\n")
+    code, _, err = run("export", "--format", "dpo", "--level", "trajectory", "-o", "x")
+    assert code == 2 and "pairs.levels of params.yaml is [step]" in err and not Path("x").exists()
+
+
+class TestLogs:
+    """Logs are exported without a build, in any folder."""
+
+    @pytest.fixture
+    def chats(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+        reply = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "a"}]
+        chats = [{"messages": [{"role": "user", "content": f"Task {n}"}, *reply]} for n in range(2)]
+        Path("chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+        return Path("chats.jsonl")
+
+    def test_without_a_known_success_the_reward_selects_and_the_card_says_so(self, run, chats):
+        code, _, err = run("export", chats, "--format", "sft", "-o", "sft")
+        assert code == 3 and "--min-reward" in err and not Path("sft").exists()
+        code, out, err = run("export", chats, "--format", "sft", "--min-reward", "0.5", "-o", "sft")
+        assert code == 0 and "written: sft" in out and "tools that their log does not define" in err
+        assert [row["source"] for row in rows("sft/train.jsonl")] == ["imported", "imported"]
+        card = Path("sft/README.md").read_text()
+        assert "successful" not in card and "a reward of at least 0.5, whatever the outcome" in card
+
+    def test_what_only_a_build_has_is_refused(self, run, chats):
+        for option in (["--where", "gdi > 0"], ["--parquet"], ["--min-gdi", "0.5"]):
+            code, _, err = run("export", chats, "--format", "sft", "-o", "x", *option)
+            assert code == 2 and "without a build" in err, option
+        for format in ("benchmark", "sfd"):
+            assert run("export", chats, "--format", format, "-o", "x")[0] == 2
+        assert run("export", chats, "--format", "grpo", "--min-reward", "1", "-o", "x")[0] == 2
+
+    def test_no_pair_says_why(self, run, chats):
+        code, _, err = run("export", chats, "--format", "dpo", "-o", "x")
+        assert code == 3 and "no step-level pair among 2 episodes" in err and not Path("x").exists()
+
+    def test_a_build_of_a_file_says_how_logs_are_built_or_exported(self, run, chats):
+        Path("dvc.yaml").write_text("stages: {}\n")
+        code, _, err = run("build", "logs/chats.jsonl")
+        assert code == 2 and "data.rollouts" in err and "ratchet export LOG" in err

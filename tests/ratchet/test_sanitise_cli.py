@@ -187,3 +187,9 @@ def test_an_interruption_says_that_nothing_was_written(
         said = capsys.readouterr().err
         assert "whole or not at all" in said and "is kept" not in said and len(said.splitlines()) == 1
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_empty_file_is_refused_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    assert run(["sanitise", str(tmp_path / "empty.jsonl"), "-o", str(tmp_path / "out.jsonl")]) == 3
+    assert "is empty" in capsys.readouterr().err and not (tmp_path / "out.jsonl").exists()

@@ -10,6 +10,7 @@ from episodes import make_episode, turn, write_night
 from ratchet.cli import run
 from ratchet.components.rewards.annotation_records import WHOLE, Judgement, judgement_key
 from ratchet.components.rewards.calibration.calibration_record import Calibration
+from ratchet.components.trajectories.trajectory import Outcome
 
 TWICE = (turn(0, "read_file", path="[/red]main.py"), turn(1, "read_file", path="[/red]main.py"), turn(2, "submit"))
 
@@ -72,7 +73,7 @@ def test_people_see_every_episode_and_the_means(shard, episodes, capsys):
     assert run(["score", str(shard)]) == 0
     out = capsys.readouterr().out
     assert all(each.episode_id in out for each in episodes)
-    assert "mean of 3" in out and "infrastructure failure" in out
+    assert "mean of 2" in out and "infrastructure failure" in out
 
 
 def test_explain_shows_the_steps_and_why_whatever_stands_in_a_name(shard, capsys):
@@ -143,3 +144,13 @@ def test_parameters_of_the_working_folder_count(shard, tmp_path, capsys):
     (tmp_path / "params.yaml").write_text("score: {weights: {outcome: 1, process: 0, efficiency: 0}}\n")
     after = lines(capsys, shard)
     assert [each["total"] for each in after] == [1, 0.25, None] and before[0]["version"] != after[0]["version"]
+
+
+def test_the_mean_counts_what_has_a_total_and_what_is_unknown_or_repeated_is_named(tmp_path, capsys):
+    unknown = make_episode(attempt=3, outcome=Outcome())
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(msgspec.json.Encoder().encode_lines([unknown, unknown, make_episode(attempt=2, broken=True)]))
+    assert run(["score", str(path)]) == 0
+    said = capsys.readouterr()
+    assert "mean of 2" in said.out and "1 of 3 episodes have no total" in said.out
+    assert said.out.count("outcome unknown") == 2 and "1 records repeat an episode" in said.err

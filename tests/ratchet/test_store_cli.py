@@ -195,3 +195,12 @@ def test_a_reader_that_raises_is_one_line_about_its_log(log, capsys, monkeypatch
     assert run("add", log, "--format", "careless") == 3
     said = capsys.readouterr().err
     assert f"{log}: the reader 'careless' failed: KeyError: 'command'" in said and "Traceback" not in said
+
+
+def test_logs_with_an_error_are_not_counted_as_read_and_empty_ones_alone_are_an_error(log, tmp_path, capsys):
+    bad, empty = tmp_path / "bad.jsonl", tmp_path / "empty.jsonl"
+    bad.write_text('{"a": \n')
+    empty.touch()
+    assert run("add", log, bad, empty) == 3
+    assert "3 logs, 1 read" in capsys.readouterr().out
+    assert run("add", empty) == 3 and "1 logs are empty" in capsys.readouterr().out

@@ -31,7 +31,7 @@ Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
 """Number of rows by split, column and value."""
 
 TITLES = {
-    "sft": "SFT: whole successful episodes as conversations",
+    "sft": "SFT: whole episodes as conversations",
     "dpo": "DPO: pairs of assistant messages after the same history",
     "grpo": "GRPO: train tasks, as prompts",
     "groups": "Offline GRPO: attempts at a task, with their rewards",
@@ -105,6 +105,8 @@ def made_from(manifest: Mapping[str, Any]) -> str:
     )
     if versions:
         sentences.append(f"Scored by {', '.join(versions)}.")
+    if manifest.get("selected"):  # of an export without a build
+        sentences.append(f"Selected for SFT: {', '.join(manifest['selected'])}.")
     params = manifest.get("params", {})
     filters = {name: params.get(name) for name in ("where", "min_gdi", "min_reward")}
     sentences += [f"Filtered: {name} {value}." for name, value in filters.items() if value is not None]

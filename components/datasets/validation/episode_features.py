@@ -111,7 +111,7 @@ def _identity_columns(trajectory: Trajectory, night: str, settings: FeatureSetti
         "domain": task.domain,
         "policy": agent.policy,
         "policy_version": _none_if_blank(agent.policy_version),
-        "source": _source(trajectory, settings),
+        "source": episode_source(trajectory, settings.demonstrators),
         # The column is int32, and an imported log may hold any integer.
         "attempt": trajectory.attempt if abs(trajectory.attempt) < 1 << 31 else None,
         "content_hash": trajectory.content_hash,
@@ -121,11 +121,11 @@ def _identity_columns(trajectory: Trajectory, night: str, settings: FeatureSetti
     }
 
 
-def _source(trajectory: Trajectory, settings: FeatureSettings) -> str:
+def episode_source(trajectory: Trajectory, demonstrators: frozenset[str]) -> str:
     """Return the source of an episode: a demonstrator, the policy trained here, or (`imported`) the converted log of
     another system.
     """
-    if trajectory.agent.policy in settings.demonstrators:
+    if trajectory.agent.policy in demonstrators:
         return "demonstration"
     return "on_policy" if trajectory.provenance.source == RATCHET_FORMAT else "imported"
 

@@ -94,9 +94,12 @@ def _stop(failed: Sequence[ExpectationResult], rows: int, max_quarantined: float
     quarantined = max([listed, *(finding.failing for finding in warnings)])
     if rows and quarantined > max_quarantined * rows:
         worst = max(warnings, key=lambda finding: finding.failing)
+        way_out = (
+            "; for logs without outcomes: `ratchet export LOG --min-reward`" if worst.name == "outcome_known" else ""
+        )
         return (
             f"the quarantine would take {quarantined} of {rows} episodes, more than max_quarantined {max_quarantined} allows, "
-            f"most by expectation '{worst.name}': {_describe(worst)}"
+            f"most by expectation '{worst.name}': {_describe(worst)}{way_out}"
         )
     return None
 

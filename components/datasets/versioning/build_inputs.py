@@ -139,7 +139,8 @@ def write_build(inputs: BuildInputs, *, root: Path = Path()) -> BuildFile:
     invalid = [night for night in inputs.nights if not NIGHT_NAME.fullmatch(night)]
     if invalid:
         raise ConfigurationError(
-            f"'{invalid[0]}' is not a valid name of a night; use letters, digits, '.', '_' and '-'"
+            f"'{invalid[0]}' is not a valid name of a night; use letters, digits, '.', '_' and '-'; to build "
+            "from logs, name their folder in data.rollouts of params.yaml; without a build: `ratchet export LOG`"
         )
     if len(set(inputs.nights)) != len(inputs.nights):
         raise ConfigurationError("a night is listed twice; list each once")

@@ -301,6 +301,21 @@ class PairReport(msgspec.Struct, frozen=True):
     left_out: dict[str, int]
     length_gap: dict[str, LengthGap]
 
+    def why_none(self, config: PairConfig) -> str:
+        """Explain a report without pairs in one sentence."""
+        reasons = {
+            "no_worth": "episodes have no reward",
+            "no_parent": "branches lack their parent",
+            "padding": "forks differ by padding alone",
+            "margin": f"forks differ by less than the margin {config.margin:g}, or their better side is a known failure",
+            "contradictions": "pairs contradict each other",
+            "length": f"pairs exceed max_length_gap {config.max_length_gap:g}",
+        }
+        counted = [f"{self.left_out[name]} {reason}" for name, reason in reasons.items() if self.left_out.get(name)]
+        levels = " and ".join(config.levels)
+        why = "; ".join(counted) or "no two attempts at one task act differently after the same history"
+        return f"no {levels}-level pair among {self.episodes} episodes: {why}"
+
 
 class BuiltPairs(NamedTuple):
     """The pairs, sorted as by `make_pairs`, and the report."""

@@ -201,7 +201,7 @@ class TestDamagedInAFolder:
             convert_logs(folder, tmp_path / "out.jsonl")
         report = convert_logs(folder, tmp_path / "out.jsonl", skip_bad=True)
         assert (report.trajectories, report.rejected) == (3, 1)
-        assert sorted(Path(each).name for each in report.strangers) == ["empty.jsonl", "notes.md", "other.json"]
+        assert sorted(Path(each).name for each in report.strangers) == ["notes.md", "other.json"]
         (line,) = map(json.loads, (tmp_path / "out.rejected.jsonl").read_text().splitlines())
         assert line["file"] == str(folder / name) and line["why"] and "truncated" not in line
         raw = base64.b64decode(line["raw_base64"]) if "raw_base64" in line else line["raw"].encode()

@@ -8,6 +8,7 @@ from episodes import make_episode, write_night
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.interop.log_conversion import LogStream
+from ratchet.components.rollouts.rollout_spool import EpisodeJournal
 
 
 def chat(text):
@@ -79,7 +80,13 @@ class TestFolder:
         logs = LogStream(folder)
         list(logs)
         named = {path.name: why for path, why in logs.strangers}
-        assert named.keys() == {"README.md", "empty.log"} and "is empty" in named["empty.log"]
+        assert named.keys() == {"README.md"} and "begins with" in named["README.md"]
+        assert [path.name for path in logs.empty] == ["empty.log"]
+
+    def test_the_journal_of_an_interrupted_collection_is_no_log(self, folder):
+        EpisodeJournal(folder / "journal-00000.jsonl").append(make_episode(), [])
+        with pytest.raises(DataError, match="interrupted collection; the same command continues it"):
+            list(LogStream(folder))
 
     def test_what_is_to_be_left_out_is_left_out(self, folder):
         assert [each.provenance.source for each in LogStream(folder, leave_out=(folder / "a",))] == ["ratchet"]

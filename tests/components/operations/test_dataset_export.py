@@ -5,8 +5,10 @@ import json
 import pytest
 
 from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.interop.read_write import read
 from ratchet.components.operations.agent_collection import collect
 from ratchet.components.operations.dataset_export import export_dpo, export_grpo, export_huggingface, export_sft
+from ratchet.components.trajectories.trajectory_list import Trajectories
 
 
 def refuse(request):
@@ -50,6 +52,13 @@ def test_a_pair_prefers_the_better_attempt(good, bad):
     assert all(row["chosen"] != row["rejected"] and row["margin"] >= 0.05 for row in rows)
 
 
+def test_attempts_that_differ_by_less_than_the_margin_give_that_reason(good, bad):
+    rewarded = Trajectories([*good, *bad]).with_rewards(lambda each: 0.76 * bool(each.outcome.success))
+    with pytest.raises(DataError, match=r"6 forks differ by less than the margin 0\.9"):
+        export_dpo(rewarded, level="trajectory", margin=0.9)
+    assert export_dpo(rewarded, level="trajectory", margin=0.7)
+
+
 def test_a_group_has_the_advantages_of_its_rewards(bad):
     (row, *_) = export_grpo(bad.with_rewards(lambda each: each.attempt))
     assert sorted(row["rewards"]) == [0.0, 1.0] and sum(row["advantages"]) == pytest.approx(0)
@@ -71,6 +80,25 @@ def test_a_folder_with_files_is_not_overwritten(good, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(ConfigurationError, match="there already"):
         export_huggingface(good, tmp_path)
+
+
+def test_a_log_under_two_names_is_one_row_and_the_copy_is_named(tmp_path):
+    call = {"action": "ls", "observation": "a", "response": "I look.\n```\nls\n```", "thought": "I look."}
+    log = {"trajectory": [call], "history": [{"role": "user", "content": "Fix it."}], "info": {}}
+    for name in ("a.traj", "b.traj"):
+        (tmp_path / name).write_text(json.dumps(log))
+    with pytest.warns(UserWarning, match="1 episodes repeat a log under the name of another task"):
+        assert len(export_sft(read(tmp_path).with_rewards(lambda each: 1.0), min_reward=1.0)) == 1
+
+
+def test_the_pairs_of_a_preference_log_are_exported_by_their_attempts(tmp_path):
+    sides = {side: [{"role": "assistant", "content": side}] for side in ("chosen", "rejected")}
+    (tmp_path / "pairs.jsonl").write_text(
+        json.dumps({"prompt": [{"role": "user", "content": "Which?"}], **sides}) + "\n"
+    )
+    pairs = read(tmp_path / "pairs.jsonl").with_rewards(lambda each: 1 - each.attempt)
+    (row,) = export_dpo(pairs, level="trajectory")
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("chosen", "rejected")
 
 
 def test_an_episode_given_twice_is_one_row(good):

@@ -117,3 +117,22 @@ def test_a_histogram_holds_every_value_once(values):
     assert len(bars) <= MAX_BARS and sum(bar.episodes for bar in bars) == len(values)
     assert all(sum(bar.least <= value <= bar.most for bar in bars) == 1 for value in values)
     assert all(bar.episodes == sum(bar.least <= value <= bar.most for value in values) for bar in bars)
+
+
+def test_errors_are_unknown_where_no_result_of_a_foreign_log_states_one():
+    calls, results = (ToolCall("1", "edit"), ToolCall("2", "run")), (ToolResult("1", "x"), ToolResult("2", "y", 1))
+    turns = (Turn(0, "agent", "", calls=calls, results=results),)
+    tools = summarize([make_episode(turns=turns, provenance=Provenance("swe_agent"))]).tools
+    assert (tools["edit"].errors, tools["edit"].error_rate) == (None, None)
+    assert (tools["run"].errors, tools["run"].error_rate) == (1, 1.0)
+    assert summarize([make_episode(turns=turns)]).tools["edit"].errors == 0
+
+
+def test_the_usage_that_a_log_reports_for_the_whole_episode_is_counted_where_its_turns_have_none():
+    def reported(**stats):
+        found = summarize([make_episode(turns=(), source_extra={"info": {"model_stats": stats}})])
+        return found.prompt_tokens, found.completion_tokens, found.cost, found.episodes_with_usage
+
+    assert reported(tokens_sent=120, tokens_received=7, instance_cost=1.5) == (120, 7, 1.5, 1)
+    assert reported(tokens_sent=0, tokens_received=0, instance_cost=0) == (0, 0, None, 0)
+    assert reported(instance_cost="dear") == (0, 0, None, 0)
