@@ -77,7 +77,7 @@ def pin(files: list[Path]) -> list[str]:
                 try:
                     digests[name, tag] = image_digest(client, name, tag)
                 except (httpx.HTTPError, ValueError) as error:
-                    raise LookupError(f"{name}:{tag}: {error}") from error
+                    raise LookupError(f"{name}:{tag}: {str(error).partition(chr(10))[0]}") from error
 
     def pinned(match: re.Match[str]) -> str:
         digest = digests.get(match.group("name", "tag"))

@@ -64,10 +64,29 @@ def test_the_schema_refuses_wrong_types_and_unknown_keys(damage: dict[str, Any])
         check(good | {"spec": good["spec"] | damage})
 
 
-@pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl is not installed: apt-get install kubernetes-client"
-)
-def test_kubectl_renders_the_overlay_with_the_secrets_of_the_script(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def kubectl() -> tuple[int, int]:
+    """The version of the `kubectl` of this machine."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed: apt-get install kubernetes-client")
+    command = ["kubectl", "version", "--client", "--output", "json"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    version = json.loads(printed)["clientVersion"]
+    return int(version["major"]), int(version["minor"].rstrip("+"))
+
+
+def test_kubectl_renders_the_base(kubectl: tuple[int, int]) -> None:
+    done = subprocess.run(["kubectl", "kustomize", str(FOLDER / "base")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rendered = list(yaml.safe_load_all(done.stdout))
+    for resource in rendered:
+        check(resource)
+    assert len(rendered) == len(read("base")) + 2
+
+
+def test_kubectl_renders_the_overlay_with_the_secrets_of_the_script(kubectl: tuple[int, int], tmp_path: Path) -> None:
+    if kubectl < (1, 21):
+        pytest.skip("kubectl before 1.21 holds a kustomize that takes no folder as a resource")
     shutil.copytree(FOLDER, tmp_path / "kubernetes", ignore=shutil.ignore_patterns("secrets"))
     overlay = tmp_path / "kubernetes/overlays/example"
     subprocess.run(
