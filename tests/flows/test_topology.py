@@ -145,8 +145,8 @@ class Stack:
         """Make PostgreSQL's cluster, with the script that its image would run."""
         data = self.folder / "postgres"
         data.mkdir()
-        if user := as_postgres():
-            shutil.chown(data, user[2], user[2])
+        if as_postgres():
+            shutil.chown(data, "postgres", "postgres")
         initdb = [postgres_program("initdb"), "--pgdata", str(data), "--username", "postgres", "--auth-local", "reject"]
         password = self.folder / "postgres.password"
         password.write_text((self.secrets / "postgres_password").read_text() + "\n")
@@ -167,6 +167,7 @@ class Stack:
             "DOCKER_HOST": "unix:///nonexistent/docker.sock",
             "PYTHONPATH": "",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_FLOWS_DEFAULT_RETRY_DELAY_SECONDS": "5",
             "PREFECT_WORKER_WEBSERVER_PORT": str(free_port()),
         }
 
@@ -188,7 +189,7 @@ def postgres_program(name: str) -> str:
 
 def as_postgres() -> list[str]:
     """PostgreSQL refuses to run as root."""
-    return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--"] if os.geteuid() == 0 else []
 
 
 def install(folder: Path) -> None:
