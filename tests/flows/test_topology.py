@@ -228,7 +228,7 @@ def stack() -> Iterator[Stack]:
     finally:
         for name in reversed(list(stack.processes)):
             stack.stop(name)
-        shutil.rmtree(folder, ignore_errors=True) if not os.environ.get("KEEP") else print(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_night_loses_and_repeats_nothing_while_each_server_is_stopped_and_started(stack: Stack) -> None:
