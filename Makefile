@@ -27,7 +27,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup night test test-long docs ui requirements audit sbom release-check clean
+.PHONY: help setup night test test-long docs ui requirements audit sbom release-check pin-images clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -84,6 +84,9 @@ sbom: $(STAMP) ## dist/sbom.cdx.json: the installed packages with versions and l
 
 release-check: $(STAMP) ## build the packages into dist/ and check that they can be released; uploads nothing
 	@UV=$(BIN)/uv .ci/release-check
+
+pin-images: $(STAMP) ## write the digests of the images of infra/ into its files; needs their registries
+	@$(BIN)/python infra/pin_images.py
 
 clean: ## remove the environment and the caches; nights, models and data stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

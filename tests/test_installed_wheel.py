@@ -8,6 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from small_project import make_night_small
 
 ROOT = Path(__file__).parents[1]
 
@@ -86,28 +87,9 @@ def test_a_project_made_by_the_wheel_is_whole(project: Path, own: Path) -> None:
     assert any(line.endswith("ratchet/components/rewards/scoring_stage.py") for line in listed)
 
 
-SMALL_NIGHT = {
-    "scales/smoke.yaml": {
-        "demonstrations: {tasks: 40, attempts: 1, cohort_size: 20,": "demonstrations: {tasks: 12, attempts: 1, cohort_size: 12,",
-        "steps: 10": "steps: 3",
-        "evaluate_every: 5": "evaluate_every: 3",
-        "collection: {tasks: 300, attempts: 4,": "collection: {tasks: 10, attempts: 2,",
-        "promote: 80, audit: 40, attempts: 4,": "promote: 8, audit: 4, attempts: 1,",
-        "min_tasks: 60": "min_tasks: 4",
-    },
-    "recipes/own.yaml": {"token_budget: 600000": "token_budget: 20000"},
-}
-"""Texts of a project's files, and what they are replaced by in a night that only shows that every step runs."""
-
-
 @pytest.mark.long
 def test_a_night_runs_in_a_project_made_by_the_wheel(project: Path, own: Path) -> None:
-    for name, changes in SMALL_NIGHT.items():
-        text = (own / name).read_text()
-        for before, after in changes.items():
-            assert before in text
-            text = text.replace(before, after)
-        (own / name).write_text(text)
+    make_night_small(own)
     decision = json.loads(run(project, "-m", "ratchet.cli", "night", "--json", cwd=own).splitlines()[-1])
     assert decision["taskset"]["name"] == "starter"
     tags = subprocess.run(["git", "tag"], cwd=own, capture_output=True, text=True, check=True).stdout
