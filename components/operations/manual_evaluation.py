@@ -37,6 +37,7 @@ from ratchet.components.sandboxes import SandboxConfig, describe_backend, make_s
 from ratchet.components.tasksets import Taskset, load_taskset, tasksets_played_in
 from ratchet.components.tasksets.validation import validate_taskset
 from ratchet.components.training.perplexity import PerplexityJob, PerplexityReport
+from ratchet.components.trajectories.shards import MANIFEST
 from ratchet.components.trajectories.trajectory import digest
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def collect_into(
     task_ids = draw_tasks(candidates, tasks or len(candidates), seed, "collection")
     play = parameters.collection.model_copy(update={"tasks": len(task_ids), "attempts": attempts})
     plan = parameters.plan(play, resolve_policy(policy), Role(role), task_ids, seed)
-    report: dict[str, Any] = msgspec.to_builtins(play_plan(_override(plan, changes), folder, f"collect {policy}"))
+    played = play_plan(_override(plan, changes), folder, f"collect {policy}", anew="another folder or --seed")
+    report: dict[str, Any] = msgspec.to_builtins(played)
     return report
 
 
@@ -180,17 +182,28 @@ def _override(plan: CollectPlan, changes: Mapping[str, Any]) -> CollectPlan:
     return CollectPlan.load(plan.model_dump() | {name: value for name, value in changes.items() if value is not None})
 
 
-def play_plan(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
-    """Play a plan into a folder in this process, with a progress line. Raises RatchetError."""
+def play_plan(plan: CollectPlan, folder: Path, title: str, *, anew: str) -> CollectReport:
+    """Play a plan into a folder in this process, with a progress line, and a note where an earlier run has played it
+    all. `anew`: what to change in the command to play it again. Raises RatchetError.
+    """
     sandbox_line = describe_sandbox(plan.taskset, plan.sandbox)
-    with ProgressDisplay() as display, display.step(title) as step:
-        if sandbox_line:
-            display.say(sandbox_line)
-        return collect(
-            plan,
-            folder,
-            on_progress=lambda progress: step.update(progress.done, progress.total, progress.remark()),
-        )
+    with ProgressDisplay() as display:
+        with display.step(title) as step:
+            if sandbox_line:
+                display.say(sandbox_line)
+            report = collect(
+                plan,
+                folder,
+                on_progress=lambda progress: step.update(progress.done, progress.total, progress.remark()),
+            )
+        if report.replayed == 0:
+            finished = datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime, UTC)
+            display.say(
+                f"nothing was played: the {report.episodes} episodes were read from {folder}, finished "
+                f"{finished:%Y-%m-%d %H:%M} UTC; to play anew give {anew}, and for a server whose model has changed "
+                "another `revision` in its YAML file"
+            )
+    return report
 
 
 def build_nights(request: "BuildRequest", *, force: bool) -> dict[str, Any]:
@@ -312,7 +325,7 @@ def evaluate_agent(
     plan = parameters.plan(play, resolve_policy(policy), Role(role or Role.PROMOTE), task_ids, seed)
     plan = _override(plan, changes)
     folder = out or _evaluation_folder(policy, plan, loaded_taskset)
-    report = play_plan(plan, folder, f"evaluate {policy}")
+    report = play_plan(plan, folder, f"evaluate {policy}", anew="--out or another --seed")
     return AgentEvaluation(read_agent_result(policy, folder), folder, plan, loaded_taskset, report)
 
 
