@@ -34,6 +34,7 @@ class Key(NamedTuple):
 
 def reference_pages() -> dict[str, str]:
     """Return the text of every reference page by its path in the site."""
+    from ratchet.components.models.policy_config import OpenAIConfig
     from ratchet.components.nights.recipe_config import Stage
     from ratchet.components.nights.scale_config import Scale
     from ratchet.components.training.config.job_config import JOBS
@@ -51,6 +52,9 @@ def reference_pages() -> dict[str, str]:
         "reference/scale.md": "# Keys of a scale\n\n"
         + SCALE_INTRODUCTION
         + sections_markdown(Scale, "A scale", "scale.md", anchors),
+        "reference/server.md": "# Keys of a policy behind a server\n\n"
+        + SERVER_INTRODUCTION
+        + sections_markdown(OpenAIConfig, "A server's policy", "server.md", anchors),
         "reference/params.md": params_page(),
     }
 
@@ -66,6 +70,9 @@ of a stage is a section of its [job](job.md).
 """
 SCALE_INTRODUCTION = """A scale is a file in `flows/scales`, or one of your own for `ratchet night --scale FILE`. It holds all
 parameters of a night.
+"""
+SERVER_INTRODUCTION = """The YAML file of a policy `openai:FILE.yaml`: a model behind a server with OpenAI's API. Only `base_url`
+and `model` are required. See [your company's server](../servers.md#your-companys-server).
 """
 PARAMS_INTRODUCTION = """`params.yaml` shapes [the data build](../build.md). A changed key runs the stages again that depend on it.
 """

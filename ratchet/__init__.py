@@ -3,8 +3,12 @@
 Names are loaded on first use (PEP 562): this file runs before every `ratchet.components` import, so it must stay cheap.
 """
 
+import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+# Telemetry of MLflow, Prefect, Hugging Face and vLLM, which read it when they are imported.
+os.environ.setdefault("DO_NOT_TRACK", "1")
 
 if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
     from ratchet.components.core import ConfigurationError as ConfigurationError

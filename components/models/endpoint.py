@@ -74,8 +74,10 @@ class Endpoint(Configuration):
     - `base_url`: the server's address, such as http://127.0.0.1:8000/v1. `model`: the server's name for it.
     - `api_key_env`: environment variable that holds the API key; the key itself is never stored. Servers started by
       this installation (`ratchet serve`) need none: their key is looked up by address.
-    - `retries`, `back_off` (seconds, doubled on each retry), `concurrency` (parallel requests, reduced while the server
-      is overloaded).
+    - `retries`: of a request that fails. `back_off`: seconds before the first of them, doubled on each further one.
+    - `concurrency`: parallel requests, reduced while the server is overloaded.
+    - `timeouts`: see Timeouts. `price`: for the cost of an episode and the limits of a budget; without it the cost is
+      unknown.
     """
 
     base_url: str

@@ -32,7 +32,7 @@ from ratchet.components.nights.scale_config import EvaluationConfig, load_scale
 from ratchet.components.reporting.progress_display import ProgressDisplay, ProgressStep
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan, plan_hash
-from ratchet.components.rollouts.collection_progress import CollectReport
+from ratchet.components.rollouts.collection_progress import CollectionProgress, CollectReport
 from ratchet.components.sandboxes import SandboxConfig, describe_backend, make_sandbox, resolve_backend
 from ratchet.components.tasksets import Taskset, load_taskset, tasksets_played_in
 from ratchet.components.tasksets.validation import validate_taskset
@@ -182,26 +182,38 @@ def _override(plan: CollectPlan, changes: Mapping[str, Any]) -> CollectPlan:
     return CollectPlan.load(plan.model_dump() | {name: value for name, value in changes.items() if value is not None})
 
 
+FEW_REPLIES = 3
+"""As many replies may be cut at the limit of their tokens, and 2 %, before a line says so."""
+
+
 def play_plan(plan: CollectPlan, folder: Path, title: str, *, anew: str) -> CollectReport:
     """Play a plan into a folder in this process, with a progress line, and a note where an earlier run has played it
-    all. `anew`: what to change in the command to play it again. Raises RatchetError.
+    all, or where many replies were cut. `anew`: what to change in the command to play it again. Raises RatchetError.
     """
     sandbox_line = describe_sandbox(plan.taskset, plan.sandbox)
+    latest = CollectionProgress(0)
+
+    def show(progress: CollectionProgress) -> None:
+        nonlocal latest
+        latest = progress
+        step.update(progress.done, progress.total, progress.remark())
+
     with ProgressDisplay() as display:
         with display.step(title) as step:
             if sandbox_line:
                 display.say(sandbox_line)
-            report = collect(
-                plan,
-                folder,
-                on_progress=lambda progress: step.update(progress.done, progress.total, progress.remark()),
-            )
+            report = collect(plan, folder, on_progress=show)
         if report.replayed == 0:
             finished = datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime, UTC)
             display.say(
                 f"nothing was played: the {report.episodes} episodes were read from {folder}, finished "
                 f"{finished:%Y-%m-%d %H:%M} UTC; to play anew give {anew}, and for a server whose model has changed "
                 "another `revision` in its YAML file"
+            )
+        if latest.cut_replies > max(FEW_REPLIES, latest.replies // 50):
+            display.say(
+                f"{latest.cut_replies} of {latest.replies} replies were cut at max_new_tokens (the scale's is "
+                f"{plan.max_new_tokens}); set more in the scale, or for a server in openai:FILE.yaml"
             )
     return report
 

@@ -245,7 +245,8 @@ class _Collection:
             cause = " ".join(self._loss_causes.most_common(1)[0][0].split()) if self._loss_causes else "unknown"
             raise InfrastructureError(
                 f"{progress.lost} of {progress.total} episodes were lost, more than min_completed "
-                f"{self._plan.min_completed} allows; mostly {cause}; the others are saved; "
+                f"{self._plan.min_completed} allows; mostly {cause}; "
+                f"{'the others are saved; ' if progress.lost < progress.total else ''}"
                 "see `ratchet doctor`, then run the same command again"
             )
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 POLICY_HELP = (
     "champion, @ALIAS or @VERSION of the registry, teacher, rewriter, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, "
-    "openai:YAML, openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
+    "openai:FILE.yaml or openai:MODEL@BASE_URL (docs/servers.md; replies are cut at the max_new_tokens of the file, else of the "
+    "scale), MODULE:FUNCTION of an agent function (docs/library.md), or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
 )
 
 
@@ -103,7 +104,7 @@ def collect(
     if as_json:
         print_json(report)
     else:
-        print_fields(report)
+        print_fields({"played now" if name == "replayed" else name: value for name, value in report.items()})
 
 
 BRANCH_PLAN = {"retries": 1, "patience": 60.0, "min_completed": 1e-9}

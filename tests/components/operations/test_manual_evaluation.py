@@ -79,7 +79,9 @@ def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(
     assert again.result == found.result and tiny.Tiny.resets == [] and again.folder == found.folder
     finished = datetime.fromtimestamp((found.folder / "manifest.jsonl").stat().st_mtime, UTC)
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"nothing was played: the 6 episodes were read from {found.folder}, finished {finished:%Y-%m-%d %H:%M}")
+    assert said.startswith(
+        f"nothing was played: the 6 episodes were read from {found.folder}, finished {finished:%Y-%m-%d %H:%M}"
+    )
     assert "--out or another --seed" in said and "`revision`" in said
 
 
