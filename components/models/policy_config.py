@@ -21,11 +21,12 @@ class OpenAIConfig(Endpoint):
 
     - `revision`, or `checkpoint` (the served folder, whose content hash is the revision), distinguishes weights served
       under one name. Without either the policy version depends on the name alone.
-    - `server`: `openai` receives standard parameters only; `vllm` also returns token ids, counts tokens and keeps
-      special tokens; `transformers` is `transformers serve`, which samples only if the checkpoint given here or its own
-      configuration says so, and honours a seed only for one request at a time.
-    - `format`: notation of tool calls; see `tool_call_formats`.
-    - `temperature`, `top_p`, `max_new_tokens`: null for those of the collection. A reply is cut at `max_new_tokens`.
+    - `server`: `openai` receives standard parameters only, `vllm` also returns token ids, counts tokens and keeps
+      special tokens, and `transformers` is `transformers serve`, which samples only if the checkpoint given here or its
+      own configuration says so, and honours a seed only for one request at a time.
+    - `format`: notation of tool calls, `native` for the API's own and the others for calls that are written as text.
+    - `temperature`, `top_p`: null for those of the collection.
+    - `max_new_tokens`: tokens at which a reply is cut; null for that of the collection.
     - `extra_body`: merged into each request; null removes a parameter (`seed: null` for a server that rejects seeds).
     - `context_window`: tokens of prompt and reply together; queried from vLLM, learnt from a rejection elsewhere.
     - `logprobs`: request log-probabilities (and token ids from vLLM).

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import tiny
+from model_stand_in import says, stand_in
 
 from ratchet.components.core import Role
 from ratchet.components.training.perplexity import PerplexityReport
@@ -49,6 +50,18 @@ def test_as_json_it_is_one_line_with_every_figure(run, taskset):
     assert promote["success"]["value"] == 1.0 and promote["summary"]["by_k"][1]["pass_hat"] == 1.0
     assert promote["summary"]["quantiles"]["steps"]["median"] == 3.0 and promote["summary"]["unsafe_rate"] == 0.0
     assert set(promote["by_kind"]) == {"k"} and set(promote["by_family"]) == {"f"}
+
+
+def test_replies_that_were_cut_are_said_and_a_finished_evaluation_asks_nobody(run, taskset):
+    with stand_in(otherwise=says("and so on", finish="length")) as server:
+        words = ("evaluate", "--policy", f"openai:m@{server.base_url}", "--taskset", taskset, "--attempts", 1)
+        code, _, err = run(*words)
+        asked = len(server.asked)
+        assert code == 0 and asked == 4 and "nothing was played" not in err
+        assert "4 of 4 replies were cut at max_new_tokens (the scale's is 128)" in err
+        code, out, err = run(*words, "--json")
+        assert code == 0 and json.loads(out)["episodes_played"] == 0 and len(server.asked) == asked
+        assert "nothing was played: the 4 episodes were read from" in err and "4 of 4 replies were cut" in err
 
 
 @pytest.mark.parametrize(
