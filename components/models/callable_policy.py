@@ -162,7 +162,7 @@ class SystemPromptPolicy(Policy):
     def __init__(self, policy: Policy, system: str) -> None:
         self.name, self.sampling, self.lockstep, self.system = policy.name, policy.sampling, policy.lockstep, system
         self.tokenizer_hash, self.template_hash = policy.tokenizer_hash, policy.template_hash
-        self.version = f"{policy.version}+{digest(policy.system, system)[:8]}"
+        self.version = version_with_system(policy.version, system)
         self._policy = policy
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
@@ -172,6 +172,11 @@ class SystemPromptPolicy(Policy):
     def close(self) -> None:
         """Close the policy."""
         self._policy.close()
+
+
+def version_with_system(version: str, system: str) -> str:
+    """Return the version of a policy that is given a system prompt."""
+    return f"{version}+{digest(None, system)[:8]}"
 
 
 def as_policy(agent: Policy | AgentFunction) -> Policy:

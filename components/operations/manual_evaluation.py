@@ -25,7 +25,6 @@ from ratchet.components.evaluation.agent_metrics import Quantiles, known_quantil
 from ratchet.components.evaluation.agent_results import AgentResult
 from ratchet.components.models import checkpoint_folders
 from ratchet.components.models.best_of_policy import BestOfName
-from ratchet.components.models.policy_factory import policy_version
 from ratchet.components.nights.episode_sets import read_agent_result
 from ratchet.components.nights.night_sampling import draw_tasks
 from ratchet.components.nights.scale_config import EvaluationConfig, load_scale
@@ -33,12 +32,15 @@ from ratchet.components.reporting.progress_display import ProgressDisplay, Progr
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan, plan_hash
 from ratchet.components.rollouts.collection_progress import CollectionProgress, CollectReport
+from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.sandboxes import SandboxConfig, describe_backend, make_sandbox, resolve_backend
 from ratchet.components.tasksets import Taskset, load_taskset, tasksets_played_in
 from ratchet.components.tasksets.validation import validate_taskset
 from ratchet.components.training.perplexity import PerplexityJob, PerplexityReport
-from ratchet.components.trajectories.shards import MANIFEST
+from ratchet.components.trajectories.shards import MANIFEST, read_folder
+from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory import digest
+from ratchet.components.trajectories.trajectory_list import Trajectories
 
 if TYPE_CHECKING:
     from ratchet.components.datasets.versioning import BuildRequest
@@ -210,6 +212,10 @@ def play_plan(plan: CollectPlan, folder: Path, title: str, *, anew: str) -> Coll
                 f"{finished:%Y-%m-%d %H:%M} UTC; to play anew give {anew}, and for a server whose model has changed "
                 "another `revision` in its YAML file"
             )
+        if any(cause.startswith("policy: ") for cause in report.failures):
+            failed = Trajectories(each for each in read_folder(folder) if each.failure is not None)
+            for cause, message in failed.failures.items():
+                display.say(f"first failure of {cause}: {single_line(message)}")
         if latest.cut_replies > max(FEW_REPLIES, latest.replies // 50):
             display.say(
                 f"{latest.cut_replies} of {latest.replies} replies were cut at max_new_tokens (the scale's is "
@@ -285,7 +291,16 @@ def measure_held_out(model: str, data: Path, step: ProgressStep, *, max_length: 
 
 HELD_OUT_ROLES = (Role.PROMOTE, Role.AUDIT)
 """Default roles of an evaluation."""
-PLAN_OVERRIDES = ("concurrency", "max_turns", "retries", "patience", "min_completed", "temperature", "sandbox")
+PLAN_OVERRIDES = (
+    "concurrency",
+    "max_turns",
+    "retries",
+    "patience",
+    "min_completed",
+    "temperature",
+    "sandbox",
+    "system",
+)
 """Fields of a plan that a caller may override."""
 
 
@@ -364,7 +379,7 @@ def _draw_by_role(
 
 def _evaluation_folder(policy: str, plan: CollectPlan, taskset: Taskset) -> Path:
     """Return a readable folder name that is unique to these episodes."""
-    identity = plan_hash(plan, policy_version(plan.policy, taskset), taskset.hash)
+    identity = plan_hash(plan, planned_version(plan, taskset), taskset.hash)
     name = re.sub(r"[^\w.-]+", "-", policy)[-40:].strip("-.") or "policy"
     return home_folder("evaluations", "by-hand", f"{name}-s{plan.seed}-{identity[:8]}")
 
