@@ -35,6 +35,7 @@ class Key(NamedTuple):
 
 def reference_pages() -> dict[str, str]:
     """Return the text of every reference page by its path in the site."""
+    from ratchet.components.models.policy_config import OpenAIConfig
     from ratchet.components.nights.recipe_config import Stage
     from ratchet.components.nights.scale_config import Scale
     from ratchet.components.training.config.job_config import JOBS
@@ -47,6 +48,8 @@ def reference_pages() -> dict[str, str]:
         "reference/job.md": "".join([JOB_INTRODUCTION, *jobs]),
         "reference/recipe.md": RECIPE_INTRODUCTION + sections_markdown(Stage, "A stage", "recipe.md", anchors),
         "reference/scale.md": SCALE_INTRODUCTION + sections_markdown(Scale, "A scale", "scale.md", anchors),
+        "reference/server.md": SERVER_INTRODUCTION
+        + sections_markdown(OpenAIConfig, "A server's policy", "server.md", anchors),
         "reference/params.md": params_page(),
     }
 
@@ -68,6 +71,11 @@ SCALE_INTRODUCTION = """# Keys of a scale
 
 A scale is a file in `flows/scales`, or one of your own for `ratchet night --scale FILE`. It holds all
 parameters of a night.
+"""
+SERVER_INTRODUCTION = """# Keys of a policy behind a server
+
+The YAML file of a policy `openai:FILE.yaml`: a model behind a server with OpenAI's API. Only `base_url` and `model` are
+required. See [your company's server](../servers.md#your-companys-server).
 """
 PARAMS_INTRODUCTION = """# Keys of `params.yaml`
 

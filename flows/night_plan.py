@@ -109,6 +109,7 @@ def plan_night(
     RatchetError.
     """
     parameters = load_scale(scale)
+    parameters.check()
     state = next_night(scale, seed, night, recipe)
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]

@@ -36,12 +36,13 @@ def serve_nights(
     cron: str, timezone: str, scale: str, port: int, *, recipe: str | None = None, say: Callable[[str], None]
 ) -> None:
     """Serve the nightly flow until interrupted. `port`: of the Prefect server; `say`: called with each message for the
-    user. Raises ConfigurationError for an invalid time, time zone, scale or recipe.
+    user. Raises ConfigurationError for an invalid time, time zone, scale (with its teacher and judge) or recipe.
     """
     from ratchet.components.nights.recipe_config import load_recipe
     from ratchet.components.nights.scale_config import load_scale
 
     parameters = load_scale(scale)
+    parameters.check()
     load_recipe(recipe or parameters.recipe, parameters.size)
     check_schedule(cron, timezone)
     server = PrefectServer(port).start()

@@ -91,13 +91,12 @@ def flow_process(title: str, log_name: str) -> Iterator[Callable[[], str]]:
 
 
 def _check_configuration(scale: str, recipe: str | None) -> None:
-    """Report invalid judges, recipes or MLflow credentials before anything is started."""
+    """Report invalid policies, judges, recipes or MLflow credentials before anything is started."""
     from ratchet.components.nights.recipe_config import CONTROL, load_recipe
     from ratchet.components.nights.scale_config import load_scale
 
     parameters = load_scale(scale)
-    if parameters.judge is not None:
-        parameters.judge.check()
+    parameters.check()
     for name in dict.fromkeys([recipe or parameters.recipe, CONTROL]):
         load_recipe(name, parameters.size)
     if tracking := configured_address("mlflow"):

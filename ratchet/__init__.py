@@ -3,8 +3,13 @@
 Names are loaded on first use (PEP 562): this file runs before every `ratchet.components` import, so it must stay cheap.
 """
 
+import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+# The telemetry of Prefect, Hugging Face and vLLM, and of MLflow, which takes no "1" for DO_NOT_TRACK.
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 if TYPE_CHECKING:  # `X as X` is how a type checker knows a name as public
     from ratchet.components.core import ConfigurationError as ConfigurationError

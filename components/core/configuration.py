@@ -97,5 +97,5 @@ def _suggest_key(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) ->
             return ""
         model = inner
     fields = list(model.model_fields)
-    keys = f"known keys: {', '.join(fields)}"
-    return f"; {suggest_name(str(loc[-1]), fields, keys, cutoff=0.5)}"
+    hint = suggest_name(str(loc[-1]), fields, "", cutoff=0.5)
+    return "; " + " ".join(filter(None, (hint, f"known keys: {', '.join(fields)}")))

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -130,7 +131,7 @@ def spec(id: str) -> EnvironmentSpec:
     """
     module, colon, id = id.rpartition(":")
     if colon and id not in _specs:
-        _import_module(module)
+        import_own_module(module, "an environment")
     if id not in _specs:
         _discover()
     if id not in _specs:
@@ -140,18 +141,18 @@ def spec(id: str) -> EnvironmentSpec:
     return _specs[id]
 
 
-def _import_module(name: str) -> None:
-    """Import a module that registers environments. Raises ConfigurationError."""
+def import_own_module(name: str, what: str) -> ModuleType:
+    """Import a module of the user's, also from the working directory; `what` it is of is for the message. Raises
+    ConfigurationError.
+    """
     folder = str(Path.cwd())
     if folder not in sys.path:  # the console script's own folder is on the path instead
         sys.path.append(folder)
     try:
-        importlib.import_module(name)
+        return importlib.import_module(name)
     except Exception as error:  # whatever the module raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigurationError(
-            f"module '{name}' of an environment cannot be imported from {folder}: {reason}"
-        ) from error
+        raise ConfigurationError(f"module '{name}' of {what} cannot be imported from {folder}: {reason}") from error
 
 
 def make(id: str, **overrides: Any) -> Environment:

@@ -1,11 +1,14 @@
 """Policies made of Python functions, and policies with a system prompt."""
 
 import asyncio
+import dis
 import inspect
+import os
 import threading
 import types
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import cache, partial
 from typing import Any
 
 from ratchet.components.core import Action, ConfigurationError, Policy, PolicyReply, PolicyRequest, ToolCall
@@ -20,8 +23,9 @@ CALL_KEYS = {"tool", "params", "thought"}
 class CallablePolicy(Policy):
     """A function of a PolicyRequest that returns an AgentReply, or a coroutine function of that kind.
 
-    Coroutines of all episodes run in one event loop, so that they can share an asynchronous client. The version is
-    the function's attribute `version`, else a hash of its code, its parameters' defaults and the plain values it captures.
+    Coroutines of all such policies run in one event loop of the process, so that they can share an asynchronous client.
+    The version is the function's attribute `version`, else a hash of its code, its parameters' defaults, and the plain
+    values and functions of its module that it captures or reads as globals.
     """
 
     def __init__(self, agent: AgentFunction) -> None:
@@ -31,8 +35,7 @@ class CallablePolicy(Policy):
         self.version = str(getattr(agent, "version", f"{self.name}-{digest(_identity(agent))[:16]}"))
         self.sampling = {}
         self._agent = agent
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
+        self._running: set[Future[AgentReply]] = set()
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
         """Call the function with each request, in order. Raises ConfigurationError for a reply of another type."""
@@ -41,7 +44,12 @@ class CallablePolicy(Policy):
     def _reply(self, request: PolicyRequest) -> PolicyReply:
         reply = self._agent(request)
         if inspect.isawaitable(reply):
-            reply = asyncio.run_coroutine_threadsafe(_await(reply), self._event_loop()).result()
+            future = asyncio.run_coroutine_threadsafe(_await(reply), _event_loop())
+            self._running.add(future)
+            try:
+                reply = future.result()
+            finally:
+                self._running.discard(future)
         if isinstance(reply, PolicyReply):
             return reply
         if isinstance(reply, str):
@@ -54,55 +62,98 @@ class CallablePolicy(Policy):
             "`tool` and `params`, or text"
         )
 
-    def _event_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, daemon=True, name="agent").start()
-            return self._loop
-
     def close(self) -> None:
-        """Stop the event loop."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+        """Cancel the coroutines that still run."""
+        for future in tuple(self._running):
+            future.cancel()
+
+
+_loop_lock = threading.Lock()
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all agents of this process. It runs in a thread, which no forked process inherits."""
+    with _loop_lock:
+        return _start_loop(os.getpid())
+
+
+@cache
+def _start_loop(process: int) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="agents").start()
+    return loop
 
 
 async def _await(reply: Awaitable[AgentReply]) -> AgentReply:
     return await reply
 
 
-DEPTH, ITEMS = 8, 100
-"""Nesting and length to which captured values are part of a version: they may be cyclic, or large."""
+DEPTH, ITEMS, FUNCTIONS = 8, 100, 50
+"""Nesting and length of values, and number of functions, that are part of a version: they may be cyclic, or large."""
+PLAIN = (str, int, float, bytes, set, frozenset, dict, list, tuple, types.NoneType)
 
 
-def _identity(value: Any, depth: int = 0) -> Any:
-    """Return what distinguishes one function from another as JSON values, the same in every process."""
+def _identity(value: Any, depth: int = 0, functions: set[int] | None = None) -> Any:
+    """Return what distinguishes one function from another as JSON values, the same in every process.
+
+    `functions`: ids of those that are part of it already.
+    """
+    functions = set() if functions is None else functions
 
     def inner(*values: Any) -> list[Any]:
-        return [_identity(each, depth + 1) for each in values[:ITEMS]]
+        return [_identity(each, depth + 1, functions) for each in values[:ITEMS]]
 
     if depth > DEPTH:
         return "…"
     if isinstance(value, partial):
         return inner(value.func, value.args, value.keywords)
     if isinstance(value, types.MethodType):
-        return inner(value.__func__, getattr(value.__self__, "__dict__", None))
+        return inner(value.__func__, getattr(value.__self__, "__dict__", None), _methods(type(value.__self__)))
     if isinstance(value, types.FunctionType):
+        if id(value) in functions or len(functions) == FUNCTIONS:
+            return value.__qualname__
+        functions.add(id(value))
+        depth = 0  # a chain of helpers ends by the number of functions
         captured = [cell.cell_contents for cell in value.__closure__ or ()]
-        return inner(value.__code__, captured, value.__defaults__, value.__kwdefaults__)
+        own = inner(value.__code__, captured, value.__defaults__, value.__kwdefaults__)
+        return own + inner(read) if (read := _globals_read(value)) else own
     if isinstance(value, types.CodeType):
         return [value.co_code.hex(), value.co_names, *inner(*value.co_consts)]
     if isinstance(value, dict):
         return [[str(key), *inner(item)] for key, item in list(value.items())[:ITEMS]]
     if isinstance(value, list | tuple):
         return inner(*value)
-    if isinstance(value, str | int | float | bytes | frozenset | None):
-        return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-    call = vars(type(value)).get("__call__")
-    if isinstance(call, types.FunctionType):
-        return inner(call, getattr(value, "__dict__", None))
+    if isinstance(value, PLAIN):
+        return repr(sorted(map(repr, value)) if isinstance(value, set | frozenset) else value)
+    if isinstance(vars(type(value)).get("__call__"), types.FunctionType):
+        return inner(_methods(type(value)), getattr(value, "__dict__", None))
     return type(value).__qualname__  # its address or state would differ from run to run
+
+
+def _globals_read(function: types.FunctionType) -> dict[str, Any]:
+    """Return the plain values, and the functions of the same module, that a function reads as globals, by name."""
+    values = function.__globals__
+    return {
+        name: value
+        for name in sorted(set(_global_names(function.__code__)) & values.keys())
+        if isinstance(value := values[name], (*PLAIN, partial))
+        or (isinstance(value, types.FunctionType) and value.__module__ == function.__module__)
+    }
+
+
+def _methods(cls: type) -> dict[str, Any]:
+    """Return the methods that a class itself defines, by name."""
+    return {name: value for name, value in vars(cls).items() if isinstance(value, types.FunctionType)}
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of globals and builtins that code reads, inner functions included."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
 
 
 class SystemPromptPolicy(Policy):
@@ -111,7 +162,7 @@ class SystemPromptPolicy(Policy):
     def __init__(self, policy: Policy, system: str) -> None:
         self.name, self.sampling, self.lockstep, self.system = policy.name, policy.sampling, policy.lockstep, system
         self.tokenizer_hash, self.template_hash = policy.tokenizer_hash, policy.template_hash
-        self.version = f"{policy.version}+{digest(policy.system, system)[:8]}"
+        self.version = version_with_system(policy.version, system)
         self._policy = policy
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
@@ -121,6 +172,11 @@ class SystemPromptPolicy(Policy):
     def close(self) -> None:
         """Close the policy."""
         self._policy.close()
+
+
+def version_with_system(version: str, system: str) -> str:
+    """Return the version of a policy that is given a system prompt."""
+    return f"{version}+{digest(None, system)[:8]}"
 
 
 def as_policy(agent: Policy | AgentFunction) -> Policy:

@@ -74,8 +74,9 @@ class Endpoint(Configuration):
     - `base_url`: the server's address, such as http://127.0.0.1:8000/v1. `model`: the server's name for it.
     - `api_key_env`: environment variable that holds the API key; the key itself is never stored. Servers started by
       this installation (`ratchet serve`) need none: their key is looked up by address.
-    - `retries`, `back_off` (seconds, doubled on each retry), `concurrency` (parallel requests, reduced while the server
-      is overloaded).
+    - `retries`: further attempts of a request that failed. `back_off`: seconds before the first one, doubled each time.
+    - `concurrency`: parallel requests, reduced while the server is overloaded.
+    - `price`: price per million tokens; without it the cost of an episode is unknown.
     """
 
     base_url: str

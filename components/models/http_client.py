@@ -107,12 +107,19 @@ _LIMIT = re.compile(r"(?:maximum (?:context|model) length (?:is|of)|context wind
 _ASKED = re.compile(r"\((\d+) in the messages|(?:contains |resulted in |\(length )(\d+)", re.IGNORECASE)
 
 
+NO_KEY = (
+    "no key was sent: name its environment variable as api_key_env beside base_url and model in a YAML file, and give "
+    "that as openai:FILE.yaml in place of openai:MODEL@URL (docs/servers.md)"
+)
+
+
 def response_error(
-    where: str, status: int, body: bytes, headers: Mapping[str, str], clean: Callable[[str], str]
+    where: str, status: int, body: bytes, headers: Mapping[str, str], clean: Callable[[str], str], has_key: bool = True
 ) -> RetryableError | ContextExceeded | ModelUnavailable | RequestRefused | ConfigurationError:
     """Return the exception for a response other than HTTP 200; it is not raised here.
 
-    `where` describes the server in the error's message; `clean` removes secrets from the server's message.
+    `where` describes the server in the error's message; `clean` removes secrets from the server's message; `has_key`:
+    a key was sent.
     """
     message, code = parse_server_error(body)
     message = clean(message)
@@ -125,7 +132,8 @@ def response_error(
     if code == "insufficient_quota":
         return ModelUnavailable(f"{summary}; see to the account")
     if status in (401, 403):
-        return ConfigurationError(f"{summary}; check the key in the variable that api_key_env names")
+        remedy = "check the key in the variable that api_key_env names" if has_key else NO_KEY
+        return ConfigurationError(f"{summary}; {remedy}")
     if status == 404:
         return ConfigurationError(f"{summary}; check base_url and model")
     if 300 <= status < 400:
@@ -343,7 +351,8 @@ class ModelClient:
                 f"{type(error).__name__}: {error or 'the connection broke'}", free=unreached
             ) from error
         if response.status_code != httpx.codes.OK:
-            raise response_error(self._where(), response.status_code, body, response.headers, self._clean)
+            has_key = self._key is not None
+            raise response_error(self._where(), response.status_code, body, response.headers, self._clean, has_key)
         return body
 
     def _client(self) -> "httpx.AsyncClient":

@@ -237,12 +237,12 @@ class OpenAIPolicy(Policy):
     distribution only with `--logprobs-mode processed_logprobs`, which `ModelServer` sets.
     """
 
-    name = "openai"
-
     def __init__(
         self, config: OpenAIConfig, *, temperature: float = 0.8, top_p: float = 1.0, max_new_tokens: int = 96
     ) -> None:
         self.config = config
+        # A checkpoint may be served under its path; its version names it.
+        self.name = "openai" if config.checkpoint else f"openai:{config.model}"
         self.version = config.version
         self.sampling = {
             "temperature": temperature if config.temperature is None else config.temperature,

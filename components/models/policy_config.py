@@ -21,11 +21,12 @@ class OpenAIConfig(Endpoint):
 
     - `revision`, or `checkpoint` (the served folder, whose content hash is the revision), distinguishes weights served
       under one name. Without either the policy version depends on the name alone.
-    - `server`: `openai` receives standard parameters only; `vllm` also returns token ids, counts tokens and keeps
-      special tokens; `transformers` is `transformers serve`, which samples only if the checkpoint given here or its own
-      configuration says so, and honours a seed only for one request at a time.
-    - `format`: notation of tool calls; see `tool_call_formats`.
-    - `temperature`, `top_p`, `max_new_tokens`: default to those of the collection.
+    - `server`: `openai` receives standard parameters only, `vllm` also returns token ids, counts tokens and keeps
+      special tokens, and `transformers` is `transformers serve`, which samples only if the checkpoint given here or its
+      own configuration says so, and honours a seed only for one request at a time.
+    - `format`: notation of tool calls, `native` for the API's own and the others for calls that are written as text.
+    - `temperature`, `top_p`: null for those of the collection.
+    - `max_new_tokens`: tokens at which a reply is cut; null for that of the collection.
     - `extra_body`: merged into each request; null removes a parameter (`seed: null` for a server that rejects seeds).
     - `context_window`: tokens of prompt and reply together; queried from vLLM, learnt from a rejection elsewhere.
     - `logprobs`: request log-probabilities (and token ids from vLLM).
@@ -56,6 +57,11 @@ class OpenAIConfig(Endpoint):
         model, _, address = name.rpartition("@")
         if model and address.startswith(("http://", "https://")):
             return cls.load({"model": model, "base_url": address})
+        if Path(name).suffix not in (".yaml", ".yml", ".json") and not Path(name).exists():
+            raise ConfigurationError(
+                f"openai:{name} is neither openai:FILE.yaml nor openai:MODEL@URL with a URL such as "
+                "http://127.0.0.1:8000/v1; correct it, or see docs/servers.md"
+            )
         return cls.load(Path(name))
 
     @cached_property

@@ -2,8 +2,8 @@
 
 Names: `teacher`, `rewriter`, `clumsy`, `random-edit`; `transformers:<checkpoint folder>`; `vllm:<checkpoint folder>`,
 optionally with `@<base_url>` of a running server, or `vllm:<YAML file>`; `openai:<YAML file>` or
-`openai:<model>@<base_url>`. A checkpoint may be a LoRA adapter. `best-of-<n>:<folder of a step model>:<name>` takes the
-best of n replies of any of them that samples.
+`openai:<model>@<base_url>`; `<module>:<function>` of an agent function. A checkpoint may be a LoRA adapter.
+`best-of-<n>:<folder of a step model>:<name>` takes the best of n replies of any of them that samples.
 
 A package adds policies through the entry-point group `ratchet.policies`. Each entry has the name of a kind, and is a
 function `make(argument, *, temperature, top_p, max_new_tokens)` that returns a Policy or an agent function; `argument`
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.components.core import ConfigurationError, Policy
-from ratchet.components.core.environment_registry import load_plugins
+from ratchet.components.core.environment_registry import import_own_module, load_plugins
 from ratchet.components.tasksets import Taskset
 
 from .best_of_policy import BestOfName
@@ -78,9 +78,16 @@ def make_policy(
         from .callable_policy import as_policy
 
         return as_policy(_plugin_policies[kind](source, **sampling))
+    if kind.replace(".", "").isidentifier() and source.isidentifier():
+        from .callable_policy import as_policy
+
+        if (agent := getattr(import_own_module(kind, f"policy '{name}'"), source, None)) is None:
+            raise ConfigurationError(f"module '{kind}' has no '{source}'; give module:function of an agent function")
+        return as_policy(agent)
     raise ConfigurationError(
         f"unknown policy '{name}'; use {', '.join(SCRIPTED)}, transformers:<checkpoint folder>, "
-        f"vllm:<checkpoint folder>, openai:<YAML file>, openai:<model>@<base_url> or best-of-<n>:<step model>:<policy>"
+        f"vllm:<checkpoint folder>, openai:<YAML file>, openai:<model>@<base_url>, "
+        f"<module>:<function> or best-of-<n>:<step model>:<policy>"
         f"{''.join(f', {name}:…' for name in _plugin_kinds())}"
     )
 
@@ -126,6 +133,20 @@ def policy_version(name: str, taskset: Taskset) -> str:
     if kind == "openai" and source:
         return OpenAIConfig.named(source).version
     return make_policy(name, taskset).version
+
+
+def check_policy(name: str, taskset: Taskset) -> None:
+    """Raise ConfigurationError for an unknown name, a missing file or a key variable that is not set, before anything is
+    loaded or played; DataError for a broken checkpoint.
+    """
+    if best_of := BestOfName.parse(name):
+        check_policy(best_of.policy, taskset)
+    policy_version(name, taskset)
+    kind, _, source = name.partition(":")
+    if kind == "openai":
+        OpenAIConfig.named(source).key()
+    elif kind == "vllm" and (config := VllmConfig.named(source)).base_url:
+        config.endpoint(config.base_url, "").key()
 
 
 def starts_server(name: str) -> bool:

@@ -15,9 +15,11 @@ from ratchet.components.evaluation.promotion.promotion_rule import PromotionRule
 from ratchet.components.models import checkpoint_folders
 from ratchet.components.models.best_of_policy import BestOfName
 from ratchet.components.models.endpoint import Price
+from ratchet.components.models.policy_factory import check_policy
 from ratchet.components.rewards.judges.judge_config import JudgeConfig, JudgeModelConfig
 from ratchet.components.rollouts.collection_plan import CollectPlan, StageTimeouts
 from ratchet.components.sandboxes import SandboxConfig
+from ratchet.components.tasksets import load_taskset
 from ratchet.components.training.config.job_config import SftConfig
 from ratchet.components.training.config.method_sections import SftOptions
 from ratchet.components.training.config.shared_sections import (
@@ -89,6 +91,8 @@ class NightJudgeConfig(JudgeConfig):
         """Raise ConfigurationError for a missing API key or step reward model, before anything is played."""
         for model in self.models:
             model.key()
+        if self.rubric is not None and not self.rubric.is_file():
+            raise ConfigurationError(f"judge.rubric: {self.rubric} is no file; give a rubric (docs/judging.md)")
         if self.prm is not None and not self.prm.is_dir():
             raise ConfigurationError(
                 f"judge.prm: {self.prm} is no folder; give a checkpoint that `ratchet train` has made"
@@ -214,6 +218,17 @@ class Scale(Configuration):
     size: str | None = None
     evaluation: EvaluationConfig
     promotion: Rule = PromotionRule()
+
+    def check(self) -> None:
+        """Raise ConfigurationError for a policy or judge that cannot be asked (an unknown name, a missing file, a key
+        variable that is not set), before anything is started.
+        """
+        try:
+            check_policy(self.teacher, load_taskset(self.taskset))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"teacher: {error}") from error
+        if self.judge is not None:
+            self.judge.check()
 
     def plan(
         self, play: PlayConfig | EvaluationConfig, policy: str, role: Role, task_ids: tuple[str, ...], seed: int

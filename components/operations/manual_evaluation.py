@@ -25,19 +25,22 @@ from ratchet.components.evaluation.agent_metrics import Quantiles, known_quantil
 from ratchet.components.evaluation.agent_results import AgentResult
 from ratchet.components.models import checkpoint_folders
 from ratchet.components.models.best_of_policy import BestOfName
-from ratchet.components.models.policy_factory import policy_version
 from ratchet.components.nights.episode_sets import read_agent_result
 from ratchet.components.nights.night_sampling import draw_tasks
 from ratchet.components.nights.scale_config import EvaluationConfig, load_scale
 from ratchet.components.reporting.progress_display import ProgressDisplay, ProgressStep
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan, plan_hash
-from ratchet.components.rollouts.collection_progress import CollectReport
+from ratchet.components.rollouts.collection_progress import CollectionProgress, CollectReport
+from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.sandboxes import SandboxConfig, describe_backend, make_sandbox, resolve_backend
 from ratchet.components.tasksets import Taskset, load_taskset, tasksets_played_in
 from ratchet.components.tasksets.validation import validate_taskset
 from ratchet.components.training.perplexity import PerplexityJob, PerplexityReport
+from ratchet.components.trajectories.shards import MANIFEST, read_folder
+from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory import digest
+from ratchet.components.trajectories.trajectory_list import Trajectories
 
 if TYPE_CHECKING:
     from ratchet.components.datasets.versioning import BuildRequest
@@ -171,7 +174,8 @@ def collect_into(
     task_ids = draw_tasks(candidates, tasks or len(candidates), seed, "collection")
     play = parameters.collection.model_copy(update={"tasks": len(task_ids), "attempts": attempts})
     plan = parameters.plan(play, resolve_policy(policy), Role(role), task_ids, seed)
-    report: dict[str, Any] = msgspec.to_builtins(play_plan(_override(plan, changes), folder, f"collect {policy}"))
+    played = play_plan(_override(plan, changes), folder, f"collect {policy}", anew="another folder or --seed")
+    report: dict[str, Any] = msgspec.to_builtins(played)
     return report
 
 
@@ -180,17 +184,44 @@ def _override(plan: CollectPlan, changes: Mapping[str, Any]) -> CollectPlan:
     return CollectPlan.load(plan.model_dump() | {name: value for name, value in changes.items() if value is not None})
 
 
-def play_plan(plan: CollectPlan, folder: Path, title: str) -> CollectReport:
-    """Play a plan into a folder in this process, with a progress line. Raises RatchetError."""
+FEW_REPLIES = 3
+"""As many replies may be cut at the limit of their tokens, and 2 %, before a line says so."""
+
+
+def play_plan(plan: CollectPlan, folder: Path, title: str, *, anew: str) -> CollectReport:
+    """Play a plan into a folder in this process, with a progress line, and a note where an earlier run has played it
+    all, or where many replies were cut. `anew`: what to change in the command to play it again. Raises RatchetError.
+    """
     sandbox_line = describe_sandbox(plan.taskset, plan.sandbox)
-    with ProgressDisplay() as display, display.step(title) as step:
-        if sandbox_line:
-            display.say(sandbox_line)
-        return collect(
-            plan,
-            folder,
-            on_progress=lambda progress: step.update(progress.done, progress.total, progress.remark()),
-        )
+    latest = CollectionProgress(0)
+
+    def show(progress: CollectionProgress) -> None:
+        nonlocal latest
+        latest = progress
+        step.update(progress.done, progress.total, progress.remark())
+
+    with ProgressDisplay() as display:
+        with display.step(title) as step:
+            if sandbox_line:
+                display.say(sandbox_line)
+            report = collect(plan, folder, on_progress=show)
+        if report.replayed == 0:
+            finished = datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime, UTC)
+            display.say(
+                f"nothing was played: the {report.episodes} episodes were read from {folder}, finished "
+                f"{finished:%Y-%m-%d %H:%M} UTC; to play anew give {anew}, and for a server whose model has changed "
+                "another `revision` in its YAML file"
+            )
+        if any(cause.startswith("policy: ") for cause in report.failures):
+            failed = Trajectories(each for each in read_folder(folder) if each.failure is not None)
+            for cause, message in failed.failures.items():
+                display.say(f"first failure of {cause}: {single_line(message)}")
+        if latest.cut_replies > max(FEW_REPLIES, latest.replies // 50):
+            display.say(
+                f"{latest.cut_replies} of {latest.replies} replies were cut at max_new_tokens (the scale's is "
+                f"{plan.max_new_tokens}); set more in the scale, or for a server in openai:FILE.yaml"
+            )
+    return report
 
 
 def build_nights(request: "BuildRequest", *, force: bool) -> dict[str, Any]:
@@ -260,7 +291,16 @@ def measure_held_out(model: str, data: Path, step: ProgressStep, *, max_length: 
 
 HELD_OUT_ROLES = (Role.PROMOTE, Role.AUDIT)
 """Default roles of an evaluation."""
-PLAN_OVERRIDES = ("concurrency", "max_turns", "retries", "patience", "min_completed", "temperature", "sandbox")
+PLAN_OVERRIDES = (
+    "concurrency",
+    "max_turns",
+    "retries",
+    "patience",
+    "min_completed",
+    "temperature",
+    "sandbox",
+    "system",
+)
 """Fields of a plan that a caller may override."""
 
 
@@ -312,7 +352,7 @@ def evaluate_agent(
     plan = parameters.plan(play, resolve_policy(policy), Role(role or Role.PROMOTE), task_ids, seed)
     plan = _override(plan, changes)
     folder = out or _evaluation_folder(policy, plan, loaded_taskset)
-    report = play_plan(plan, folder, f"evaluate {policy}")
+    report = play_plan(plan, folder, f"evaluate {policy}", anew="--out or another --seed")
     return AgentEvaluation(read_agent_result(policy, folder), folder, plan, loaded_taskset, report)
 
 
@@ -339,7 +379,7 @@ def _draw_by_role(
 
 def _evaluation_folder(policy: str, plan: CollectPlan, taskset: Taskset) -> Path:
     """Return a readable folder name that is unique to these episodes."""
-    identity = plan_hash(plan, policy_version(plan.policy, taskset), taskset.hash)
+    identity = plan_hash(plan, planned_version(plan, taskset), taskset.hash)
     name = re.sub(r"[^\w.-]+", "-", policy)[-40:].strip("-.") or "policy"
     return home_folder("evaluations", "by-hand", f"{name}-s{plan.seed}-{identity[:8]}")
 

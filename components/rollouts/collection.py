@@ -19,13 +19,13 @@ import msgspec
 
 from ratchet.components.core import Environment, InfrastructureError, Policy
 from ratchet.components.core.environment_registry import spec
-from ratchet.components.models.policy_factory import plays_in_lockstep, policy_version
+from ratchet.components.models.policy_factory import plays_in_lockstep
 from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.trajectories.trajectory import Trajectory
 
 from .collection_plan import CollectPlan, PlannedEpisode, cohorts, plan_episodes, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
-from .episode_runner import Episode, EpisodeSettings, prepare_policy, prepare_settings
+from .episode_runner import Episode, EpisodeSettings, planned_version, prepare_policy, prepare_settings
 from .independent_play import play_independently
 from .lockstep_play import EXIT_CODE, CohortPlayer, Interrupted, PlayedCohort, play_cohorts
 from .rollout_spool import RolloutSpool
@@ -93,7 +93,7 @@ def collect(
     """
     taskset = load_taskset(plan.taskset)
     spec(taskset.head.environment)  # raises for an unregistered environment, before a model is loaded
-    version = policy_version(plan.policy, taskset)
+    version = planned_version(plan, taskset)
     planned = plan_episodes(plan, taskset, version)
     return play_into(folder, planned, plan_hash(plan, version, taskset.hash), plan, taskset, on_progress=on_progress)
 
@@ -116,7 +116,7 @@ def play_into(
 
     Raises what `collect` raises.
     """
-    version = agent.policy.version if agent else policy_version(plan.policy, taskset)
+    version = agent.policy.version if agent else planned_version(plan, taskset)
     until = None if plan.until is None else plan.until * plan.attempts
     episodes_by_cohort = cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)
     with handle_stop_signals() as stop_request, RolloutSpool(folder, episodes_by_cohort, identity) as spool:
@@ -245,7 +245,8 @@ class _Collection:
             cause = " ".join(self._loss_causes.most_common(1)[0][0].split()) if self._loss_causes else "unknown"
             raise InfrastructureError(
                 f"{progress.lost} of {progress.total} episodes were lost, more than min_completed "
-                f"{self._plan.min_completed} allows; mostly {cause}; the others are saved; "
+                f"{self._plan.min_completed} allows; mostly {cause}; "
+                f"{'the others are saved; ' if progress.lost < progress.total else ''}"
                 "see `ratchet doctor`, then run the same command again"
             )
 

@@ -45,19 +45,19 @@ class StageTimeouts(Configuration):
 
 
 UNHASHED_FIELDS = {
-    *("workers", "concurrency", "model_threads", "sandbox", "policy"),
+    *("workers", "concurrency", "model_threads", "sandbox", "policy", "system"),
     *("retries", "patience", "min_completed", "timeouts", "until"),
 }
-"""Plan fields that may change between two runs over one folder. (`policy` is covered by its version.)"""
+"""Plan fields that may change between two runs over one folder. (`policy` and `system` are covered by the version.)"""
 
 
 class CollectPlan(Configuration):
     """One collection. Running the same plan over the same folder resumes it.
 
-    `policy` is a name known to `models.policy_factory`. A policy that answers many requests at once (transformers)
-    plays cohorts of `cohort_size` episodes in lock-step, in `workers` processes with `model_threads` each (default:
-    cores divided by workers), and runs `concurrency` tools of a cohort in parallel. Any other policy plays
-    `concurrency` episodes in parallel, one thread each. In both cases a cohort becomes one shard.
+    `policy` is a name known to `models.policy_factory`, and `system` a system prompt for it. A policy that answers many
+    requests at once (transformers) plays cohorts of `cohort_size` episodes in lock-step, in `workers` processes with
+    `model_threads` each (default: cores divided by workers), and runs `concurrency` tools of a cohort in parallel. Any
+    other policy plays `concurrency` episodes in parallel, one thread each. In both cases a cohort becomes one shard.
 
     Played are the tasks of `role`, or those of `task_ids` whatever their role, of either only the first `limit`.
     `max_turns` limits the policy's replies (default: the registered limit of the environment). `retries`: further
@@ -75,6 +75,7 @@ class CollectPlan(Configuration):
     parts: tuple[int, ...] = ()
     until: int | None = None
     policy: str
+    system: str | None = None
     attempts: int = Field(4, gt=0)
     seed: int = 0
     cohort_size: int = Field(250, gt=0, le=500)

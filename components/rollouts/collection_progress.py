@@ -15,7 +15,7 @@ class CollectionProgress(msgspec.Struct):
     `failures`: unsuccessful episodes by cause, of which infrastructure ended `lost`. `retried`: repeated attempts by
     the cause that ended the previous one. `played` (episodes), `rate` (episodes per second) and `eta` (seconds, None if
     unknown) refer to this run. `waiting_for`: cause of the current outage, if any. `begun`: `time.monotonic` at the
-    start.
+    start. `cut_replies`: those of all `replies` that ended at the limit of their tokens.
     """
 
     total: int
@@ -29,12 +29,16 @@ class CollectionProgress(msgspec.Struct):
     eta: float | None = None
     waiting_for: str | None = None
     begun: float = msgspec.field(default_factory=time.monotonic)
+    replies: int = 0
+    cut_replies: int = 0
 
     def add(self, trajectory: Trajectory, *, saved: bool = False) -> None:
         """Count one episode; an unsuccessful one under its outcome's reason or its failure's type. `saved`: it was
         played by an earlier run, so it does not count for `rate`.
         """
         self.done += 1
+        self.replies += len(trajectory.turns)
+        self.cut_replies += sum(turn.stop_reason == "length" for turn in trajectory.turns)
         failure = trajectory.failure
         if failure is None and trajectory.outcome.success:
             self.successes += 1

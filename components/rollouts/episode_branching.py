@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ratchet.components.core import ConfigurationError, TaskSpec
 from ratchet.components.core.environment_registry import spec
-from ratchet.components.models.policy_factory import policy_version
 from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.trajectories.trajectory import Trajectory, digest
 
@@ -22,6 +21,7 @@ from .collection import play_into
 from .collection_plan import Branch, CollectPlan, PlannedEpisode, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
 from .episode_replay import played_task
+from .episode_runner import planned_version
 
 
 def branch(
@@ -42,7 +42,7 @@ def branch(
     """
     taskset = load_taskset(plan.taskset)
     spec(taskset.head.environment)
-    version = policy_version(plan.policy, taskset)
+    version = planned_version(plan, taskset)
     branch_turns = None if turns is None else sorted(set(turns))
     planned = list(plan_branches(parents, taskset, branch_turns, plan.attempts, version))
     if not planned:

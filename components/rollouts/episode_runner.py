@@ -27,7 +27,8 @@ from ratchet.components.core import (
     ToolResult,
 )
 from ratchet.components.core.environment_registry import make, spec
-from ratchet.components.models.policy_factory import make_policy
+from ratchet.components.models.callable_policy import SystemPromptPolicy, version_with_system
+from ratchet.components.models.policy_factory import make_policy, policy_version
 from ratchet.components.tasksets import Taskset
 from ratchet.components.trajectories.trajectory import Agent, Provenance, Trajectory, Turn
 
@@ -286,7 +287,7 @@ DEFAULT_TURNS = 20
 
 def prepare_policy(plan: CollectPlan, taskset: Taskset) -> Policy:
     """Load the plan's policy, or start its server; the caller closes it. Raises ConfigurationError, DataError."""
-    return make_policy(
+    policy = make_policy(
         plan.policy,
         taskset,
         temperature=plan.temperature,
@@ -294,6 +295,13 @@ def prepare_policy(plan: CollectPlan, taskset: Taskset) -> Policy:
         max_new_tokens=plan.max_new_tokens,
         threads=plan.model_threads or max(1, (os.cpu_count() or 1) // plan.workers),
     )
+    return policy if plan.system is None else SystemPromptPolicy(policy, plan.system)
+
+
+def planned_version(plan: CollectPlan, taskset: Taskset) -> str:
+    """Return the version of the plan's policy with its system prompt, without loading a model."""
+    version = policy_version(plan.policy, taskset)
+    return version if plan.system is None else version_with_system(version, plan.system)
 
 
 def prepare_settings(

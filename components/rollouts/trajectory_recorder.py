@@ -57,6 +57,9 @@ class ConversationView(Sequence[ChatMessage]):
     def __len__(self) -> int:
         return self._length
 
+    def __repr__(self) -> str:
+        return repr(list(self))
+
     def __iter__(self) -> Iterator[ChatMessage]:
         return itertools.islice(self._recorder.messages, self._length)
 

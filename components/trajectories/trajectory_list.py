@@ -9,6 +9,7 @@ from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.environment_registry import load_plugins
 
 from .notebook_tables import NotebookTable
+from .terminal_rendering import single_line
 from .trajectory import Trajectory
 
 REWARD_GROUP = "ratchet.rewards"
@@ -105,6 +106,11 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
         """Number of episodes by the way they ended, most frequent first."""
         return dict(Counter(map(_cause, self._episodes)).most_common())
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """Message of the first failure of each kind, by its name in `causes`."""
+        return {_cause(each): each.failure.message for each in reversed(self._episodes) if each.failure is not None}
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per episode: its task, agent, outcome, length and reward."""
         return [
@@ -129,7 +135,8 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
         tasks = len({each.task.task_id for each in self._episodes})
         rate = self.success_rate
         success = "unknown" if rate is None else f"{100 * rate:.1f} %"
-        return f"Trajectories({len(self)} episodes of {tasks} tasks by {agents}; success {success})"
+        failures = "".join(f"; {cause}: {single_line(message)}" for cause, message in self.failures.items())
+        return f"Trajectories({len(self)} episodes of {tasks} tasks by {agents}; success {success}{failures})"
 
     def _caption(self) -> tuple[str, str]:
         ended = "; ".join(f"{cause}: {count}" for cause, count in self.causes.items())

@@ -16,12 +16,26 @@ if TYPE_CHECKING:
 
 POLICY_HELP = (
     "champion, @ALIAS or @VERSION of the registry, teacher, rewriter, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, "
-    "openai:YAML, openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
+    "openai:FILE.yaml or openai:MODEL@BASE_URL (docs/servers.md; replies are cut at the max_new_tokens of the file, else of the "
+    "scale), MODULE:FUNCTION of an agent function (docs/library.md), or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
 )
+
+
+SYSTEM_HELP = "A system prompt for the policy: the text, or a file that ends in .txt or .md."
+
+
+def _system_prompt(value: str | None) -> str | None:
+    if value is None or not value.endswith((".txt", ".md")):
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--system {value} cannot be read: {error}; give a text file, or the text") from error
 
 
 def evaluate(
     policy: Annotated[str, Option(help=POLICY_HELP)] = "champion",
+    system: Annotated[str | None, Option(help=SYSTEM_HELP)] = None,
     taskset: Annotated[str | None, Option(help="A taskset's name or folder; by default the scale's.")] = None,
     role: Annotated[str | None, Option(help="train, promote, audit or reserve; default: promote and audit.")] = None,
     tasks: Annotated[int | None, Option(min=1, help="Number of tasks per role; default: the scale's.")] = None,
@@ -48,6 +62,7 @@ def evaluate(
     from ratchet.render import evaluation as pages
 
     playing = {"taskset": taskset, "role": role, "tasks": tasks, "out": out, "concurrency": concurrency}
+    playing["system"] = _system_prompt(system)
     if data is not None:
         options = [name for name, value in {**playing, "attempts": attempts}.items() if value is not None]
         if options:
@@ -64,6 +79,7 @@ def evaluate(
 def collect(
     folder: Annotated[Path, Argument(help="Folder of the shards; an interrupted collection is resumed.")],
     policy: Annotated[str, Option(help=POLICY_HELP)] = "champion",
+    system: Annotated[str | None, Option(help=SYSTEM_HELP)] = None,
     taskset: Annotated[str, Option(help="A taskset's name or folder.")] = "repair",
     role: Annotated[str, Option(help="train, promote, audit or reserve.")] = "train",
     tasks: Annotated[int | None, Option(min=1, help="Number of tasks; default: all.")] = None,
@@ -88,6 +104,7 @@ def collect(
     report = collect_into(
         folder,
         policy=policy,
+        system=_system_prompt(system),
         taskset=taskset,
         role=role,
         tasks=tasks,
@@ -103,7 +120,7 @@ def collect(
     if as_json:
         print_json(report)
     else:
-        print_fields(report)
+        print_fields({"played now" if name == "replayed" else name: value for name, value in report.items()})
 
 
 BRANCH_PLAN = {"retries": 1, "patience": 60.0, "min_completed": 1e-9}

@@ -32,6 +32,7 @@ def evaluation_record(evaluation: AgentEvaluation) -> dict[str, Any]:
         "seed": evaluation.plan.seed,
         "attempts": evaluation.plan.attempts,
         "folder": str(evaluation.folder),
+        "episodes_played": evaluation.report.replayed,
         "roles": _overviews(evaluation),
     }
 

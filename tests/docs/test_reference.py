@@ -9,6 +9,7 @@ from documented_code import DOCS, ROOT
 
 import ratchet
 from ratchet.cli import app
+from ratchet.components.models.policy_config import OpenAIConfig
 from ratchet.components.nights.recipe_config import Stage
 from ratchet.components.nights.scale_config import Scale
 from ratchet.components.training.config.job_config import JOBS
@@ -29,7 +30,9 @@ def sections(model, seen):
                 yield from sections(inner, seen)
 
 
-ALL_SECTIONS = [model for seen in [set()] for top in (*JOBS.values(), Stage, Scale) for model in sections(top, seen)]
+ALL_SECTIONS = [
+    model for seen in [set()] for top in (*JOBS.values(), Stage, Scale, OpenAIConfig) for model in sections(top, seen)
+]
 
 
 @pytest.mark.parametrize("model", ALL_SECTIONS, ids=lambda model: model.__name__)

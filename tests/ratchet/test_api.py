@@ -1,5 +1,6 @@
 """What plugins use is importable in one place, and cheaply."""
 
+import os
 import subprocess
 import sys
 
@@ -36,3 +37,27 @@ def test_the_library_is_imported_in_less_than_a_third_of_a_second_of_cpu_time():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError):
         ratchet.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize(("set_before", "values"), [({}, "1 true"), ({"DO_NOT_TRACK": "0"}, "0 true")])
+def test_importing_it_turns_the_telemetry_of_libraries_off_unless_the_user_has_decided(set_before, values):
+    names = ("DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | set_before
+    code = f"import os, ratchet; print(*map(os.environ.get, {names}))"
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == values
+
+
+@pytest.mark.slow
+def test_the_libraries_obey():
+    code = (
+        "import ratchet\n"
+        "from huggingface_hub import constants\n"
+        "from mlflow.telemetry.utils import is_telemetry_disabled\n"
+        "assert constants.HF_HUB_DISABLE_TELEMETRY and is_telemetry_disabled()\n"
+        "from prefect._internal.analytics.enabled import is_telemetry_enabled\n"
+        "assert not is_telemetry_enabled()\n"
+    )
+    hints = ("CI", "DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "PYTEST_CURRENT_TEST", "HF_HUB_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in os.environ.items() if name not in hints}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -1,12 +1,16 @@
 """`ratchet evaluate`: what it prints, and what it refuses."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 import tiny
+from model_stand_in import says, stand_in
 
 from ratchet.components.core import Role
 from ratchet.components.training.perplexity import PerplexityReport
+from ratchet.components.trajectories.shards import read_folder
 
 pytestmark = pytest.mark.usefixtures("tiny_home")
 
@@ -49,6 +53,44 @@ def test_as_json_it_is_one_line_with_every_figure(run, taskset):
     assert promote["success"]["value"] == 1.0 and promote["summary"]["by_k"][1]["pass_hat"] == 1.0
     assert promote["summary"]["quantiles"]["steps"]["median"] == 3.0 and promote["summary"]["unsafe_rate"] == 0.0
     assert set(promote["by_kind"]) == {"k"} and set(promote["by_family"]) == {"f"}
+
+
+def test_a_system_prompt_is_sent_recorded_and_part_of_the_version(run, taskset, tmp_path):
+    (tmp_path / "brief.txt").write_text("Be brief.", encoding="utf-8")
+    with stand_in(otherwise=says("done")) as server:
+        words = ("--policy", f"openai:m@{server.base_url}", "--taskset", taskset, "--attempts", 1, "--json")
+        plain, text, file, other = (
+            json.loads(run("evaluate", *words, *more)[1])
+            for more in ((), ("--system", "Be brief."), ("--system", tmp_path / "brief.txt"), ("--system", "Be kind."))
+        )
+        assert {"role": "system", "content": "Be brief."} in server.asked[-5]["messages"]
+    assert text["policy_version"] == file["policy_version"] and file["episodes_played"] == 0
+    assert len({found["policy_version"] for found in (plain, text, other)}) == 3
+    assert next(iter(read_folder(Path(text["folder"])))).messages[0].content == "Be brief."
+    code, _, err = run("collect", tmp_path / "out", "--policy", "teacher", "--taskset", taskset, "--system", "gone.txt")
+    assert code == 2 and "--system gone.txt cannot be read" in err
+
+
+def test_an_agent_that_breaks_shows_its_first_message(run, taskset, tmp_path, monkeypatch):
+    (tmp_path / "my_breakers.py").write_text("def agent(request):\n    raise RuntimeError('no such client')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = ("--policy", "my_breakers:agent", "--taskset", taskset, "--role", "promote", "--attempts", 1)
+    code, out, err = run("collect", tmp_path / "out", *words)
+    assert code == 0 and "first failure of policy: RuntimeError: no such client" in err
+    assert "played now" in out and "replayed" not in out
+
+
+def test_replies_that_were_cut_are_said_and_a_finished_evaluation_asks_nobody(run, taskset):
+    with stand_in(otherwise=says("and so on", finish="length")) as server:
+        words = ("evaluate", "--policy", f"openai:m@{server.base_url}", "--taskset", taskset, "--attempts", 1)
+        code, _, err = run(*words)
+        asked = len(server.asked)
+        assert code == 0 and asked == 4 and "nothing was played" not in err
+        assert "4 of 4 replies were cut at max_new_tokens (the scale's is 128)" in err
+        code, out, err = run(*words, "--json")
+        assert code == 0 and json.loads(out)["episodes_played"] == 0 and len(server.asked) == asked
+        assert "nothing was played: the 4 episodes were read from" in err and "4 of 4 replies were cut" in err
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,22 @@ def test_a_judge_costs_at_most_its_budget_and_without_one_there_is_no_limit(run,
     assert code == 0 and "money: without a limit" in out and "at most 1,000 calls" in out
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"teacher": "openai:nofile.yaml"}, "error: teacher: nofile.yaml cannot be read"),
+        ({"teacher": "techer"}, "error: teacher: unknown policy 'techer'"),
+        ({"judge": {"models": [{"base_url": "http://x/v1", "model": "j", "api_key_env": "NO_KEY"}]}}, "NO_KEY"),
+        ({"judge": {"prm": "docs", "rubric": "no.yaml"}}, "judge.rubric: no.yaml is no file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "schedule", "night"])
+def test_a_policy_of_the_scale_that_cannot_be_asked_is_said_before_anything_starts(run, small, command, changes, said):
+    Path("docs").mkdir(exist_ok=True)
+    code, out, err = run(command, "--scale", small(**changes))
+    assert code == 2 and out == "" and said in err and len(err.splitlines()) == 1
+
+
 def test_training_that_does_not_fit_ends_with_4_and_says_what_to_change(run, monkeypatch):
     monkeypatch.setattr(night_plan, "training_memory", lambda: TrainingMemory("GPU", 1 << 30, 1))
     code, out, _ = run("plan")

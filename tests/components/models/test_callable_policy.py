@@ -1,9 +1,12 @@
 """An agent is a function: what it may return, and what its version depends on."""
 
 import asyncio
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from patience import LIMIT
 
 from ratchet.components.core import ConfigurationError, Policy, PolicyReply, PolicyRequest
 from ratchet.components.models.callable_policy import CallablePolicy, SystemPromptPolicy, as_policy
@@ -33,7 +36,7 @@ def test_a_whole_reply_is_kept_as_it_is():
     assert reply_of(lambda request: whole) is whole
 
 
-def test_coroutines_of_all_episodes_run_in_one_loop():
+def test_coroutines_of_all_episodes_and_of_all_collections_run_in_one_loop():
     loops = []
 
     async def agent(request):
@@ -41,10 +44,29 @@ def test_coroutines_of_all_episodes_run_in_one_loop():
         await asyncio.sleep(0)
         return "done"
 
+    for _ in range(2):  # a client of the first collection is used in the second
+        policy = CallablePolicy(agent)
+        assert policy.act([REQUEST, REQUEST]) == [PolicyReply("done")] * 2
+        policy.close()
+    assert len(loops) == 4 and len(set(map(id, loops))) == 1
+
+
+def test_a_closed_policy_cancels_the_coroutines_that_still_run():
+    started, ended = threading.Event(), threading.Event()
+
+    async def agent(request):
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
     policy = CallablePolicy(agent)
-    assert policy.act([REQUEST, REQUEST]) == [PolicyReply("done")] * 2
-    policy.close()
-    assert loops[0] is loops[1]
+    with ThreadPoolExecutor(1) as pool:
+        replies = pool.submit(policy.act, [REQUEST])
+        assert started.wait(LIMIT)
+        policy.close()
+        assert isinstance(replies.exception(LIMIT), CancelledError) and ended.wait(LIMIT)
 
 
 @pytest.mark.parametrize("reply", [3, None, {"name": "bash"}, {"tool": "bash", "arguments": {}}, ["bash"]])
@@ -65,6 +87,60 @@ def test_the_version_depends_on_code_captured_values_and_defaults_and_on_nothing
     assert version == CallablePolicy(make_agent("yes")).version and version.startswith("agent-")
     others = [make_agent("no"), make_agent("yes", 2), lambda request: "yes", partial(make_agent("yes"), times=4)]
     assert len({version, *(CallablePolicy(other).version for other in others)}) == 5
+
+
+MODULE = """
+PROMPT, LIMITS, unread = "Be kind.", {"words": 3}, 1
+
+def shorten(text):
+    return cut(text)[: LIMITS["words"]]
+
+def cut(text):
+    return text.split() if text else shorten(text)
+
+def agent(request):
+    return [shorten(PROMPT) for _ in range(1)]
+"""
+
+
+def module_version(old="", new=""):
+    assert old in MODULE
+    namespace = {"__name__": "mine"}
+    exec(MODULE.replace(old, new), namespace)
+    return CallablePolicy(namespace["agent"]).version
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("kind", "rude"), ('"words": 3', '"words": 4'), ("text.split()", "text.split(',')")]
+)
+def test_the_version_depends_on_what_the_function_reads_and_calls_in_its_module(old, new):
+    assert module_version() == module_version() != module_version(old, new)
+
+
+def test_the_version_does_not_depend_on_the_rest_of_the_module():
+    assert module_version() == module_version("}, 1", "}, 2") == module_version("def agent", "other = 1\n\ndef agent")
+
+
+def test_the_version_of_an_object_depends_on_all_methods_of_its_class():
+    def agent_class(word):
+        class Agent:
+            def __call__(self, request):
+                return self.reply()
+
+            def reply(self):
+                return word
+
+        return Agent
+
+    assert CallablePolicy(agent_class("a")()).version == CallablePolicy(agent_class("a")()).version
+    assert CallablePolicy(agent_class("a")()).version != CallablePolicy(agent_class("b")()).version
+    assert CallablePolicy(agent_class("a")().__call__).version != CallablePolicy(agent_class("b")().__call__).version
+
+
+def test_a_long_chain_of_helpers_has_a_version():
+    namespace = {"__name__": "mine"}
+    exec("\n".join(f"def f{i}(request):\n    return f{i + 1}(request)" for i in range(300)), namespace)
+    assert CallablePolicy(namespace["f0"]).version
 
 
 def test_a_function_that_refers_to_itself_has_a_version():

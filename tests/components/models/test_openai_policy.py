@@ -398,6 +398,19 @@ def test_what_asking_again_cannot_mend_is_asked_once(status, said, kind):
     assert "\n" not in str(error.value)
 
 
+def test_a_refusal_without_a_key_says_how_to_give_one():
+    with (
+        stand_in(otherwise=gives(401, {"error": {"message": "no key"}})) as server,
+        pytest.raises(ConfigurationError, match=r"no key was sent: .*api_key_env .*openai:FILE\.yaml"),
+    ):
+        ask(server)
+
+
+def test_an_agent_is_named_by_its_model_and_a_served_checkpoint_only_by_its_version():
+    with stand_in() as server:
+        assert make(server).name == "openai:m"
+
+
 def test_an_empty_account_is_not_tried_again():
     with stand_in(otherwise=gives(429, {"error": {"message": "quota", "code": "insufficient_quota"}})) as server:
         with pytest.raises(ModelUnavailable, match="see to the account"):

@@ -1,13 +1,14 @@
 """Which model is asked: a version tells apart all that shapes a reply, and nothing else; mistakes are one line."""
 
 import json
+import sys
 
 import pytest
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.models.http_client import retry_after
 from ratchet.components.models.policy_config import OpenAIConfig
-from ratchet.components.models.policy_factory import make_policy, policy_version
+from ratchet.components.models.policy_factory import check_policy, make_policy, policy_version
 from ratchet.components.tasksets import load_taskset
 
 BASE = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
@@ -67,10 +68,49 @@ def test_other_weights_under_one_name_have_another_version_and_the_same_weights_
     assert version(checkpoint=first, model="x") == version(checkpoint=copy, model="y") != version()
 
 
+@pytest.mark.parametrize("name", ["foo@notaurl", "foo", "foo@127.0.0.1:8000/v1"])
+def test_a_name_that_is_neither_a_file_nor_a_model_at_an_address_says_both_forms(name):
+    with pytest.raises(ConfigurationError, match=r"neither openai:FILE\.yaml nor openai:MODEL@URL"):
+        OpenAIConfig.named(name)
+
+
+def test_a_policy_is_checked_before_it_is_played(tmp_path, monkeypatch):
+    orders = load_taskset("orders")
+    keyed = tmp_path / "agent.yaml"
+    keyed.write_text("base_url: http://127.0.0.1:9/v1\nmodel: m\napi_key_env: AGENT_KEY\n")
+    monkeypatch.delenv("AGENT_KEY", raising=False)
+    for name, said in (
+        (f"openai:{keyed}", "AGENT_KEY .* is not set"),
+        (f"best-of-2:steps:openai:{keyed}", "AGENT_KEY .* is not set"),
+        (f"openai:{tmp_path / 'nofile.yaml'}", r"nofile\.yaml cannot be read"),
+        ("techer", "unknown policy 'techer'"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            check_policy(name, orders)
+    monkeypatch.setenv("AGENT_KEY", "k")
+    check_policy(f"openai:{keyed}", orders)
+    check_policy("teacher", orders)
+
+
+def test_a_function_of_a_module_is_a_policy(tmp_path, monkeypatch):
+    (tmp_path / "my_refusers.py").write_text("def refuse(request):\n    return 'No.'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    orders = load_taskset("orders")
+    policy = make_policy("my_refusers:refuse", orders)
+    assert policy.name == "refuse" and policy.version == policy_version("my_refusers:refuse", orders)
+    with pytest.raises(ConfigurationError, match="module 'my_refusers' has no 'refus'"):
+        make_policy("my_refusers:refus", orders)
+    with pytest.raises(
+        ConfigurationError, match="module 'my_refuser' of policy 'my_refuser:refuse' cannot be imported"
+    ):
+        make_policy("my_refuser:refuse", orders)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"modell": "m"}, "did you mean 'model'"),
+        ({"modell": "m"}, "did you mean 'model'.*known keys: base_url, model, api_key_env"),
         ({"format": "yaml"}, "'format'"),
         ({"base_url": "127.0.0.1:8000"}, "not an http"),
         ({"base_url": "http://me:secret@host/v1"}, "without user, password"),

@@ -131,6 +131,7 @@ def test_an_exception_of_the_agent_is_its_failure_and_the_others_play_on():
 
     episodes = collect("test/count", agent=agent, tasks=tasks(2))
     assert episodes.causes == {"policy: KeyError": 1} and len(episodes[0].turns) == 1
+    assert episodes.failures == {"policy: KeyError": "'lost'"} and "policy: KeyError: 'lost'" in repr(episodes)
 
 
 def test_a_reply_of_a_wrong_type_ends_the_collection_at_once():

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -55,7 +56,7 @@ def test_two_agents_with_one_seed_are_compared_attempt_by_attempt(taskset):
     assert not played(other.result) & played(teacher.result)
 
 
-def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(taskset, monkeypatch):
+def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(taskset, monkeypatch, capsys):
     ended, abandon = threading.Event(), WatchedThreadPool.abandon
     monkeypatch.setattr(WatchedThreadPool, "abandon", lambda crew, why: ended.set() or abandon(crew, why))
 
@@ -73,8 +74,15 @@ def test_the_same_call_goes_on_where_it_was_ended_and_a_finished_one_only_reads(
     found = evaluate_agent("teacher", taskset, k=1, concurrency=1)
     assert found.report.episodes == 6 and before + len(tiny.Tiny.resets) < 12 and before < 6
     tiny.Tiny.forget()
+    capsys.readouterr()
     again = evaluate_agent("teacher", taskset, k=1, concurrency=4)
     assert again.result == found.result and tiny.Tiny.resets == [] and again.folder == found.folder
+    finished = datetime.fromtimestamp((found.folder / "manifest.jsonl").stat().st_mtime, UTC)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(
+        f"nothing was played: the 6 episodes were read from {found.folder}, finished {finished:%Y-%m-%d %H:%M}"
+    )
+    assert "--out or another --seed" in said and "`revision`" in said
 
 
 def test_another_question_has_a_folder_of_its_own(taskset):
@@ -106,7 +114,7 @@ def test_as_many_tasks_are_drawn_as_were_asked_for_and_more_seeds_draw_others(ta
 def test_of_its_own_taskset_a_scale_says_how_many_of_which_role(monkeypatch):
     plans = []
 
-    def planned(plan, folder, title):
+    def planned(plan, folder, title, *, anew):
         plans.append(plan)
         raise ConfigurationError("planned")
 

@@ -137,6 +137,13 @@ def test_too_many_losses_end_with_one_line_and_the_same_call_plays_only_them(mak
     assert {task_id for task_id, _ in Tiny.resets} == {"t1", "t2"}
 
 
+def test_where_all_are_lost_none_is_said_to_be_saved(make_plan, tmp_path):
+    Tiny.on_step = failing(*(f"t{i}" for i in range(12)), times=99)
+    with pytest.raises(InfrastructureError, match="12 of 12 episodes were lost") as error:
+        collect(make_plan(patience=1.0), tmp_path / "out")
+    assert "saved" not in str(error.value)
+
+
 def test_a_policy_that_breaks_is_recorded_as_such_and_never_asked_again(make_plan, tmp_path, monkeypatch):
     asked = []
     honest = Teacher._reply
