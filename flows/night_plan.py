@@ -76,8 +76,9 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 
 class NightPlan(msgspec.Struct, frozen=True):
-    """Plan of one night. `night`: its id; None where a new night gets one only when it begins. `past`: ids of the nights that the estimates rest on; `running`: the night that runs now, if any.
-    `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
+    """Plan of one night. `night`: its id; None where a new night gets one only when it begins. `past`: ids of the nights
+    that the estimates rest on; `running`: the night that runs now, if any. `needed`: bytes that training needs at once in each
+    device; `fits`: whether the memory holds it, None if unknown.
     """
 
     night: str | None

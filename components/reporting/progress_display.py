@@ -76,7 +76,12 @@ class ProgressStep:
 
         The rate is that up to the last movement, so that the time left only falls while nothing is reported.
         """
-        if self._first is None or self._last is None or self._last[1] <= self._first[1] or self._last[0] <= self._first[0]:
+        if (
+            self._first is None
+            or self._last is None
+            or self._last[1] <= self._first[1]
+            or self._last[0] <= self._first[0]
+        ):
             return ""
         rate = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
         speed = f"{rate:,.1f}/s" if rate >= 1 else f"{60 * rate:,.1f}/min"

@@ -17,7 +17,6 @@ from ratchet.components.training.checkpoint_io import newest_checkpoint
 from ratchet.components.training.config.job_config import JobConfig
 from ratchet.components.training.heartbeat import HeartbeatState, read_heartbeat
 
-
 METRICS_FILE = "metrics.jsonl"
 
 

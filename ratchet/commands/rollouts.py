@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 POLICY_HELP = (
     "champion, @ALIAS or @VERSION of the registry, teacher, rewriter, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, "
-    "openai:YAML, openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
+    "openai:YAML, openai:MODEL@BASE_URL, or best-of-8:STEP_MODEL:POLICY (Ratchet's docs/prm.md)."
 )
 
 

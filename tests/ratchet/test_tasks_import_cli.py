@@ -40,3 +40,12 @@ def test_wrong_use_is_exit_2_and_writes_nothing(run, rows, tmp_path, words, said
     words = [rows if word == "ROWS" else word for word in words]
     code, _, err = run("tasks", "import", *words, "-o", tmp_path / "made")
     assert code == 2 and said in err and not (tmp_path / "made").exists()
+
+
+def test_a_failed_import_says_that_the_tasks_of_before_are_still_there(run, tmp_path):
+    assert run("tasks", "new", tmp_path / "made")[0] == 0
+    (tmp_path / "made/rows.yaml").write_text("- prompt: nothing decides\n")
+    code, _, err = run("tasks", "import", tmp_path / "made/rows.yaml", "-o", tmp_path / "made")
+    assert code == 3 and err.rstrip().endswith("made still holds the tasks of before")
+    code, _, err = run("tasks", "import", tmp_path / "made/rows.yaml", "-o", tmp_path / "other")
+    assert code == 3 and "still holds" not in err
