@@ -220,7 +220,9 @@ def test_a_row_says_how_good_an_agent_is_how_sure_that_is_and_over_whom_it_leads
     row = rows()["v-challenger"]
     lead = decision.versus_champion.difference
     assert row.data.metrics["eval/lead"] == lead.value == 0.25
-    assert row.data.metrics["eval/lead_low"] == lead.interval.low and row.data.metrics["eval/steps"] == 3
+    assert (
+        row.data.metrics["eval/lead_low"] == float(f"{lead.interval.low:.4g}") and row.data.metrics["eval/steps"] == 3
+    )
     assert row.data.tags["success"].startswith("62.5 % [") and row.data.tags["lead"].startswith("+25.0 [")
     assert row.data.tags["lead"].endswith(f"over v{agents['champion'].version}")
     assert row.data.tags["result"].startswith("undecided night-")
@@ -235,7 +237,9 @@ def test_the_start_page_names_the_best_agent_and_why_the_last_night_ended_as_it_
     assert decision.why in nights["mlflow.note.content"] and nights["mlflow.note.content"].startswith("undecided on")
     board = json.loads(json.loads(ours["mlflow.sharedViewState.leaderboard"])["state"])
     assert board["orderByKey"] == "metrics.`eval/success`" and not board["orderByAsc"]
-    assert {"tags.`success`", "tags.`lead`", "metrics.`eval/audit_success`"} <= set(board["selectedColumns"])
+    assert {"tags.`success`", "tags.`lead`", "metrics.`eval/lead_p`", "metrics.`eval/audit_success`"} <= set(
+        board["selectedColumns"]
+    )
     (night,) = [each for each in runs("night") if each.info.run_name == "night-1"]
     assert night.data.tags["why"] == decision.why and night.data.tags["lead"].startswith("+25.0 points")
 
