@@ -148,7 +148,13 @@ def validate_taskset(
     """
 
     from ratchet.components.operations.manual_evaluation import validate_in_sandbox
+    from ratchet.components.tasksets import load_taskset
+    from ratchet.components.tasksets.plain_rows_import import changed_rows
+    from ratchet.components.tasksets.taskset_files import taskset_folder
 
+    folder = taskset_folder(taskset)
+    if rows := changed_rows(load_taskset(folder), folder):
+        print_note(f"the tasks are older than {rows}: `ratchet tasks import {rows} -o {folder}` imports it again")
     report = validate_in_sandbox(taskset, role=role or None, limit=limit or None, backend=backend)
     if as_json:
         print_json(report)
