@@ -25,7 +25,7 @@ from ratchet.components.tracking.record_upload import spool_folder, sync
 from ratchet.components.tracking.run_writer import MAX_METRICS, night_run
 from ratchet.components.tracking.trace_log import read_feedback
 from ratchet.components.trajectories.trajectory import with_content_hash
-from ratchet.flows.mlflow_log import log_evaluation
+from ratchet.flows.mlflow_log import log_collection, log_evaluation
 from ratchet.flows.night_context import NightContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
@@ -291,6 +291,14 @@ def test_a_run_shows_the_load_of_its_machine(home, monkeypatch):
     with night_run("loaded", "repair") as run:
         until(lambda: any(name.startswith("system/") for name in _metrics(run)))
     assert "system/cpu_utilization_percentage" in _metrics(run)
+
+
+def test_a_stage_takes_as_long_in_mlflow_as_its_work_took(home):
+    report = {"episodes": 4, "infrastructure_failures": 0, "successes": 2, "policy_version": "v", "failures": {}}
+    with night_run("timed", "repair") as run:
+        log_collection(run, "attempts", report | {"seconds": 90.0})
+    (stage,) = [each for each in runs("collection") if each.data.tags["mlflow.parentRunId"] == run.run_id]
+    assert 90_000 <= stage.info.end_time - stage.info.start_time < 150_000
 
 
 def _metrics(run):
