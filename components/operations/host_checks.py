@@ -141,7 +141,7 @@ def _docker() -> Finding:
         )
         return ABSENT, f"no answer at {host}", advice
     if image.status_code != httpx.codes.OK:
-        advice = "build it in a clone of Ratchet: infra/sandbox/build_base.sh (or docker build --tag ratchet-sandbox infra/sandbox)"
+        advice = "build it in a clone of Ratchet: docker build --tag ratchet-sandbox infra/sandbox (or infra/sandbox/build_base.sh)"
         return ABSENT, f"{version}, without the image {DEFAULT_IMAGE}", advice
     return OK, f"{version}, with the image {DEFAULT_IMAGE}", ""
 
