@@ -103,7 +103,8 @@ def _log_agents(
         with agent_run(tonight.run, name, tonight.seed) as run:
             log_agent(run, result, deciding_dataset(decision), agents[name].version if name in agents else None)
             if (report := reports.get(name)) is not None:
-                with run.open_child(f"evaluate {name}", {"ratchet.kind": "evaluation"}) as stage:
+                seconds = report.get("seconds") or 0.0
+                with run.open_child(f"evaluate {name}", {"ratchet.kind": "evaluation"}, seconds) as stage:
                     stage.log_metrics(
                         {
                             "data/episodes": report.get("episodes"),
@@ -158,7 +159,7 @@ def log_collection(night: TrackedRun, title: str, report: Mapping[str, Any]) -> 
     """Log a collection in a child run of `night`: episodes, success, lost episodes by cause, seconds."""
     counted = max(report["episodes"] - report["infrastructure_failures"], 1)
     tags = {"ratchet.kind": "collection", "policy_version": report["policy_version"]}
-    with night.open_child(f"collect {title}", tags) as run:
+    with night.open_child(f"collect {title}", tags, report["seconds"]) as run:
         run.log_metrics(
             {
                 "data/episodes": report["episodes"],
@@ -199,7 +200,8 @@ def log_build(night: TrackedRun, step: str, nights: Sequence[str], report: Mappi
         f"ratchet.manifest.{path.parent.name}": str(sha256_if_present(path))
         for path in sorted((root / DATASETS_FOLDER).glob("*/manifest.json"))
     }
-    with night.open_child(step, {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}) as run:
+    tags = {"ratchet.kind": "build", "ratchet.dvc_lock": report["lock_hash"]}
+    with night.open_child(step, tags, report["seconds"]) as run:
         run.log_params({"nights": " ".join(nights)})
         run.set_tags({"ratchet.code": head_commit() or "no commit", **manifests})
         run.log_metrics({f"data/{name}": value for name, value in report["metrics"].items()})

@@ -76,11 +76,12 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 
 class NightPlan(msgspec.Struct, frozen=True):
-    """Plan of one night. `past`: ids of the nights that the estimates rest on; `running`: the night that runs now, if any.
-    `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
+    """Plan of one night. `night`: its id; None where a new night gets one only when it begins. `past`: ids of the nights
+    that the estimates rest on; `running`: the night that runs now, if any. `needed`: bytes that training needs at once in each
+    device; `fits`: whether the memory holds it, None if unknown.
     """
 
-    night: str
+    night: str | None
     resumes: bool
     running: str | None
     scale: str
@@ -111,6 +112,7 @@ def plan_night(
     parameters = load_scale(scale)
     parameters.check()
     state = next_night(scale, seed, night, recipe)
+    begun = any(other.id == state.id for other in list_nights())
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]
     past = [other for other in others if other.scale == state.scale and other.durations]
@@ -128,8 +130,8 @@ def plan_night(
     rule, latest = parameters.promotion, decided[-1][1] if decided else None
     design = clustered_design(families, declaration.attempts, spreads[-1][1] if spreads else ASSUMED_COMPONENTS)
     return NightPlan(
-        night=state.id,
-        resumes=bool(state.results),
+        night=state.id if night or begun else None,
+        resumes=begun,
         running=running_night(),
         scale=parameters.name,
         recipe=how.name,

@@ -94,7 +94,8 @@ def run_steps(tonight: NightContext) -> dict[str, Any]:
 
 def first_champion(tonight: NightContext) -> NightModel:
     """Train the first champion on the teacher's demonstrations until convergence, and promote it."""
-    current_display().say("no champion yet: the first one is trained on the teacher's demonstrations")
+    if "train cold start" not in tonight.night.results:
+        current_display().say("no champion yet: the first one is trained on the teacher's demonstrations")
     demonstrations = collect_demonstrations(tonight)
     data = build_first(tonight, demonstrations)
     champion = train_first(tonight, data)

@@ -235,7 +235,7 @@ def main() -> None:
         line = other_clone_error(Path.cwd())
     except OSError:  # the folder was deleted or is unreadable: a command that needs it reports this itself
         line = None
-    if line is not None:
+    if line is not None and not {"--help", "-h"} & set(sys.argv[1:]):
         sys.exit(_print_expected(ConfigurationError(line)))
     sys.exit(run(sys.argv[1:]))
 

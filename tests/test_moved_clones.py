@@ -99,12 +99,16 @@ def test_the_command_refuses_to_run_the_code_of_another_clone(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_console_script_says_so_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["tasks", "list"], ["compare", "--help"]])
+def test_the_console_script_says_so_in_one_line_and_shows_its_help(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "ratchet").mkdir()
     for name in ("dvc.yaml", "ratchet/cli.py"):
         shutil.copy(name, tmp_path / name)
-    code = "import sys; sys.argv = ['ratchet', '--help']; from ratchet.cli import main; main()"
+    code = f"import sys; sys.argv = {['ratchet', *words]}; from ratchet.cli import main; main()"
     command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(Path.cwd())!r}); {code}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    if "--help" in words:
+        assert done.returncode == 0 and "Usage: ratchet compare" in done.stdout
+        return
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "make setup" in done.stderr

@@ -81,7 +81,7 @@ def package_version(python: Path, packages: tuple[str, ...]) -> str:
         "found = [d.version for n in sys.argv[1:] for d in m.distributions(name=n)]\n"
         "print(found[0] if found else '')"
     )
-    advice = f"make an environment with infra/vllm/make_env.sh and name its python with --python or {PYTHON_VARIABLE}"
+    advice = f"make an environment with Ratchet's infra/vllm/make_env.sh and name its python with --python or {PYTHON_VARIABLE}"
     try:
         result = subprocess.run(
             [str(python), "-c", script, *packages], capture_output=True, text=True, timeout=INSPECT_SECONDS, check=False
@@ -104,7 +104,8 @@ def engine_python(engine: Literal["vllm", "transformers"]) -> Path:
     if engine == "transformers":
         return Path(sys.executable)
     raise ConfigurationError(
-        f"no environment for vLLM: make one with infra/vllm/make_env.sh and name its python with --python or {PYTHON_VARIABLE}"
+        "no environment for vLLM: make one with Ratchet's infra/vllm/make_env.sh and name its python with --python or "
+        f"{PYTHON_VARIABLE}"
     )
 
 

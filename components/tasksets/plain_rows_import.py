@@ -13,14 +13,14 @@ from typing import Any, Literal
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, Role, TaskSpec, spec
-from ratchet.components.core.files import InvalidYaml, load_yaml
+from ratchet.components.core.files import InvalidYaml, file_sha256, load_yaml
 from ratchet.components.core.task_spec import REFERENCE_ACTIONS_FILE, REFERENCE_REPLY_FILE
 
 from .benchmark_import import Row, read_table
 from .reasoning_gym_import import assign_roles, reference_reply, with_role
 from .row_import import ImportResult, RowFault, read_tasks
 from .task_filter import TaskFilter
-from .taskset_files import TasksetHead, check_families, check_import_folder, check_task, write_taskset
+from .taskset_files import Taskset, TasksetHead, check_families, check_import_folder, check_task, write_taskset
 
 GENERATOR = "ratchet tasks import rows"
 SANDBOX_ENVIRONMENT, REASONING_ENVIRONMENT = "ratchet/sandbox", "ratchet/reasoning"
@@ -102,7 +102,16 @@ def import_plain_rows(
     if split_by == "family":
         check_families(file, selected)
     head = TasksetHead(
-        name, "1", spec(played_in).domain, {}, played_in, split_by, f"Tasks of {file.name}.", GENERATOR, seed
+        name,
+        "1",
+        spec(played_in).domain,
+        {},
+        played_in,
+        split_by,
+        f"Tasks of {file.name}.",
+        GENERATOR,
+        seed,
+        file_sha256(file),
     )
     readme = folder / "README.md"
     card = readme.read_text(encoding="utf-8") if readme.is_file() else _card(name, file, folder, environment)
@@ -236,3 +245,9 @@ def new_taskset(folder: Path) -> ImportResult:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ROWS_FILE).write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
     return import_plain_rows(folder, folder / ROWS_FILE)
+
+
+def changed_rows(taskset: Taskset, folder: Path) -> Path | None:
+    """Return the ROWS_FILE in the folder of a taskset if its tasks were imported from another content; else None."""
+    rows, imported = folder / ROWS_FILE, taskset.head.source_hash
+    return rows if imported and rows.is_file() and file_sha256(rows) != imported else None

@@ -34,6 +34,7 @@ class TasksetHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     - `counts`: number of tasks by role. `split_by`: with `family`, all tasks of a family have the same role; `instance`
       allows several.
     - `generator`, `seed`: the program that made the taskset, and its seed; None if there is none.
+    - `source_hash`: SHA-256 of the file of rows that it was imported from; empty if there is none.
     - `environment`: id of the registered environment in which the tasks are played.
     """
 
@@ -46,6 +47,7 @@ class TasksetHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     description: str = ""
     generator: str | None = None
     seed: int | None = None
+    source_hash: str = ""
 
 
 class Taskset:
@@ -89,7 +91,7 @@ def load_taskset(name_or_path: str | Path) -> Taskset:
     >>> taskset.head.environment, taskset.tasks("train")[0].kind
     ('ratchet/conversation', 'cancel')
     """
-    folder = _taskset_folder(name_or_path)
+    folder = taskset_folder(name_or_path)
     head = _read_head(folder / HEAD_FILE)
     tasks = tuple(task for path in _row_files(folder) for task in _read_rows(path, head))
     _check_ids(folder, tasks)
@@ -108,12 +110,11 @@ def taskset_names() -> list[str]:
 
 def tasksets_played_in(environment: str) -> list[str]:
     """Return the names of the tasksets for a registered environment. Reads only their `taskset.yaml`."""
-    return [
-        name for name in taskset_names() if _read_head(_taskset_folder(name) / HEAD_FILE).environment == environment
-    ]
+    return [name for name in taskset_names() if _read_head(taskset_folder(name) / HEAD_FILE).environment == environment]
 
 
-def _taskset_folder(name_or_path: str | Path) -> Path:
+def taskset_folder(name_or_path: str | Path) -> Path:
+    """Return the folder of a taskset by its path or name, as `load_taskset` finds it. Raises ConfigurationError."""
     for folder in (Path(name_or_path), TASKSETS_FOLDER / name_or_path, BUNDLED_FOLDER / name_or_path):
         if (folder / HEAD_FILE).is_file():
             return folder
@@ -206,7 +207,18 @@ def check_families(where: Path, tasks: Iterable[TaskSpec]) -> None:
 
 
 MAX_FILE_BYTES = 1024 * 1024 - 1
-HEAD_FIELDS = ("name", "version", "environment", "split_by", "domain", "generator", "seed", "counts", "description")
+HEAD_FIELDS = (
+    "name",
+    "version",
+    "environment",
+    "split_by",
+    "domain",
+    "generator",
+    "seed",
+    "source_hash",
+    "counts",
+    "description",
+)
 
 Tasks = Mapping[Role, Sequence[TaskSpec]]
 

@@ -65,7 +65,9 @@ def agent_rows(decision: Decision) -> list[AgentRow]:
         AgentRow("challenger", decision.challenger, result, lead, over, audit.challenger if audit else None),
     ]
     if decision.control is not None:
-        rows.append(AgentRow("control", decision.control, f"control {night}", decision.control_versus_champion, over))
+        audited = None if audit is None else audit.control
+        effect = decision.control_versus_champion
+        rows.append(AgentRow("control", decision.control, f"control {night}", effect, over, audited))
     return rows
 
 
@@ -171,7 +173,9 @@ def _log_row(run: TrackedRun, row: AgentRow, entry: DecidedNight, models: Mappin
     # Of the night and not of now: a point that is logged again with the same time and step adds nothing.
     time = round(datetime.fromisoformat(entry.begun).timestamp() * 1000)
     run.set_tags(tags)
-    run.log_history((key, float(value), entry.number, time) for key, value in metrics.items() if value is not None)
+    # MLflow's tables show every digit, and cut what does not fit.
+    known = ((key, float(f"{value:.4g}")) for key, value in metrics.items() if value is not None)
+    run.log_history((key, value, entry.number, time) for key, value in known)
     run.log_dataset(*dataset, f"data/tasksets/{decision.taskset.name}", "evaluation")
     if ref is not None:
         run.log_evaluated_model(ref.version, {}, dataset)
@@ -186,7 +190,9 @@ def _bounds(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 LEADERBOARD_VIEW, NIGHTS_VIEW, LOST_VIEW, WON_VIEW = "leaderboard", "nights", "lost", "won"
 """Ids of the saved views."""
 _LEADERBOARD_COLUMNS = (
-    *(column("tags", name) for name in ("success", "lead", "result")),
+    *(column("tags", name) for name in ("success", "lead")),
+    column("metrics", "eval/lead_p"),
+    column("tags", "result"),
     *(column("metrics", name) for name in ("eval/audit_success", "cost/tokens", "cost/money", "eval/steps")),
     column("params", "recipe"),
 )
@@ -196,7 +202,13 @@ _NIGHT_COLUMNS = (*(column("tags", name) for name in ("verdict", "lead", "why"))
 def agents_tags(nights: Sequence[DecidedNight], models: Mapping[str, ModelRef]) -> dict[str, str]:
     """Return the tags of the experiment of agents: its description, which names the best agent, its kind and its view."""
     order = column("metrics", "eval/success")
-    widths = {column("tags", "success"): 165, column("tags", "lead"): 200, column("tags", "result"): 180}
+    widths = {
+        column("tags", "success"): 165,
+        column("tags", "lead"): 200,
+        column("tags", "result"): 180,
+        column("metrics", "eval/lead_p"): 95,
+        column("metrics", "eval/audit_success"): 140,
+    }
     view = runs_view(LEADERBOARD_VIEW, "Leaderboard", _LEADERBOARD_COLUMNS, order_by=order, widths=widths)
     return {NOTE_TAG: champion_sentence(nights, models), KIND_TAG: RUNS_KIND} | view
 

@@ -240,9 +240,13 @@ class TrackedRun:
         data = (dataset[0], dataset[1][:DIGEST])
         self._journal.write(EvaluatedModel(self.experiment, self.key, "agent", version, data, rows))
 
-    def open_child(self, name: str, tags: Mapping[str, object] | None = None) -> AbstractContextManager["TrackedRun"]:
-        """Open a run nested in this one, for an agent or a stage; the same `name` resumes it."""
-        return _open_run(self._journal, self.experiment, f"{self.key}/{name}", name, self.key, tags)
+    def open_child(
+        self, name: str, tags: Mapping[str, object] | None = None, seconds: float = 0.0
+    ) -> AbstractContextManager["TrackedRun"]:
+        """Open a run nested in this one, for an agent or a stage; the same `name` resumes it. `seconds`: what the work
+        took that ends now; MLflow shows it as the run's duration.
+        """
+        return _open_run(self._journal, self.experiment, f"{self.key}/{name}", name, self.key, tags, seconds)
 
     def open_shared(
         self, experiment: str, key: str, name: str, tags: Mapping[str, object]
@@ -305,10 +309,17 @@ def open_outermost_run(
 
 @contextmanager
 def _open_run(
-    journal: RecordWriter, experiment: str, key: str, name: str, parent: str | None, tags: Mapping[str, object] | None
+    journal: RecordWriter,
+    experiment: str,
+    key: str,
+    name: str,
+    parent: str | None,
+    tags: Mapping[str, object] | None,
+    seconds: float = 0.0,
 ) -> Iterator[TrackedRun]:
     run = TrackedRun(journal, experiment, key, name)
-    run.run_id = journal.write(RunStart(experiment, key, name, parent, _tag_texts(tags or {}), _now()))
+    begin = _now() - round(1000 * seconds)
+    run.run_id = journal.write(RunStart(experiment, key, name, parent, _tag_texts(tags or {}), begin))
     status = "FAILED"  # also where the generator is closed or the process exits
     try:
         yield run

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from ratchet.components.core.processes import run_job_process
 from ratchet.components.training.checkpoint_io import newest_checkpoint
 from ratchet.components.training.config.job_config import JobConfig
 from ratchet.components.training.heartbeat import HeartbeatState, read_heartbeat
+
+METRICS_FILE = "metrics.jsonl"
 
 
 class ProgressReporter(Protocol):
@@ -39,6 +42,10 @@ def run_job(config: JobConfig, step: ProgressReporter) -> dict[str, Any]:
             raise ConfigurationError(f"{config.output} cannot be made: {error.strerror}; give another") from error
         config_file = config.output / "config.json"
         config_file.write_bytes(msgspec.json.format(config.model_dump_json().encode()))
+        metrics = config.output / METRICS_FILE
+        earlier = frozenset(metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else ())
+        if newest_checkpoint(config.output) is not None:
+            step.update(remark="resumes from its newest checkpoint")
         run_job_process(
             [sys.executable, "-m", "ratchet.components.training.job", str(config_file)],
             log=home_folder("logs")
@@ -48,7 +55,7 @@ def run_job(config: JobConfig, step: ProgressReporter) -> dict[str, Any]:
             env={"OMP_NUM_THREADS": str(config.run.threads or os.cpu_count() or 1)}
             if config.run.threads or config.run.launch == "single"
             else {},
-            on_poll=lambda: _check_progress(step, config),
+            on_poll=lambda: _check_progress(step, config, earlier),
         )
     report: dict[str, Any] = json.loads(report_file.read_bytes())
     return report
@@ -99,11 +106,11 @@ def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _check_progress(step: ProgressReporter, config: JobConfig) -> None:
-    """Show the newest line of metrics. Raises InfrastructureError if the job stalls; the caller then stops it, and a
-    retry resumes it.
+def _check_progress(step: ProgressReporter, config: JobConfig, earlier: Set[bytes] = frozenset()) -> None:
+    """Show the newest line of metrics that is not one of the `earlier` ones, logged before the job was resumed. Raises
+    InfrastructureError if the job stalls; the caller then stops it, and a retry resumes it.
     """
-    if metrics := last_metrics(config.output / "metrics.jsonl"):
+    if metrics := last_metrics(config.output / METRICS_FILE, earlier):
         loss, total = metrics.get("loss"), metrics.get("total_steps") or config.optimization.steps
         step.update(metrics.get("step"), total, f"loss {loss:.3f}" if loss else "")
     heartbeat = read_heartbeat(config.output)
@@ -129,8 +136,8 @@ def stalled_seconds(heartbeat: HeartbeatState, config: JobConfig, now: float) ->
     return max(idle_seconds, silent_seconds) if stalled else None
 
 
-def last_metrics(path: Path) -> dict[str, Any]:
-    """Return the last complete line of a metrics file; empty if there is none."""
+def last_metrics(path: Path, earlier: Set[bytes] = frozenset()) -> dict[str, Any]:
+    """Return the last complete line of a metrics file that is none of `earlier`; empty if there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
@@ -139,7 +146,7 @@ def last_metrics(path: Path) -> dict[str, Any]:
         return {}
     # The last line may be half written, and the first one cut.
     for line in reversed(lines):
-        if line.endswith(b"\n"):
+        if line.endswith(b"\n") and line not in earlier:
             try:
                 metrics: dict[str, Any] = json.loads(line)
             except ValueError:

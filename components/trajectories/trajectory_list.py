@@ -118,6 +118,7 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
                 "episode_id": each.episode_id,
                 "task_id": each.task.task_id,
                 "kind": each.task.kind,
+                "family": each.task.family,
                 "agent": each.agent.name,
                 "attempt": each.attempt,
                 "success": each.outcome.success,

@@ -28,7 +28,9 @@ CACHE = "judgements"
 
 def judge(
     log: Annotated[Path, Argument(help="Trajectories: a file, a log, or a folder of either.")],
-    config: Annotated[Path | None, Option(help="YAML file: models, mode, budget, … (docs/judging.md).")] = None,
+    config: Annotated[
+        Path | None, Option(help="YAML file: models, mode, budget, … (Ratchet's docs/judging.md).")
+    ] = None,
     model: Annotated[list[str] | None, Option(help="MODEL@URL of an OpenAI-compatible server (repeatable).")] = None,
     prm: Annotated[Path | None, Option(help="A trained step reward model (method prm): no server, no cost.")] = None,
     mode: Annotated[Literal["step", "trajectory"] | None, Option(help="Judge single steps or whole episodes.")] = None,

@@ -2,6 +2,7 @@
 
 import threading
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from typer import Option
 
@@ -46,11 +47,13 @@ def ui(
     try:
         print_note("starting Prefect and MLflow (the first start takes about 20 s)")
         with home_servers(prefect_port, mlflow_port) as servers:
-            for name, url, login in servers:
+            for (name, url, login), port in zip(servers, (prefect_port, mlflow_port), strict=True):
                 print_text(f"{name:<8} {url}")
+                if urlsplit(url).port != port:
+                    print_note(f"         it was running already, so --{name.lower()}-port {port} is not used")
                 if login is not None:
                     _say_login(name, login)
-            print_note("Ctrl-C stops both")
+            print_note("in MLflow, choose `Model training` at the top left once; Ctrl-C stops what was started here")
             threading.Event().wait()
     except KeyboardInterrupt:
         print_note("stopped")

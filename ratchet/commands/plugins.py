@@ -7,7 +7,7 @@ from ratchet.render.terminal import print_json, print_table, print_text
 def plugins(as_json: AsJson = False) -> int:
     """List what installed packages add: environments, domain profiles, readers, writers, policies, rewards, sandboxes.
 
-    Exit code 2 where one is broken; the others work. docs/library.md describes the entry points.
+    Exit code 2 where one is broken; the others work. Ratchet's docs/library.md describes the entry points.
     """
     import logging
 
@@ -22,7 +22,7 @@ def plugins(as_json: AsJson = False) -> int:
     if as_json:
         print_json(found)
     elif not found:
-        print_text("no installed package adds a plugin; see docs/library.md")
+        print_text("no installed package adds a plugin; see Ratchet's docs/library.md")
     else:
         rows = [(each.group, each.name, each.package, each.problem or "works") for each in found]
         print_table(("group", "name", "package", "state"), rows)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 POLICY_HELP = (
     "champion, @ALIAS or @VERSION of the registry, teacher, rewriter, clumsy, random-edit, transformers:FOLDER, vllm:FOLDER, "
-    "openai:FILE.yaml or openai:MODEL@BASE_URL (docs/servers.md; replies are cut at the max_new_tokens of the file, else of the "
-    "scale), MODULE:FUNCTION of an agent function (docs/library.md), or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
+    "openai:FILE.yaml or openai:MODEL@BASE_URL (Ratchet's docs/servers.md; replies are cut at the max_new_tokens of the file, "
+    "else of the scale), MODULE:FUNCTION of an agent function (docs/library.md), or best-of-8:STEP_MODEL:POLICY (docs/prm.md)."
 )
 
 

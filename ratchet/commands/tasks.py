@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from ratchet.commands import AsJson
-from ratchet.components.core import ConfigurationError, Role
+from ratchet.components.core import ConfigurationError, DataError, Role
 from ratchet.render.terminal import print_fields, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
@@ -148,7 +148,13 @@ def validate_taskset(
     """
 
     from ratchet.components.operations.manual_evaluation import validate_in_sandbox
+    from ratchet.components.tasksets import load_taskset
+    from ratchet.components.tasksets.plain_rows_import import changed_rows
+    from ratchet.components.tasksets.taskset_files import taskset_folder
 
+    folder = taskset_folder(taskset)
+    if rows := changed_rows(load_taskset(folder), folder):
+        print_note(f"the tasks are older than {rows}: `ratchet tasks import {rows} -o {folder}` imports it again")
     report = validate_in_sandbox(taskset, role=role or None, limit=limit or None, backend=backend)
     if as_json:
         print_json(report)
@@ -198,7 +204,7 @@ def import_taskset(
     source: Annotated[
         str,
         Argument(
-            help="A file of rows of your own (docs/tasksets.md), or the format of FILE: swebench, aime, math, gpqa, "
+            help="A file of rows of your own (Ratchet's docs/tasksets.md), or the format of FILE: swebench, aime, math, gpqa, "
             "humaneval, mbpp, livecodebench; or reasoning-gym."
         ),
     ],
@@ -260,6 +266,7 @@ def import_taskset(
     from ratchet.components.tasksets.plain_rows_import import import_plain_rows
     from ratchet.components.tasksets.reasoning_gym_import import import_generators, read_generator_settings
     from ratchet.components.tasksets.task_filter import TaskFilter
+    from ratchet.components.tasksets.taskset_files import HEAD_FILE
 
     format, known = source, ("swebench", "reasoning-gym", *FORMATS)
     own_rows = format not in known and file is None and (Path(source).suffix != "" or Path(source).exists())
@@ -275,30 +282,35 @@ def import_taskset(
     if not own_rows and (file is None) != (format == "reasoning-gym"):
         needs = "is generated and reads no file; remove it" if file else "needs the file of rows"
         raise ConfigurationError(f"{format} {needs}")
-    if own_rows:
-        import_result = import_plain_rows(
-            to,
-            Path(source),
-            role=Role(role) if role else None,
-            environment=environment,
-            split_by=split_by,
-            seed=seed,
-            task_filter=task_filter,
-        )
-    elif file is None:
-        configs = read_generator_settings(generator or [], set or [])
-        import_result = import_generators(to, configs, size=size, seed=seed, role=Role(role) if role else None)
-    elif format == "swebench":
-        if not repos:
-            raise ConfigurationError("swebench needs --repos: a folder of clones or bundles, or a URL with {repo}")
-        settings = swebench_import.ImportSettings(
-            repos, image_template, test_command, setup_command, Role(role or "train")
-        )
-        import_result = swebench_import.import_rows(to, file, settings, task_filter)
-    else:
-        import_result = import_benchmark(
-            to, format, file, role=Role(role or "audit"), seed=seed, task_filter=task_filter
-        )
+    try:
+        if own_rows:
+            import_result = import_plain_rows(
+                to,
+                Path(source),
+                role=Role(role) if role else None,
+                environment=environment,
+                split_by=split_by,
+                seed=seed,
+                task_filter=task_filter,
+            )
+        elif file is None:
+            configs = read_generator_settings(generator or [], set or [])
+            import_result = import_generators(to, configs, size=size, seed=seed, role=Role(role) if role else None)
+        elif format == "swebench":
+            if not repos:
+                raise ConfigurationError("swebench needs --repos: a folder of clones or bundles, or a URL with {repo}")
+            settings = swebench_import.ImportSettings(
+                repos, image_template, test_command, setup_command, Role(role or "train")
+            )
+            import_result = swebench_import.import_rows(to, file, settings, task_filter)
+        else:
+            import_result = import_benchmark(
+                to, format, file, role=Role(role or "audit"), seed=seed, task_filter=task_filter
+            )
+    except DataError as error:
+        if (to / HEAD_FILE).is_file():
+            raise DataError(f"{error}; {to} still holds the tasks of before") from error
+        raise
     _show_import(to, import_result, as_json=as_json)
     return 3 if import_result.refused else 0
 

@@ -8,8 +8,10 @@ from .terminal import bytes_text, count_text, duration_text, print_table, print_
 
 def show_plan(plan: NightPlan) -> None:
     """Print a plan as tables."""
-    what = "resumes" if plan.resumes else "begins"
-    print_text(f"scale {plan.scale}, recipe {plan.recipe}, seed {plan.seed}: `ratchet night` {what} night {plan.night}")
+    what = (
+        "begins a new night" if plan.night is None else f"{'resumes' if plan.resumes else 'begins'} night {plan.night}"
+    )
+    print_text(f"scale {plan.scale}, recipe {plan.recipe}, seed {plan.seed}: `ratchet night` {what}")
     if plan.running is not None:
         print_text(f"night {plan.running} is running now; another begins when it has ended")
     _show_steps(plan)

@@ -26,7 +26,7 @@ from ratchet.components.tracking.record_upload import spool_folder, sync
 from ratchet.components.tracking.run_writer import MAX_METRICS, night_run
 from ratchet.components.tracking.trace_log import read_feedback
 from ratchet.components.trajectories.trajectory import with_content_hash
-from ratchet.flows.mlflow_log import log_evaluation
+from ratchet.flows.mlflow_log import log_collection, log_evaluation
 from ratchet.flows.night_context import NightContext
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
@@ -224,7 +224,9 @@ def test_a_row_says_how_good_an_agent_is_how_sure_that_is_and_over_whom_it_leads
     row = rows()["v-challenger"]
     lead = decision.versus_champion.difference
     assert row.data.metrics["eval/lead"] == lead.value == 0.25
-    assert row.data.metrics["eval/lead_low"] == lead.interval.low and row.data.metrics["eval/steps"] == 3
+    assert (
+        row.data.metrics["eval/lead_low"] == float(f"{lead.interval.low:.4g}") and row.data.metrics["eval/steps"] == 3
+    )
     assert row.data.tags["success"].startswith("62.5 % [") and row.data.tags["lead"].startswith("+25.0 [")
     assert row.data.tags["lead"].endswith(f"over v{agents['champion'].version}")
     assert row.data.tags["result"].startswith("undecided night-")
@@ -254,7 +256,9 @@ def test_the_start_page_names_the_best_agent_and_why_the_last_night_ended_as_it_
     assert decision.why in nights["mlflow.note.content"] and nights["mlflow.note.content"].startswith("undecided on")
     board = json.loads(json.loads(ours["mlflow.sharedViewState.leaderboard"])["state"])
     assert board["orderByKey"] == "metrics.`eval/success`" and not board["orderByAsc"]
-    assert {"tags.`success`", "tags.`lead`", "metrics.`eval/audit_success`"} <= set(board["selectedColumns"])
+    assert {"tags.`success`", "tags.`lead`", "metrics.`eval/lead_p`", "metrics.`eval/audit_success`"} <= set(
+        board["selectedColumns"]
+    )
     (night,) = [each for each in runs("night") if each.info.run_name == "night-1"]
     assert night.data.tags["why"] == decision.why and night.data.tags["lead"].startswith("+25.0 points")
 
@@ -306,6 +310,14 @@ def test_a_run_shows_the_load_of_its_machine(home, monkeypatch):
     with night_run("loaded", "repair") as run:
         until(lambda: any(name.startswith("system/") for name in _metrics(run)))
     assert "system/cpu_utilization_percentage" in _metrics(run)
+
+
+def test_a_stage_takes_as_long_in_mlflow_as_its_work_took(home):
+    report = {"episodes": 4, "infrastructure_failures": 0, "successes": 2, "policy_version": "v", "failures": {}}
+    with night_run("timed", "repair") as run:
+        log_collection(run, "attempts", report | {"seconds": 90.0})
+    (stage,) = [each for each in runs("collection") if each.data.tags["mlflow.parentRunId"] == run.run_id]
+    assert 90_000 <= stage.info.end_time - stage.info.start_time < 150_000
 
 
 def _metrics(run):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,15 @@ def test_a_night_killed_before_any_of_its_effects_goes_on_to_the_same_end(every,
         assert decision["verdict"] == "promote"
         assert len(world.effects) == len(set(world.effects)) == undisturbed, f"killed at {moment}: {world.effects}"
         assert world.champion.version == 2 and night.is_finished
+
+
+def test_a_first_night_that_goes_on_trains_its_champion_once_and_says_so_once(world, caplog):
+    world.die_at = 8
+    with caplog.at_level(logging.INFO, "ratchet"):
+        with pytest.raises(Killed):
+            run()
+        run(seed=None)
+    assert sum("no champion yet" in line for line in caplog.messages) == 1
 
 
 def test_a_night_that_promoted_goes_on_with_the_champion_that_it_began_with(world):

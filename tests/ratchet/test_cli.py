@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from patience import LIMIT, gone, until
 
 from ratchet import cli
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
+from ratchet.flows.home_servers import ServerPages
 
 ROOT = Path(__file__).parents[2]
 
@@ -115,6 +117,22 @@ def test_a_port_that_is_taken_is_one_line_and_leaves_nothing_running(capsys):
         taken.listen()
         assert run("ui", "--prefect-port", str(taken.getsockname()[1])) == 2
     assert "is taken" in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_server_that_runs_already_is_named_with_the_port_that_was_not_used(monkeypatch, capsys):
+    @contextlib.contextmanager
+    def running(prefect_port, mlflow_port):
+        yield (
+            ServerPages("Prefect", "http://127.0.0.1:40613", None),
+            ServerPages("MLflow", f"http://127.0.0.1:{mlflow_port}", None),
+        )
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ratchet.flows.home_servers.home_servers", running)
+    monkeypatch.setattr("threading.Event.wait", lambda event: None)
+    assert run("ui", "--prefect-port", "4210") == 0
+    said = capsys.readouterr().err
+    assert "it was running already, so --prefect-port 4210 is not used" in said and "--mlflow-port" not in said
 
 
 def test_an_expected_error_becomes_its_exit_code(monkeypatch, capsys):

@@ -74,6 +74,13 @@ def test_a_first_night_has_every_step_and_no_estimate_and_says_so(run, clone):
     assert not (clone / "home" / "nights").exists()
 
 
+def test_a_new_night_has_no_name_before_it_begins(run):
+    assert "`ratchet night` begins a new night\n" in run("plan")[1] and plan_of(run)["night"] is None
+    assert "`ratchet night` begins night mine\n" in run("plan", "--night", "mine")[1]
+    begun = begin_night("smoke")
+    assert f"`ratchet night` resumes night {begun.id}\n" in run("plan")[1]
+
+
 def test_times_are_medians_of_this_homes_nights_scaled_by_their_episodes(run):
     for seconds in (100.0, 300.0, 200.0):
         played(seconds=seconds)

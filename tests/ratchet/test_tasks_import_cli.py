@@ -40,3 +40,23 @@ def test_wrong_use_is_exit_2_and_writes_nothing(run, rows, tmp_path, words, said
     words = [rows if word == "ROWS" else word for word in words]
     code, _, err = run("tasks", "import", *words, "-o", tmp_path / "made")
     assert code == 2 and said in err and not (tmp_path / "made").exists()
+
+
+def test_a_failed_import_says_that_the_tasks_of_before_are_still_there(run, tmp_path):
+    assert run("tasks", "new", tmp_path / "made")[0] == 0
+    (tmp_path / "made/rows.yaml").write_text("- prompt: nothing decides\n")
+    code, _, err = run("tasks", "import", tmp_path / "made/rows.yaml", "-o", tmp_path / "made")
+    assert code == 3 and err.rstrip().endswith("made still holds the tasks of before")
+    code, _, err = run("tasks", "import", tmp_path / "made/rows.yaml", "-o", tmp_path / "other")
+    assert code == 3 and "still holds" not in err
+
+
+def test_validate_says_that_the_rows_have_changed_since_they_were_imported(run, tmp_path):
+    assert run("tasks", "new", tmp_path / "made")[0] == 0
+    rows = tmp_path / "made/rows.yaml"
+    assert "older than" not in run("tasks", "validate", tmp_path / "made", "--limit", "1", "--backend", "local")[2]
+    rows.write_text(rows.read_text() + "# another line\n")
+    code, _, err = run("tasks", "validate", tmp_path / "made", "--limit", "1", "--backend", "local")
+    assert code == 0 and f"the tasks are older than {rows}: `ratchet tasks import {rows} -o" in err
+    assert run("tasks", "import", rows, "-o", tmp_path / "made")[0] == 0
+    assert "older than" not in run("tasks", "validate", tmp_path / "made", "--limit", "1", "--backend", "local")[2]

@@ -10,21 +10,46 @@ from ratchet.components.reporting.progress_display import ProgressDisplay, Progr
 
 
 @pytest.fixture
-def step(monkeypatch):
-    monkeypatch.setattr(progress_display.time, "monotonic", lambda: 100.0)
+def clock(monkeypatch):
+    now = {"seconds": 100.0}
+    monkeypatch.setattr(progress_display.time, "monotonic", lambda: now["seconds"])
+    return now
+
+
+@pytest.fixture
+def step(clock):
     return ProgressStep(ProgressDisplay(quiet=True), "collect")
 
 
-def test_progress_has_done_total_rate_and_the_time_left(step):
+def test_progress_has_done_total_rate_and_the_time_left(step, clock):
     step.update(200, 5600, "62.1 % succeed")
+    clock["seconds"] = 220.0
     step.update(1400)
     assert step.progress(now=220.0) == "collect: 1,400/5,600, 10.0/s, 7:00 left; 62.1 % succeed"
 
 
-def test_the_rate_of_a_resumed_step_leaves_out_what_was_done_before(step):
+def test_the_rate_of_a_resumed_step_leaves_out_what_was_done_before(step, clock):
     step.update(5000, 5600)
+    clock["seconds"] = 160.0
     step.update(5006)
     assert step.progress(now=160.0) == "collect: 5,006/5,600, 6.0/min, 1:39:00 left"
+
+
+def test_the_time_left_falls_while_nothing_is_reported(step, clock):
+    step.update(20, 100)
+    clock["seconds"] = 120.0
+    step.update(40)
+    for clock["seconds"], left in ((125.0, "0:55"), (150.0, "0:30"), (300.0, "0:00")):
+        step.update(40)
+        assert step.progress(now=clock["seconds"]) == f"collect: 40/100, 1.0/s, {left} left"
+
+
+def test_a_step_that_goes_back_to_a_checkpoint_is_measured_from_there(step, clock):
+    step.update(90, 100)
+    step.update(60)
+    clock["seconds"] = 110.0
+    step.update(70)
+    assert step.progress(now=110.0) == "collect: 70/100, 1.0/s, 0:30 left"
 
 
 @pytest.mark.parametrize(

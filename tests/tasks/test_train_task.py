@@ -87,3 +87,36 @@ def test_a_job_that_hangs_is_ended_and_may_be_taken_up_again(tmp_path, monkeypat
     ):
         job_process.run_job(job(tmp_path), step)
     assert "\n" not in str(told.value)
+
+
+LOGGING = """
+import json, pathlib, sys, time
+output = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["output"])
+time.sleep(0.5)
+with (output / "metrics.jsonl").open("a") as file:
+    file.write('{"step": 60, "total_steps": 90, "loss": 1.5}\\n')
+time.sleep(0.5)
+(output / "report.json").write_text("{}")
+"""
+
+
+class Shown(list):
+    def update(self, done=None, total=None, remark=None):
+        self.append((done, total, remark))
+
+
+def test_a_resumed_job_shows_no_figures_of_before(tmp_path, monkeypatch):
+    (script := tmp_path / "logging.py").write_text(LOGGING)
+    config = job(tmp_path)
+    (config.output / "checkpoints").mkdir(parents=True)
+    (config.output / "metrics.jsonl").write_text('{"step": 40, "total_steps": 90, "loss": 2.5}\n' * 2)
+    monkeypatch.setattr(job_process, "newest_checkpoint", lambda output: output / "checkpoints")
+    usual = job_process.run_job_process
+    monkeypatch.setattr(
+        job_process,
+        "run_job_process",
+        lambda command, **named: usual([sys.executable, str(script), command[-1]], **named),
+    )
+    job_process.run_job(config, shown := Shown())
+    assert shown[0] == (None, None, "resumes from its newest checkpoint")
+    assert set(shown[1:]) == {(60, 90, "loss 1.500")}

@@ -1,5 +1,6 @@
 """`ratchet init`: a project is whole, overwrites nothing, and its pipeline, scale, recipe and environment are usable."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,16 @@ def test_everything_is_committed_in_a_repository_of_its_own(project):
     committed = set(git("ls-files", root=project).splitlines())
     assert set(FILES) <= committed and "data/models/programs-base/model.safetensors" in committed
     assert not any(name.startswith(("data/build.yaml", ".ratchet")) for name in committed)
+
+
+def test_its_files_send_nobody_to_a_page_that_a_project_does_not_hold(project):
+    texts = {name: (project / name).read_text(encoding="utf-8") for name in FILES}
+    assert "# docs/… are pages of Ratchet's documentation" in texts.pop("params.yaml")
+    assert [name for name, text in texts.items() if re.search(r"(?<!Ratchet's )(docs|infra)/\w", text)] == []
+
+
+def test_what_is_collected_by_hand_is_ignored(project):
+    assert git("check-ignore", "runs/probe", root=project).strip() == "runs/probe"
 
 
 def test_in_a_repository_of_ones_own_nothing_is_committed(tmp_path):

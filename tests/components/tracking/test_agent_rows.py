@@ -2,6 +2,7 @@
 
 import pytest
 from contenders import TASKSET, contender, wins
+from msgspec.structs import replace
 
 from ratchet.components.evaluation.promotion.promotion_decision import decide_promotion
 from ratchet.components.evaluation.promotion.promotion_rule import PromotionRule
@@ -51,6 +52,15 @@ def test_a_lead_is_over_the_champion_of_the_same_night_and_a_champion_has_none(n
     assert champion.lead is None and champion.over is None
     assert challenger.lead.difference.value == pytest.approx(0.5) and challenger.over == "old-v"
     assert control.lead.difference.value == 0 and control.over == "old-v"
+
+
+def test_every_agent_has_its_audit_figure():
+    def agent(name, rate):
+        promote, audit = contender(name, wins(rate, 40)), contender(name, wins(rate / 2, 20), role="audit")
+        return replace(promote, tasks=promote.tasks + audit.tasks)
+
+    decision = decide_promotion(agent("old", 0.4), agent("new", 0.8), agent("control", 0.6), TASKSET, RULE, night="n")
+    assert [row.audit.success.value for row in agent_rows(decision)] == pytest.approx([0.2, 0.4, 0.3])
 
 
 def test_the_best_agent_comes_first_and_its_lead_is_that_of_its_promotion(nights):
