@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ratchet.components.evaluation.leaderboard import Leaderboard, LeaderboardRow
-from ratchet.components.statistics.result_types import Estimate, format_number, interval_text, percent
+from ratchet.components.statistics.result_types import Estimate, few_families_remark, format_number, interval_text, percent
 
 from .safe_text import safe_line
 
@@ -48,9 +48,11 @@ def leaderboard_caption(board: Leaderboard) -> str:
         if one
         else f" Agents that share a letter do not differ significantly at {board.alpha:g} ({board.correction})."
     )
+    few = f" {remark}" if (remark := few_families_remark(board.n_families)) else ""
+    wins = "" if one else " Wins: mean share of tasks at which the agent beats another one, ties counted half."
     return (
         f"{board.n_tasks} {board.role + ' ' if board.role else ''}tasks of {board.n_families} families, intervals resampled by "
-        f"family.{groups}{beyond}"
+        f"family.{groups}{wins}{beyond}{few}"
     )
 
 

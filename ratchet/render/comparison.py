@@ -36,6 +36,8 @@ def show_set_comparison(sets: "SetComparison") -> None:
     else:
         _show_sets(sets)
         print_text(MODEL_VERDICT)
+    if sets.remark:
+        print_text(sets.remark)
     if sets.why_not:
         print_note(f"no verdict: {sets.why_not}")
     if len(sets.comparisons) == 1 or sets.decision is not None:
@@ -87,7 +89,9 @@ def _show_tests(comparison: "AgentComparison") -> None:
         probabilities = (posterior.p_better, posterior.p_equivalent, posterior.p_worse)
         better, equal, worse = map(_percent_text, probabilities)
         about = f"equal: within ±{100 * posterior.rope:g} points; better {better}, equal {equal}, worse {worse}"
-        rows.append(("bayes", about, None, comparison.n_families))
+    else:
+        about = "no probabilities: they need two families, and differences that are not all equal"
+    rows.append(("bayes", about, None, comparison.n_families))
     print_table(
         ("test", "about", "p (two-sided)", "families"), rows, title=f"{comparison.b.name} minus {comparison.a.name}"
     )
