@@ -228,7 +228,8 @@ def _check_taskset(agent: AgentResult, taskset: Taskset) -> None:
     for task in agent.of("promote"):
         if task.task_id not in task_specs or task_specs[task.task_id].task_hash != task.task_hash:
             raise DataError(
-                f"task {task.task_id} was played, and is none of the taskset {taskset.name} as it is; give another --scale"
+                f"task {task.task_id} was played, and is none of the taskset {taskset.name} as it is; give --scale a file with the "
+                "`taskset:` that was played, and with the rule under `promotion:` (a copy of scales/smoke.yaml; docs/project.md)"
             )
 
 

@@ -20,13 +20,13 @@ from ratchet.components.statistics.result_types import (
 
 from .decision_text import (
     AUDIT_MEANING,
-    MODEL_VERDICT,
     VERDICT_TITLES,
     as_sentence,
     audit_sentence,
     control_sentence,
     explain_decision,
     kinds_by_lead,
+    model_verdict,
     role_meaning,
     sandboxes_text,
     success_cells,
@@ -80,7 +80,8 @@ def success_blocks(decision: Decision) -> Iterator[ReportBlock]:
         yield Paragraph(f"{sandboxes_text(decision)}.")
     claimed = "yes" if decision.self_improvement else "not claimed"
     yield Paragraph(f"Self-improvement: {claimed}. {as_sentence(decision.self_improvement_why)}")
-    yield Paragraph(MODEL_VERDICT, "quiet")
+    if limit := model_verdict(decision.champion.agent, decision.challenger.agent):
+        yield Paragraph(limit, "quiet")
     if (match := decision.match) is not None:
         sentence = f"Match against an old champion: {effect_text(match.effect)}. {as_sentence(match.why)}"
         yield Paragraph(sentence, "bad" if match.rollback else "plain")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ratchet.components.evaluation.paired_comparison import KindComparison
+from ratchet.components.evaluation.paired_comparison import AgentRef, KindComparison
 from ratchet.components.evaluation.promotion.decision_record import (
     AnchorMatch,
     AuditResult,
@@ -15,7 +15,14 @@ from ratchet.components.evaluation.promotion.decision_record import (
 )
 from ratchet.components.evaluation.promotion.guardrail_tests import KIND_PREFIX
 from ratchet.components.evaluation.promotion.promotion_rule import NightDeclaration
-from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percent, percentage_points
+from ratchet.components.statistics.result_types import (
+    Estimate,
+    few_families_remark,
+    interval_text,
+    p_text,
+    percent,
+    percentage_points,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -160,9 +167,16 @@ MODEL_VERDICT = (
     "This is about these checkpoints, not about the recipe that made them: two training seeds of one recipe differ by points, "
     "and `ratchet recipes compare` compares recipes."
 )
-"""Limit of a verdict on agents, stated beside it."""
+"""Limit of a verdict on trained agents, stated beside it."""
+LOCAL_POLICIES = ("transformers", "vllm")
+"""Kinds of policy that play checkpoints of this home; servers, scripts and callables have no recipe here."""
 VERDICT_TITLES = {"promote": "Promoted", "keep": "Kept the champion", "undecided": "No decision, the champion stays"}
 """Titles of the verdicts."""
+
+
+def model_verdict(*agents: AgentRef) -> str:
+    """Return the limit of a verdict on agents where one of them plays a checkpoint; empty otherwise."""
+    return MODEL_VERDICT if any(agent.policy in LOCAL_POLICIES for agent in agents) else ""
 
 
 def role_meaning(role: str, split_by: str) -> str:
@@ -198,8 +212,8 @@ def explain_decision(decision: Decision) -> str:
         f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {role_meaning('promote', taskset.split_by)}; "
         f"{decision.lost} attempts lost.",
         f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * rule.level:g} %{guarded}, resampled by family.",
-        MODEL_VERDICT,
     ]
+    lines += filter(None, [few_families_remark(decision.n_families), model_verdict(decision.champion.agent, decision.challenger.agent)])
     if (control := control_sentence(decision)) is not None:
         lines.insert(2, control)
     if decision.sandboxes:

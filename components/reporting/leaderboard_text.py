@@ -48,11 +48,14 @@ def leaderboard_caption(board: Leaderboard) -> str:
         if one
         else f" Agents that share a letter do not differ significantly at {board.alpha:g} ({board.correction})."
     )
-    few = f" {remark}" if (remark := few_families_remark(board.n_families)) else ""
-    wins = "" if one else " Wins: mean share of tasks at which the agent beats another one, ties counted half."
+    few = " " + few_families_remark(board.n_families)
+    wins = "" if one else (
+        f" Rank: by mean {board.by}. Wins: share of tasks at which the agent beats another one, ties counted half, averaged over the "
+        f"others; it ignores by how much, so the highest rank may have the lowest wins."
+    )
     return (
         f"{board.n_tasks} {board.role + ' ' if board.role else ''}tasks of {board.n_families} families, intervals resampled by "
-        f"family.{groups}{wins}{beyond}{few}"
+        f"family.{groups}{wins}{beyond}{few}".rstrip()
     )
 
 

@@ -26,7 +26,7 @@ REWARD_COMPONENTS = ("total", "outcome", "process", "efficiency")
 
 def show_set_comparison(sets: "SetComparison") -> None:
     """Print the verdict if there is one, else the sets side by side; for two sets also the tests and flipped tasks."""
-    from ratchet.components.reporting.decision_text import MODEL_VERDICT
+    from ratchet.components.reporting.decision_text import model_verdict
 
     first = sets.comparisons[0]
     if sets.decision is not None:
@@ -35,9 +35,9 @@ def show_set_comparison(sets: "SetComparison") -> None:
         show_decision(msgspec.to_builtins(sets.decision))
     else:
         _show_sets(sets)
-        print_text(MODEL_VERDICT)
-    if sets.remark:
-        print_text(sets.remark)
+        agents = [first.a, *(comparison.b for comparison in sets.comparisons)]
+        for remark in filter(None, (model_verdict(*agents), sets.remark)):
+            print_text(remark)
     if sets.why_not:
         print_note(f"no verdict: {sets.why_not}")
     if len(sets.comparisons) == 1 or sets.decision is not None:
