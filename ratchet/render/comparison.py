@@ -69,7 +69,7 @@ def _show_sets(sets: "SetComparison") -> None:
                 _played_text(comparison),
             )
         )
-    columns = ("", first.by, "interval", f"minus {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "tasks")
+    columns = ("", first.by, "interval", f"minus {first.a.name}", "interval", "p (two-sided)", "Holm", "won / lost / tied", "tasks")
     print_table(columns, rows)
 
 
