@@ -78,7 +78,8 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 class NightPlan(msgspec.Struct, frozen=True):
     """Plan of one night. `past`: ids of the nights that the estimates rest on; `running`: the night that runs now, if any.
-    `obstacles`: why no promotion is to be expected, if so. `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
+    `obstacles`: why no promotion is to be expected, if so. `needed`: bytes that training needs at once in each device;
+    `fits`: whether the memory holds it, None if unknown.
     """
 
     night: str

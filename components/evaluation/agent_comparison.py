@@ -269,8 +269,8 @@ class AgentComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `by`: the compared figure. `k`: planned attempts per task. `difference`: b - a, a mean over tasks. `p_value`:
       two-sided, of the permutation test.
     - `posterior`: probabilities that b is better, practically equal (within `rope`) and worse; None with fewer than two
-      families, and where all have the same difference. `kinds`: the same for each kind of task with a positive standard error, partially pooled and therefore
-      without a correction for multiple comparisons.
+      families, and where all have the same difference. `kinds`: the same for each kind of task with a positive standard
+      error, partially pooled and therefore without a correction for multiple comparisons.
     - `won`, `lost_to`, `tied`: numbers of tasks at which b is better, worse, equal.
     - `unshared`: number of tasks that only one agent played. `lost`: number of pairs of attempts without a known
       outcome. `lost_tasks`: number of tasks without a pair of known outcomes.

@@ -78,7 +78,9 @@ class SetComparison(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         note = "Difference: b - a, with a 95 % interval; the two-sided p-value of a permutation test, corrected by Holm's method."
-        return html_table("Comparison with " + self.comparisons[0].a.name, self.rows(), f"{note} {self.remark}".rstrip())
+        return html_table(
+            "Comparison with " + self.comparisons[0].a.name, self.rows(), f"{note} {self.remark}".rstrip()
+        )
 
 
 def _signed(value: float | None) -> str:
@@ -94,7 +96,8 @@ def compare(
     """Compare each further agent with the first on the tasks that both played: difference, interval, tests.
 
     `agents`: episodes in memory, or a set that `ratchet compare` takes (a folder, NIGHT/AGENT, a registered version).
-    `seed`: of the resampling; None: that of the night that all sets are of, else 0. `by`: success, or the reward: that of `Trajectories.rewards`, else the rules' total; None: the reward where all
+    `seed`: of the resampling; None: that of the night that all sets are of, else 0.
+    `by`: success, or the reward: that of `Trajectories.rewards`, else the rules' total; None: the reward where all
     episodes in memory have been given one, else success. `role` as in `compare_sets`. Attempts are paired where the
     seeds agree; intervals resample families of tasks; p-values are two-sided and corrected by Holm's method. Raises
     ConfigurationError, DataError.
@@ -164,8 +167,8 @@ def compare_sets(
     """Compare each further set of episodes with the first, and with two sets apply the scale's promotion rule.
 
     `words`: names of the sets, as in `resolve_sets`; the first is the champion of the rule, the second its challenger.
-    `control`: name of the control's set. `seed` as in `compare`. `role`: by default promote (with reserve) where all agents played it, else
-    every task. Raises ConfigurationError, DataError.
+    `control`: name of the control's set. `seed` as in `compare`. `role`: by default promote (with reserve) where
+    all agents played it, else every task. Raises ConfigurationError, DataError.
     """
     sets = resolve_sets([*words, *([control] if control else [])])
     count = len(resolve_sets(words)) if control else len(sets)

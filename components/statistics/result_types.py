@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
+
 Alternative = Literal["greater", "less", "two-sided"]
 
 
@@ -82,8 +84,8 @@ def few_families_remark(families: int) -> str:
     if families >= FEW_FAMILIES:
         return ""
     return (
-        f"Bootstrap intervals are too narrow below {FEW_FAMILIES} families, and here {'is' if families == 1 else 'are'} {families}: "
-        "the permutation test's p decides."
+        f"Bootstrap intervals are too narrow below {FEW_FAMILIES} families, and these are of {count_text(families, 'family')}: the "
+        "permutation test's p decides."
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.environment_registry import load_plugins
+from ratchet.components.core.errors import count_text
 
 from .notebook_tables import html_table, to_frame
 from .trajectory import Trajectory
@@ -139,7 +140,7 @@ class Trajectories(Sequence[Trajectory]):
         tasks = len({each.task.task_id for each in self._episodes})
         rate = self.success_rate
         success = "unknown" if rate is None else f"{100 * rate:.1f} %"
-        return f"Trajectories({len(self)} episodes of {tasks} tasks by {agents}; success {success})"
+        return f"Trajectories({count_text(len(self), 'episode')} of {count_text(tasks, 'task')} by {agents}; success {success})"
 
     def _repr_html_(self) -> str:
         shown = [{name: value for name, value in row.items() if name != "episode_id"} for row in self.rows()]

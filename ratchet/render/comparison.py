@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.result_types import interval_text, p_text, percent, percentage_points
 
 from .terminal import print_drawing, print_note, print_table, print_text
@@ -69,7 +70,17 @@ def _show_sets(sets: "SetComparison") -> None:
                 _played_text(comparison),
             )
         )
-    columns = ("", first.by, "interval", f"minus {first.a.name}", "interval", "p (two-sided)", "Holm", "won / lost / tied", "tasks")
+    columns = (
+        "",
+        first.by,
+        "interval",
+        f"minus {first.a.name}",
+        "interval",
+        "p (two-sided)",
+        "Holm",
+        "won / lost / tied",
+        "tasks",
+    )
     print_table(columns, rows)
 
 
@@ -77,7 +88,7 @@ def _played_text(comparison: "AgentComparison") -> str:
     unpaired = f", {comparison.unshared} not shared" if comparison.unshared else ""
     without_outcome = f", {comparison.lost} attempts without an outcome" if comparison.lost else ""
     by_task = ", paired by task: seeds differ" if comparison.paired_by == "task" else ""
-    return f"{comparison.n_tasks} tasks × {comparison.k}{unpaired}{without_outcome}{by_task}"
+    return f"{count_text(comparison.n_tasks, 'task')} × {comparison.k}{unpaired}{without_outcome}{by_task}"
 
 
 def _show_tests(comparison: "AgentComparison") -> None:
@@ -102,7 +113,7 @@ def _show_kinds(comparison: "AgentComparison") -> None:
     rows: list[tuple[object, ...]] = [
         (
             row.kind,
-            f"{row.difference.tasks} of {row.difference.families} families",
+            f"{row.difference.tasks} of {count_text(row.difference.families, 'family')}",
             percent(row.a.value),
             percent(row.b.value),
             percentage_points(row.difference.value),

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.evaluation.agent_metrics import AgentOverview, AgentSummary, agent_overview
 from ratchet.components.operations.manual_evaluation import AgentEvaluation, HeldOutPrediction
 from ratchet.components.reporting.decision_text import role_meaning
@@ -40,10 +41,10 @@ def show_evaluation(evaluation: AgentEvaluation) -> None:
     """Print success, causes of failure and costs for each role."""
     for role, overview in _overviews(evaluation).items():
         summary = overview.summary
-        what = f"{role}: {role_meaning(role, evaluation.taskset.split_by)}"
+        what = f"{role}: {role_meaning(role, evaluation.taskset)}"
         print_text(
-            f"{what}; {summary.tasks} tasks of {summary.families} families x {evaluation.plan.attempts}, "
-            f"seed {evaluation.plan.seed}"
+            f"{what}; {count_text(summary.tasks, 'task')} of {count_text(summary.families, 'family')} x "
+            f"{count_text(evaluation.plan.attempts, 'attempt')}, seed {evaluation.plan.seed}"
         )
         print_fields(
             {

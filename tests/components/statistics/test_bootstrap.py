@@ -74,7 +74,11 @@ class TestDegenerate:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(-100, 100), min_size=2, max_size=10, unique=True), st.integers(-50, 50), st.sampled_from([1, 4]))
+@given(
+    st.lists(st.integers(-100, 100), min_size=2, max_size=10, unique=True),
+    st.integers(-50, 50),
+    st.sampled_from([1, 4]),
+)
 def test_it_moves_and_stretches_with_the_data(x: list[int], shift: int, stretch: int) -> None:
     plain = ends(bootstrap_ci(x, n_resamples=50))
     moved = ends(bootstrap_ci([stretch * value + shift for value in x], n_resamples=50))

@@ -70,7 +70,7 @@ class TestVerdict:
 
     def test_a_lead_that_is_ruled_out_keeps_the_champion_and_one_that_is_not_leaves_it_undecided(self):
         found = decided(*(contender(name, wins(0.4, 60)) for name in ("champion", "challenger")))
-        assert found.verdict == "keep" and "a lead of 8 points is ruled out" in found.why
+        assert found.verdict == "keep" and "a lead of 8 points (the rule's minimum_effect) is ruled out" in found.why
         rng = np.random.default_rng(5)
         few = decided(
             contender("champion", rng.random((24, 4)) < 0.5), contender("challenger", rng.random((24, 4)) < 0.5)
