@@ -6,8 +6,8 @@ import msgspec
 
 from ratchet.components.core.errors import count_text
 from ratchet.components.evaluation.agent_metrics import AgentOverview, AgentSummary, agent_overview
-from ratchet.components.operations.manual_evaluation import AgentEvaluation, HeldOutPrediction
 from ratchet.components.evaluation.promotion.decision_record import TasksetRef
+from ratchet.components.operations.manual_evaluation import AgentEvaluation, HeldOutPrediction
 from ratchet.components.reporting.decision_text import role_meaning
 from ratchet.components.statistics.result_types import interval_text, percent
 
