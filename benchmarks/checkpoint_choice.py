@@ -25,7 +25,7 @@ import numpy as np
 from grpo import SHAPE, TASKSET, improved, played
 
 from ratchet.components.core import DataError, Role
-from ratchet.components.statistics.bootstrap import bootstrap_ci
+from ratchet.components.statistics.bootstrap import difference_estimate
 from ratchet.components.statistics.proportions import pass_at_k
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.training import job
@@ -141,7 +141,8 @@ def compare(by_seed: Sequence[Sequence[dict[str, Any]]]) -> int:
         if rule != "pass@k":
             gains = [np.array(choice["pass@k"]["after"]) - np.array(choice[rule]["after"]) for choice in choices]
             leads = [float(own.mean()) for own in gains]
-            interval = bootstrap_ci(leads if len(leads) > 1 else gains[0].tolist())
+            values = leads if len(leads) > 1 else gains[0].tolist()
+            interval = difference_estimate(values, range(len(values))).interval
             assert interval is not None
             worse |= interval.high < 0
             by_seed_text = " ".join(f"{lead:+.3f}" for lead in leads)

@@ -25,7 +25,7 @@ from ratchet.components.core import Role
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 from ratchet.components.sandboxes import SandboxConfig
-from ratchet.components.statistics.bootstrap import bootstrap_ci
+from ratchet.components.statistics.bootstrap import difference_estimate
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.training import job
 from ratchet.components.training.config.job_config import load_job
@@ -162,7 +162,7 @@ def gain(name: str, tasks: Sequence[str], base: str, checkpoint: str, seed: int)
     """Print what training did for some tasks; the lower end of the interval of the gain."""
     before, after = success(base, tasks), success(checkpoint, tasks)
     gains = [after[task] - before[task] for task in tasks]
-    interval = bootstrap_ci(gains, seed=seed)
+    interval = difference_estimate(gains, tasks, seed=seed).interval
     assert interval is not None
     was, now = (np.mean(list(rates.values())) for rates in (before, after))
     print(

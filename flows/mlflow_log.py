@@ -69,7 +69,8 @@ def _log_all(tonight: NightContext, decision: Decision, agents: Mapping[str, Nig
         _log_agents(tonight, decision, results, agents)
         log_decision(tonight.run, decision, explain_decision(decision), summary_sentence(decision))
         log_tasks(tonight.run, results)
-        tonight.run.log_table("decision/leaderboard.json", leaderboard_columns(leaderboard(list(results.values()))))
+        board = leaderboard(list(results.values()), seed=tonight.seed)
+        tonight.run.log_table("decision/leaderboard.json", leaderboard_columns(board))
         points = [point for point in night_points() if point.taskset_hash == decision.taskset.hash]
         log_figures(
             tonight.run, evaluation_figures(decision, results, points, list(_process_forecasts(results, scores)))

@@ -24,6 +24,7 @@ from ratchet.components.evaluation.promotion.decision_plan import (
     lead_powers,
     planned_designs,
     planned_margins,
+    promotion_obstacles,
 )
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
@@ -77,8 +78,8 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 class NightPlan(msgspec.Struct, frozen=True):
     """Plan of one night. `night`: its id; None where a new night gets one only when it begins. `past`: ids of the nights
-    that the estimates rest on; `running`: the night that runs now, if any. `needed`: bytes that training needs at once in each
-    device; `fits`: whether the memory holds it, None if unknown.
+    that the estimates rest on; `running`: the night that runs now, if any. `obstacles`: why no promotion is to be expected,
+    if so. `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
     """
 
     night: str | None
@@ -101,6 +102,7 @@ class NightPlan(msgspec.Struct, frozen=True):
     leads: tuple[LeadPower, ...]
     designs: tuple[PlannedDesign, ...]
     margins: tuple[PlannedMargin, ...]
+    obstacles: tuple[str, ...]
 
 
 def plan_night(
@@ -129,6 +131,7 @@ def plan_night(
     spreads = [(id, decision.spread) for id, decision in decided if decision.spread is not None]
     rule, latest = parameters.promotion, decided[-1][1] if decided else None
     design = clustered_design(families, declaration.attempts, spreads[-1][1] if spreads else ASSUMED_COMPONENTS)
+    margins = planned_margins(rule, families, [task.kind for task in tasks], latest)
     return NightPlan(
         night=state.id if night or begun else None,
         resumes=begun,
@@ -149,7 +152,8 @@ def plan_night(
         variance_of=spreads[-1][0] if spreads else None,
         leads=lead_powers(rule, past_nights(state), design),
         designs=planned_designs(rule, declaration.level, design),
-        margins=planned_margins(rule, families, [task.kind for task in tasks], latest),
+        margins=margins,
+        obstacles=promotion_obstacles(rule, declaration.level, families, margins),
     )
 
 

@@ -90,6 +90,11 @@ def suggest_name(name: str, candidates: Iterable[str], otherwise: str | None = N
     return f"known: {', '.join(names) or 'none'}" if otherwise is None else otherwise
 
 
+def count_text(number: int, noun: str) -> str:
+    """Format a count with its noun: 1 file, 2 files."""
+    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message, or the name of its class where it has none."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -17,7 +17,7 @@ from ratchet.components.statistics.bootstrap import clustered_standard_error
 from ratchet.components.statistics.permutation import permutation_test
 from ratchet.components.statistics.proportions import mcnemar
 from ratchet.components.statistics.rank_tests import wilcoxon
-from ratchet.components.statistics.result_types import Estimate, Interval, TestResult
+from ratchet.components.statistics.result_types import Estimate, Interval, TestResult, few_families_remark
 from ratchet.components.trajectories.notebook_tables import NotebookTable, html_table
 
 from .agent_results import AgentResult, TaskAttempt, TaskResult
@@ -266,8 +266,8 @@ class AgentComparison(NotebookTable, msgspec.Struct, frozen=True, forbid_unknown
     - `by`: the compared figure. `k`: planned attempts per task. `difference`: b - a, a mean over tasks. `p_value`:
       two-sided, of the permutation test.
     - `posterior`: probabilities that b is better, practically equal (within `rope`) and worse; None with fewer than two
-      families. `kinds`: the same for each kind of task with a positive standard error, partially pooled and therefore
-      without a correction for multiple comparisons.
+      families, and where all have the same difference. `kinds`: the same for each kind of task with a positive standard
+      error, partially pooled and therefore without a correction for multiple comparisons.
     - `won`, `lost_to`, `tied`: numbers of tasks at which b is better, worse, equal.
     - `unshared`: number of tasks that only one agent played. `lost`: number of pairs of attempts without a known
       outcome. `lost_tasks`: number of tasks without a pair of known outcomes.
@@ -325,7 +325,8 @@ class AgentComparison(NotebookTable, msgspec.Struct, frozen=True, forbid_unknown
 
     def _repr_html_(self) -> str:
         tests = [{"test": test.name, "about": test.about, "p_value": test.p_value} for test in self.tests]
-        return html_table(f"{self.b.name} against {self.a.name}", [self.row]) + html_table("Two-sided tests", tests)
+        title, remark = f"{self.b.name} against {self.a.name}", few_families_remark(self.n_families)
+        return html_table(title, [self.row], remark) + html_table("Two-sided tests", tests)
 
 
 def compare_agents(

@@ -13,7 +13,7 @@ from statistics import quantiles
 import msgspec
 
 from ratchet.components.core import DataError
-from ratchet.components.statistics.bootstrap import difference_estimate, rate_estimate
+from ratchet.components.statistics.bootstrap import rate_estimate
 from ratchet.components.statistics.proportions import cons_at_k, pass_at_k, pass_hat_k
 from ratchet.components.statistics.result_types import Estimate
 
@@ -217,7 +217,7 @@ def agent_overview(result: AgentResult, role: str | None = None, *, seed: int = 
     rewards = [(reward, task.family) for task in tasks if (reward := task_mean(task, "reward")) is not None]
     return AgentOverview(
         success=rate_estimate([rate for rate, _ in rates], [family for _, family in rates], seed=seed),
-        reward=difference_estimate([reward for reward, _ in rewards], [family for _, family in rewards], seed=seed),
+        reward=rate_estimate([reward for reward, _ in rewards], [family for _, family in rewards], seed=seed),
         summary=summarise_agent(result, role),
         by_kind=breakdown(result, "kind", role),
         by_family=breakdown(result, "family", role),

@@ -55,7 +55,7 @@ class NightPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One night. `verdict` is None, and no agent is set, where nothing was decided.
 
     `lead`: challenger minus champion in success, paired, on the deciding tasks, with the one-sided `p_value`. `begun`:
-    ISO 8601, UTC. `anchor`: the best champion so far; set only on nights on which it plays.
+    ISO 8601, UTC. `anchor`: a fixed earlier champion; set only on nights on which it plays.
     """
 
     night: str

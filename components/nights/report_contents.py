@@ -14,7 +14,7 @@ import msgspec
 from ratchet.components.core import DataError
 from ratchet.components.datasets.versioning.dvc_lock import dvc_md5
 from ratchet.components.datasets.versioning.run_build import local_folder
-from ratchet.components.evaluation.agent_comparison import flips, most_informative_flips
+from ratchet.components.evaluation.agent_comparison import TaskFlip, flips, most_informative_flips
 from ratchet.components.evaluation.agent_results import AgentResult
 from ratchet.components.evaluation.night_trends import NightPoint, benchmark_drift, consecutive_changes
 from ratchet.components.evaluation.promotion.decision_record import Decision
@@ -101,6 +101,7 @@ def gather_report(
         before=before,
         changes=consecutive_changes((before, point)) if before and decision else (),
         drifts=tuple(candidate for candidate in benchmark_drift([*points, point]) if candidate.has_drifted()),
+        flips=parts.gather("the tasks won and lost", lambda: _flips(agents), ()),
         duels=parts.gather("the episodes side by side", lambda: _duels(episodes.folders, agents), ()),
         pictures=_pictures(parts, decision, agents, [*points, point]) if decision else (),
         verdicts=parts.gather("the verdicts on the data", lambda: _verdicts(night, failed=error is not None), ()),
@@ -139,10 +140,16 @@ def _played(episodes: NightEpisodes) -> dict[str, AgentResult]:
     return {name: episodes.results[name] for name in AGENTS if name in episodes.results}
 
 
-def _duels(folders: Mapping[str, Path], played: Mapping[str, AgentResult]) -> tuple[EpisodePair, ...]:
+def _flips(played: Mapping[str, AgentResult]) -> tuple[TaskFlip, ...]:
     if "champion" not in played or "challenger" not in played:
         return ()
-    shown_flips = most_informative_flips(flips(played["champion"], played["challenger"], "promote"))
+    return flips(played["champion"], played["challenger"], "promote")
+
+
+def _duels(folders: Mapping[str, Path], played: Mapping[str, AgentResult]) -> tuple[EpisodePair, ...]:
+    shown_flips = most_informative_flips(_flips(played))
+    if not shown_flips:
+        return ()
     first_attempts = [flip.attempts[0] for flip in shown_flips]
     champion_episodes = _episodes(folders["champion"], {attempt.a_episode for attempt in first_attempts})
     challenger_episodes = _episodes(folders["challenger"], {attempt.b_episode for attempt in first_attempts})

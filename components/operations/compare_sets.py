@@ -17,13 +17,15 @@ from ratchet.components.evaluation.promotion.promotion_decision import decide_pr
 from ratchet.components.evaluation.promotion.promotion_rule import merge_deciding_roles
 from ratchet.components.nights.episode_sets import (
     evaluated_agents,
+    evaluations_folder,
     latest_night,
     load_set_results,
     resolve_sets,
     summarise_episodes,
 )
+from ratchet.components.nights.night_state import list_nights
 from ratchet.components.statistics.multiple_testing import holm
-from ratchet.components.statistics.result_types import p_text
+from ratchet.components.statistics.result_types import few_families_remark, p_text
 from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.trajectories.notebook_tables import NotebookTable
 from ratchet.components.trajectories.shards import read_folder, read_jsonl
@@ -55,15 +57,21 @@ class SetComparison(NotebookTable, msgspec.Struct, frozen=True):
         return [{**comparison.row, "p_corrected": corrected} for comparison, corrected in pairs]
 
     def __repr__(self) -> str:
-        return "\n".join(
+        lines = [
             f"{row['b']} against {row['a']}, {row['by']}: {_signed(row['difference'])} "
             f"[{_signed(row['low'])}, {_signed(row['high'])}], {p_text(row['p_corrected'])}, {row['tasks']} tasks"
             for row in self.rows()
-        )
+        ]
+        return "\n".join([*lines, self.remark] if self.remark else lines)
+
+    @property
+    def remark(self) -> str:
+        """A remark on intervals over few families; empty where there are enough."""
+        return few_families_remark(min(comparison.n_families for comparison in self.comparisons))
 
     def _caption(self) -> tuple[str, str]:
-        note = "Difference: b - a, with a 95 % interval; the p-value of a permutation test, corrected by Holm's method."
-        return f"Comparison with {self.comparisons[0].a.name}", note
+        note = "Difference: b - a, with a 95 % interval; the two-sided p-value of a permutation test, corrected by Holm's method."
+        return f"Comparison with {self.comparisons[0].a.name}", f"{note} {self.remark}".rstrip()
 
 
 def _signed(value: float | None) -> str:
@@ -74,11 +82,12 @@ def compare(
     *agents: Iterable[Trajectory] | Path | str,
     by: Measure | None = None,
     role: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> SetComparison:
     """Compare each further agent with the first on the tasks that both played: difference, interval, tests.
 
     `agents`: episodes in memory, or a set that `ratchet compare` takes (a folder, NIGHT/AGENT, a registered version).
+    `seed`: of the resampling; None: that of the night that all sets are of, else 0.
     `by`: success, or the reward: that of `Trajectories.rewards`, else the rules' total; None: the reward where all
     episodes in memory have been given one, else success. `role` as in `compare_sets`. Attempts are paired where the
     seeds agree; intervals resample families of tasks; p-values are two-sided and corrected by Holm's method. Raises
@@ -94,12 +103,15 @@ def compare(
         raise ConfigurationError("one set alone has nothing to be compared with; give two or more")
     sets: list[Iterable[Trajectory]] = []
     names: list[str] = []
+    places: list[Path] = []
     for agent in agents:
         if isinstance(agent, Path | str):
             for name, path in resolve_sets([str(agent)]):
                 sets.append(read_folder(path) if path.is_dir() else read_jsonl(path))
                 names.append(name)
+                places.append(path)
         else:
+            places.append(Path())
             sets.append(agent if isinstance(agent, Trajectories) else Trajectories(agent))
             names.append(next((each.agent.name for each in sets[-1]), "nobody"))
     names = [name if names.count(name) == 1 else f"{name} #{number}" for number, name in enumerate(names, start=1)]
@@ -108,7 +120,16 @@ def compare(
     results = [_with_rewards(result, own) if own else result for result, own in zip(results, rewarded, strict=True)]
     results, role = _of_role(results, role)
     measure: Measure = by or ("reward" if all(rewarded) else "success")
-    return _compare_with_first(results, role, measure, seed)
+    return _compare_with_first(results, role, measure, _resampling_seed(seed, places))
+
+
+def _resampling_seed(seed: int | None, places: Iterable[Path]) -> int:
+    """Return the seed if there is one, else that of the night that all places are of, so that all pages about its agents
+    have the same figures; else 0.
+    """
+    folders = {path.absolute().parent for path in places}
+    nights = list_nights() if seed is None and len(folders) == 1 else []
+    return seed or next((night.seed for night in nights if evaluations_folder().absolute() / night.id in folders), 0)
 
 
 def _with_rewards(result: AgentResult, rewards: Mapping[str, float | None]) -> AgentResult:
@@ -132,13 +153,13 @@ def compare_sets(
     scale: str = "smoke",
     role: str | None = None,
     by: Measure = "success",
-    seed: int = 0,
+    seed: int | None = None,
 ) -> SetComparison:
     """Compare each further set of episodes with the first, and with two sets apply the scale's promotion rule.
 
     `words`: names of the sets, as in `resolve_sets`; the first is the champion of the rule, the second its challenger.
-    `control`: name of the control's set. `role`: by default promote (with reserve) where all agents played it, else
-    every task. Raises ConfigurationError, DataError.
+    `control`: name of the control's set. `seed` as in `compare`. `role`: by default promote (with reserve) where
+    all agents played it, else every task. Raises ConfigurationError, DataError.
     """
     sets = resolve_sets([*words, *([control] if control else [])])
     count = len(resolve_sets(words)) if control else len(sets)
@@ -147,6 +168,7 @@ def compare_sets(
     if control and (count > 2 or len(sets) != 3):
         raise ConfigurationError("--control is one set beside two; give it as one more set")
     results, role = _of_role(load_set_results(sets), role)
+    seed = _resampling_seed(seed, [place.path for place in sets])
     agents, comparison = results[:count], _compare_with_first(results, role, by, seed)
     if len(agents) > 2:
         return comparison
@@ -191,17 +213,23 @@ def _check_taskset(agent: AgentResult, taskset: Taskset) -> None:
     for task in agent.of("promote"):
         if task.task_id not in task_specs or task_specs[task.task_id].task_hash != task.task_hash:
             raise DataError(
-                f"task {task.task_id} was played, and is none of the taskset {taskset.name} as it is; give another --scale"
+                f"task {task.task_id} was played, and is none of the taskset {taskset.name} as it is; give --scale a file with the "
+                "`taskset:` that was played, and with the rule under `promotion:` (a copy of scales/smoke.yaml; docs/project.md)"
             )
 
 
 def leaderboard(
-    words: Sequence[str] = (), *, role: str | None = None, by: Measure = "success", alpha: float = 0.05, seed: int = 0
+    words: Sequence[str] = (),
+    *,
+    role: str | None = None,
+    by: Measure = "success",
+    alpha: float = 0.05,
+    seed: int | None = None,
 ) -> Leaderboard:
     """Return the leaderboard of sets of episodes (`words` as in `resolve_sets`; empty: the latest evaluated night).
 
-    `role` None: as in `compare_sets`. Raises RatchetError.
+    `role` None: as in `compare_sets`; `seed` as in `compare`. Raises RatchetError.
     """
     sets = resolve_sets(words) if words else evaluated_agents(latest_night())
     results, role = _of_role(load_set_results(sets), role)
-    return board_of(results, role, by=by, alpha=alpha, seed=seed)
+    return board_of(results, role, by=by, alpha=alpha, seed=_resampling_seed(seed, [place.path for place in sets]))

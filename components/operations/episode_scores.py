@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ratchet.components.core.configuration import read_section
+from ratchet.components.core.errors import count_text
 from ratchet.components.core.home import params_file
 from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.rewards.episode_scoring import score_all
@@ -60,7 +61,7 @@ class EpisodeScores(NotebookTable, Sequence[EpisodeScore]):
 
     def __repr__(self) -> str:
         mean = "unknown" if self.mean is None else f"{self.mean:.3f}"
-        return f"EpisodeScores({len(self)} episodes; mean total {mean})"
+        return f"EpisodeScores({count_text(len(self), 'episode')}; mean total {mean})"
 
 
 @overload

@@ -19,14 +19,14 @@ from ratchet.components.statistics.result_types import (
 )
 
 from .decision_text import (
-    AUDIT_MEANING,
-    MODEL_VERDICT,
     VERDICT_TITLES,
     as_sentence,
     audit_sentence,
     control_sentence,
     explain_decision,
     kinds_by_lead,
+    match_text,
+    model_verdict,
     role_meaning,
     sandboxes_text,
     success_cells,
@@ -64,7 +64,7 @@ def success_blocks(decision: Decision) -> Iterator[ReportBlock]:
         ("agent", "success", level),
         tuple((name, *success_cells(contender)) for name, contender in _contenders(decision)),
         f"{decision.n_tasks} promote tasks × {decision.k} attempts, {decision.n_families} families of {taskset.name} "
-        f"{taskset.version}: {role_meaning('promote', taskset.split_by)}; {decision.lost} attempts lost",
+        f"{taskset.version}: {role_meaning('promote', taskset)}; {decision.lost} attempts without an outcome",
     )
     if decision.declared is not None and len(decision.looked) < len(decision.declared.looks):
         end, whole = decision.looked[-1].look, decision.declared
@@ -80,17 +80,17 @@ def success_blocks(decision: Decision) -> Iterator[ReportBlock]:
         yield Paragraph(f"{sandboxes_text(decision)}.")
     claimed = "yes" if decision.self_improvement else "not claimed"
     yield Paragraph(f"Self-improvement: {claimed}. {as_sentence(decision.self_improvement_why)}")
-    yield Paragraph(MODEL_VERDICT, "quiet")
+    if limit := model_verdict(decision.champion.agent, decision.challenger.agent):
+        yield Paragraph(limit, "quiet")
     if (match := decision.match) is not None:
-        sentence = f"Match against an old champion: {effect_text(match.effect)}. {as_sentence(match.why)}"
-        yield Paragraph(sentence, "bad" if match.rollback else "plain")
+        yield Paragraph(f"{match_text(match)}.", "bad" if match.rollback else "plain")
     if (audit := decision.audit) is not None:
         contenders = [("champion", audit.champion), ("control", audit.control), ("challenger", audit.challenger)]
         yield ReportTable(
             ("agent", "success", level),
             tuple((name, *success_cells(contender)) for name, contender in contenders if contender is not None),
-            f"{audit.n_tasks} audit tasks × {audit.k}, {AUDIT_MEANING}: for information only. Lead over the champion: "
-            f"{effect_text(audit.versus_champion)}",
+            f"{audit.n_tasks} audit tasks × {audit.k}, {role_meaning('audit', taskset)}: for information only. "
+            f"Lead over the champion: {effect_text(audit.versus_champion)}",
         )
     yield ReportTable(
         ("agent", "calls", "tokens", "invalid calls", "cut off"),
@@ -168,9 +168,25 @@ def _guardrail_row(guard: Guardrail) -> tuple[str, ...]:
     return (
         guard.name,
         verdict,
-        f"{format_number(guard.champion)} → {format_number(guard.challenger)}",
-        f"{guard.margin:.3g}",
+        " → ".join(_guardrail_figures(guard)),
+        _margin_text(guard),
     )
+
+
+_SHARES = {"invalid_call_rate": "of calls", "unsafe_actions": "of attempts", "lost_attempts": "of attempts"}
+_UNITS = {"mean_steps": "calls", "tokens": "tokens", "cost": "an episode"}
+
+
+def _guardrail_figures(guard: Guardrail) -> tuple[str, str]:
+    """Return the figures of champion and challenger, the second with their unit."""
+    if guard.name not in _UNITS:
+        unit = _SHARES.get(guard.name, "")
+        return percent(guard.champion), f"{percent(guard.challenger)} {unit}".rstrip()
+    return format_number(guard.champion), f"{format_number(guard.challenger)} {_UNITS[guard.name]}"
+
+
+def _margin_text(guard: Guardrail) -> str:
+    return f"{guard.margin:.3g} {_UNITS[guard.name]}" if guard.name in _UNITS else f"{100 * guard.margin:.3g} points"
 
 
 def _guardrail_tone(guard: Guardrail) -> Tone:

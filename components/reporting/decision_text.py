@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ratchet.components.evaluation.paired_comparison import KindComparison
+from ratchet.components.evaluation.paired_comparison import AgentRef, KindComparison
 from ratchet.components.evaluation.promotion.decision_record import (
     AnchorMatch,
     AuditResult,
@@ -11,11 +11,19 @@ from ratchet.components.evaluation.promotion.decision_record import (
     Decision,
     Guardrail,
     PairedEffect,
+    TasksetRef,
     effect_text,
 )
 from ratchet.components.evaluation.promotion.guardrail_tests import KIND_PREFIX
 from ratchet.components.evaluation.promotion.promotion_rule import NightDeclaration
-from ratchet.components.statistics.result_types import Estimate, interval_text, p_text, percent, percentage_points
+from ratchet.components.statistics.result_types import (
+    Estimate,
+    few_families_remark,
+    interval_text,
+    p_text,
+    percent,
+    percentage_points,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +55,7 @@ def _test_lines(decision: Decision) -> Iterator[str]:
     for guard in decision.guardrails:
         yield guardrail_line(guard, decision.guardrail_level)
     if decision.match is not None:
-        yield f"Match: {decision.match.why}, against alpha {decision.match.alpha:g}; {_anchor_text(decision.match)}."
+        yield f"{match_text(decision.match)}, against alpha {decision.match.alpha:g}; {_anchor_text(decision.match)}."
     if decision.needs is not None:
         yield f"Needs: {decision.needs} more tasks, {_needs_reason(decision)}."
     yield f"Correction: {decision.correction}."
@@ -130,6 +138,12 @@ def _difference_text(estimate: Estimate, *, points: bool) -> str:
     return f"{0.0 if estimate.value is None else estimate.value:+z.3g} {bounds}"
 
 
+def match_text(match: AnchorMatch) -> str:
+    """Return the result of an anchor match in words, with each of its p-values named."""
+    better = "" if match.better_p_value is None else f", for better {p_text(match.better_p_value)}"
+    return f"Match: {match.why} (one-sided, for worse {p_text(match.effect.p_value)}{better})"
+
+
 def _anchor_text(match: AnchorMatch) -> str:
     if match.rollback:
         return "the anchor becomes champion again"
@@ -151,16 +165,13 @@ def _needs_reason(decision: Decision) -> str:
     return f"which gives the test power {rule.power:g}"
 
 
-_ROLE_MEANINGS = {
-    ("instance", "promote"): "new instances of known programs",
-    ("family", "promote"): "families never seen in train",
-}
-AUDIT_MEANING = "programs never seen"
 MODEL_VERDICT = (
     "This is about these checkpoints, not about the recipe that made them: two training seeds of one recipe differ by points, "
     "and `ratchet recipes compare` compares recipes."
 )
-"""Limit of a verdict on agents, stated beside it."""
+"""Limit of a verdict on trained agents, stated beside it."""
+LOCAL_POLICIES = ("transformers", "vllm")
+"""Kinds of policy that play checkpoints of this home; servers, scripts and callables have no recipe here."""
 VERDICT_TITLES = {"promote": "Promoted", "keep": "Kept the champion", "undecided": "No decision, the champion stays"}
 """Titles of the verdicts."""
 
@@ -170,11 +181,22 @@ def verdict_line(record: Mapping[str, Any]) -> str:
     return f"{VERDICT_TITLES[record['verdict']]}: {record['why']}"
 
 
-def role_meaning(role: str, split_by: str) -> str:
+def model_verdict(*agents: AgentRef) -> str:
+    """Return the limit of a verdict on agents where one of them plays a checkpoint; empty otherwise."""
+    return MODEL_VERDICT if any(agent.policy in LOCAL_POLICIES for agent in agents) else ""
+
+
+def role_meaning(role: str, taskset: TasksetRef) -> str:
     """Return what a success rate on the tasks of a role measures, given how the taskset was split."""
-    if role == "audit":
-        return AUDIT_MEANING
-    return _ROLE_MEANINGS.get((split_by, role), f"{role} tasks")
+    noun = "programs" if taskset.name == "programs" else "tasks"
+    meanings = {
+        "audit": f"{noun} never seen",
+        "promote": {
+            "instance": f"new instances of known {noun}",
+            "family": "families never seen in train",
+        }.get(taskset.split_by),
+    }
+    return meanings.get(role) or f"{role} tasks"
 
 
 def summary_sentence(decision: Decision) -> str:
@@ -200,11 +222,14 @@ def explain_decision(decision: Decision) -> str:
         f"Verdict: {decision.verdict}. {as_sentence(decision.why)}",
         f"Self-improvement: {'yes' if decision.self_improvement else 'not claimed'}. {as_sentence(decision.self_improvement_why)}",
         f"Played: {decision.n_tasks} promote tasks × {decision.k} attempts ({decision.n_families} families) of {taskset.name} "
-        f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {role_meaning('promote', taskset.split_by)}; "
-        f"{decision.lost} attempts lost.",
+        f"{taskset.version} [{taskset.hash}], split by {taskset.split_by}: {role_meaning('promote', taskset)}; "
+        f"{decision.lost} attempts without an outcome.",
         f"Test: sign-flip permutation over families, one-sided. Intervals: {100 * rule.level:g} %{guarded}, resampled by family.",
-        MODEL_VERDICT,
     ]
+    lines += filter(
+        None,
+        [few_families_remark(decision.n_families), model_verdict(decision.champion.agent, decision.challenger.agent)],
+    )
     if (control := control_sentence(decision)) is not None:
         lines.insert(2, control)
     if decision.sandboxes:
@@ -244,7 +269,7 @@ def audit_sentence(decision: Decision) -> str:
         if (around.low > 0) != ((decision.versus_champion.difference.value or 0.0) > 0):
             finding = finding.removesuffix(" too")
     return (
-        f"Audit ({AUDIT_MEANING}, {audit.n_tasks} tasks × {audit.k}, for information): champion "
+        f"Audit ({role_meaning('audit', decision.taskset)}, {audit.n_tasks} tasks × {audit.k}, for information): champion "
         f"{percent(audit.champion.success.value)}, challenger {percent(audit.challenger.success.value)}, difference "
         f"{effect_text(audit.versus_champion)}; {finding}."
     )
@@ -268,12 +293,12 @@ def decision_table(decision: Decision) -> "Table":
     level = f"{100 * decision.rule.level:g} % interval"
     for heading in ("", "success", level, "challenger's lead", "interval", "p (one-sided)"):
         table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row(f"[bold]promote: {role_meaning('promote', taskset.split_by)}[/bold]")
+    table.add_row(f"[bold]promote: {role_meaning('promote', taskset)}[/bold]")
     _add_rows(table, decision)
     audit = decision.audit
     if audit is not None:
         table.add_section()
-        table.add_row(f"[bold]audit: {AUDIT_MEANING}[/bold]", f"{audit.n_tasks} tasks")
+        table.add_row(f"[bold]audit: {role_meaning('audit', taskset)}[/bold]", f"{audit.n_tasks} tasks")
         _add_rows(table, audit)
     return table
 

@@ -296,7 +296,7 @@ def success_figure(decision: Decision) -> RenderedFigure:
     drawing, axes = new_axes(title, WIDTH, 0.9 + 0.42 * sum(len(agents) + 1 for _, agents in panels))
     place, ticks = 0.0, []
     for role, agents in panels:
-        axes.text(0, place, f"{role}: {role_meaning(role, decision.taskset.split_by)}", va="center", color=INK)
+        axes.text(0, place, f"{role}: {role_meaning(role, decision.taskset)}", va="center", color=INK)
         for label, contender in agents:
             place += 1
             _draw_bar(axes, place, contender.success, AGENT_COLOURS[label])

@@ -2,8 +2,15 @@
 
 from collections.abc import Sequence
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.evaluation.leaderboard import Leaderboard, LeaderboardRow
-from ratchet.components.statistics.result_types import Estimate, format_number, interval_text, percent
+from ratchet.components.statistics.result_types import (
+    Estimate,
+    few_families_remark,
+    format_number,
+    interval_text,
+    percent,
+)
 
 from .safe_text import safe_line
 
@@ -12,7 +19,17 @@ _COLUMNS = ("group", "best_rank", "worst_rank", "win_rate", "steps", "tokens", "
 
 def leaderboard_headings(board: Leaderboard) -> tuple[str, ...]:
     """Return the headings of `leaderboard_rows`."""
-    return ("rank", "agent", board.by, f"{100 * board.level:g} % interval", "group", "wins", "steps", "tokens", "lost")
+    return (
+        "rank",
+        "agent",
+        board.by,
+        f"{100 * board.level:g} % interval",
+        "group",
+        "wins",
+        "steps",
+        "tokens",
+        "no outcome",
+    )
 
 
 def leaderboard_rows(board: Leaderboard) -> list[tuple[str, ...]]:
@@ -48,9 +65,15 @@ def leaderboard_caption(board: Leaderboard) -> str:
         if one
         else f" Agents that share a letter do not differ significantly at {board.alpha:g} ({board.correction})."
     )
+    few = " " + few_families_remark(board.n_families)
+    wins = (
+        f" Rank: by mean {board.by}. Wins: share of tasks at which the agent beats another one, ties counted half, averaged over "
+        "the others; it ignores by how much, so the highest rank may have the lowest wins."
+    )
+    tasks = count_text(board.n_tasks, f"{board.role or ''} task".lstrip())
     return (
-        f"{board.n_tasks} {board.role + ' ' if board.role else ''}tasks of {board.n_families} families, intervals resampled by "
-        f"family.{groups}{beyond}"
+        f"{tasks} of {count_text(board.n_families, 'family')}, intervals resampled by "
+        f"family.{groups}{'' if one else wins}{beyond}{few}".rstrip()
     )
 
 

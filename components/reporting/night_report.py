@@ -3,12 +3,13 @@ next?
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
+from ratchet.components.evaluation.agent_comparison import TaskFlip
 from ratchet.components.evaluation.night_trends import BenchmarkDrift, NightChange, NightPoint
 from ratchet.components.evaluation.promotion.decision_record import Decision
 from ratchet.components.statistics.result_types import interval_text, p_text, percent, percentage_points
@@ -16,6 +17,7 @@ from ratchet.components.statistics.result_types import interval_text, p_text, pe
 from . import decision_sections, episode_pairs
 from .episode_pairs import EpisodePair
 from .report_blocks import (
+    CollapsedBlocks,
     CommandList,
     Paragraph,
     ReportBlock,
@@ -59,7 +61,7 @@ class NightReport(msgspec.Struct, frozen=True):
     latest of them. `before`: the latest earlier decided night of the same taskset; `changes`: differences from it by
     role; `drifts`: unchanged agents whose success drifted. `version`: the challenger's registered version; `holder`:
     version that stayed champion although the night decided otherwise. `missing`: one sentence for each part that could
-    not be gathered.
+    not be gathered. `flips`: every task with different success rates.
     """
 
     state: NightState
@@ -73,6 +75,7 @@ class NightReport(msgspec.Struct, frozen=True):
     before: NightPoint | None = None
     changes: tuple[NightChange, ...] = ()
     drifts: tuple[BenchmarkDrift, ...] = ()
+    flips: tuple[TaskFlip, ...] = ()
     duels: tuple[EpisodePair, ...] = ()
     pictures: tuple[ReportFigure, ...] = ()
     verdicts: tuple[StageVerdict, ...] = ()
@@ -182,21 +185,26 @@ def next_commands(report: NightReport) -> CommandList:
                 (f"ratchet report {night}", "this report again"),
             )
         )
-    more = []
+    more, by_hand = [], []
     if report.state != "finished":
         more.append((f"ratchet night --scale {scale} --night {night}", "resume this night"))
     if report.decision.verdict == "promote" and report.holder is None:
         more.append(('ratchet rollback --why "REASON"', "make the previous champion the champion again"))
         more.append(("ratchet trace @champion", "from the new champion to every rollout it was trained on"))
     elif report.version is not None:
-        more.append((f'ratchet promote {report.version} --why "REASON"', "promote the challenger nevertheless"))
+        by_hand.append((f'ratchet promote {report.version} --why "REASON"', "against the verdict, by hand: promote it"))
     return CommandList(
         (
             (f"ratchet promote --explain {night}", "the whole decision: every test, margin and level"),
+            (
+                f"ratchet compare {night}/champion {night}/challenger",
+                "the two agents: tests, kinds and tasks won and lost",
+            ),
             *more,
             ("ratchet ui", "the runs, the figures and the episodes in MLflow"),
             (f"ratchet data checkout {night}", "the night's data, hash for hash"),
             (f"ratchet night --scale {scale}", "the next night"),
+            *by_hand,
         )
     )
 
@@ -331,14 +339,24 @@ def _decision_blocks(report: NightReport) -> Iterator[ReportBlock]:
     yield SectionHeading("Episodes", "episodes")
     lead = decision.versus_champion
     yield Paragraph(
-        f"The challenger won {lead.won} tasks, lost {lead.lost_to} and tied {lead.tied}. The most informative ones:"
+        f"The challenger won {lead.won} tasks, lost {lead.lost_to} and tied {lead.tied}. "
+        "The most informative ones follow."
     )
+    for word in ("lost", "won"):
+        if rows := [flip for flip in report.flips if flip.won is (word == "won")]:
+            yield _flipped_tasks(word, rows)
     for pair in report.duels:
         yield from episode_pairs.episode_pair_blocks(pair)
     others = [picture for picture in report.pictures if picture.name not in FIGURES_BESIDE_TABLES]
     if others:
         yield SectionHeading("Figures", "figures")
         yield from others
+
+
+def _flipped_tasks(word: str, flips: Sequence[TaskFlip]) -> CollapsedBlocks:
+    rows = tuple((flip.task_id, flip.kind, percent(flip.a), percent(flip.b)) for flip in flips)
+    table = ReportTable(("task", "kind", "champion", "challenger"), rows)
+    return CollapsedBlocks(f"All tasks that the challenger {word}: {len(rows)}", (table,))
 
 
 def _find_figure(pictures: dict[str, ReportFigure], name: str) -> Iterator[ReportFigure]:

@@ -17,7 +17,15 @@ import msgspec
 
 from ratchet.components.core import DataError
 
-from .numerics import Values, check_level, family_sums, gauss_legendre, require_finite_pairs, rounded_differences
+from .numerics import (
+    Values,
+    check_level,
+    family_sums,
+    gauss_legendre,
+    is_constant,
+    require_finite_pairs,
+    rounded_differences,
+)
 from .result_types import Interval
 
 if TYPE_CHECKING:
@@ -44,14 +52,14 @@ def bayes_paired(
     """Return the posterior of the mean of a - b over tasks, shape (n,), of families `clusters` (n,); without them each
     task is its own family. `rope`: largest difference that counts as none. `level`: of the credible interval.
 
-    None below two families. Where all differences are equal the posterior is that point.
+    None below two families, and where all families have the same difference, which says nothing about the error.
     """
     import numpy as np
 
     difference = rounded_differences(*require_finite_pairs(a, b, "bayes_paired"))
     sums, sizes = family_sums(difference, clusters)
     families = len(sums)
-    if families < 2:
+    if is_constant(sums / sizes):
         return None
     mean = float(difference.mean())
     off = sums - sizes * mean

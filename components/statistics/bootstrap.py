@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ratchet.components.core import ConfigurationError, DataError
 
 from .numerics import Values, check_level, family_index, family_sums, is_constant, require_finite, sum_of_squares
-from .proportions import wilson
+from .proportions import clopper_pearson, wilson
 from .result_types import Estimate, Interval
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def bootstrap_ci(
 ) -> Interval | None:
     """Return the interval of the mean of `x`, shape (n,), from resamples of whole `clusters` (n,), or of values without them.
 
-    None below two clusters. Raises DataError for values that are not finite.
+    None below two clusters, and where all of them have the same mean: resamples without spread say nothing about the error.
+    Raises DataError for values that are not finite.
 
     >>> interval = ratchet.bootstrap_ci([0.0, 1.0] * 20)
     >>> interval.low < 0.5 < interval.high
@@ -57,11 +58,7 @@ def bootstrap_ci(
     sums, sizes = family_sums(values, clusters)
     if len(sums) < 2:
         return None
-    means = resampled_means(sums, sizes, n_resamples, seed)
-    if is_constant(means):
-        mean = float(values.mean())
-        return Interval(mean, mean, level)
-    return expanded_interval(means, len(sums), level)
+    return expanded_interval(resampled_means(sums, sizes, n_resamples, seed), len(sums), level)
 
 
 def resampled_means(sums: "Floats", sizes: "Floats", n_resamples: int, seed: int) -> "Floats":
@@ -79,13 +76,15 @@ def resampled_means(sums: "Floats", sizes: "Floats", n_resamples: int, seed: int
     return means
 
 
-def expanded_interval(resampled: "Floats", families: int, level: float) -> Interval:
+def expanded_interval(resampled: "Floats", families: int, level: float) -> Interval | None:
     """Return the percentile interval of resampled statistics, widened to the tails of Student's t over the families, of
-    which there must be at least two.
+    which there must be at least two. None where all resamples are equal.
     """
     import numpy as np
     from scipy import special
 
+    if is_constant(resampled):
+        return None
     quantile = -special.stdtrit(families - 1, (1 - level) / 2)
     tail = float(special.ndtr(-((families / (families - 1)) ** 0.5) * quantile))
     low, high = np.quantile(resampled, (tail, 1 - tail))
@@ -103,7 +102,8 @@ def bootstrap_figures(
     """Return the interval of every figure that `figures` computes, by name, from resamples of whole clusters (n,).
 
     `figures(indices)` gets the indices of the resampled values, with repetitions. An interval is None below two
-    clusters, and for a figure that is undefined (None) for the data itself or in more than half of the resamples.
+    clusters, for a figure that is equal in all resamples, and for one that is undefined (None) for the data itself or in
+    more than half of the resamples.
     """
     import numpy as np
 
@@ -129,31 +129,42 @@ def bootstrap_figures(
 def rate_estimate(
     rates: Values, clusters: Sequence[Hashable], *, n_resamples: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> Estimate:
-    """Return the mean of success rates in [0, 1], one per task, with its bootstrap interval over `clusters`, the family
-    of each task.
+    """Return the mean of success rates or rewards in [0, 1], one per task, with its bootstrap interval over `clusters`, the
+    family of each task.
 
-    Where every rate is 0, or every one 1, resampling sees no spread and would claim certainty: the interval is then Wilson's
-    over the families, with each family as one trial, and there is one for a single family too.
+    Where all families have the same mean, resampling sees no spread and would claim certainty. The interval then allows for
+    families that differ as far as the bounds let them, in a share up to Wilson's limit for none among those observed: at 0 and
+    at 1 it is Wilson's, for a single family too. Values beyond the bounds have no such interval.
     """
-    values = require_finite(rates, "rate_estimate")
-    mean = float(values.mean()) if len(values) else None
-    if mean is None or mean not in (0.0, 1.0):
-        return difference_estimate(rates, clusters, n_resamples=n_resamples, level=level, seed=seed)
-    families = len(set(clusters))
-    return Estimate(mean, wilson(round(mean) * families, families, level), len(values), families)
+    return _bounded_mean(require_finite(rates, "rate_estimate"), clusters, 0.0, n_resamples, level, seed)
 
 
 def difference_estimate(
     differences: Values, clusters: Sequence[Hashable], *, n_resamples: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> Estimate:
-    """Return the mean of paired differences, one per task, with its bootstrap interval over `clusters`, the family of
-    each task. Without differences the value is None.
+    """Return the mean of paired differences in [-1, 1], one per task, with its interval as in `rate_estimate`. Without
+    differences the value is None.
+
+    Where all families have the same difference the limit is Clopper and Pearson's instead of Wilson's: if that difference is
+    1, the interval excludes 0 exactly where the two-sided sign-flip test rejects. A single family has no interval.
     """
     values = require_finite(differences, "difference_estimate")
+    return _bounded_mean(values, clusters, -1.0, n_resamples, level, seed)
+
+
+def _bounded_mean(
+    values: "Floats", clusters: Sequence[Hashable], lowest: float, n_resamples: int, level: float, seed: int
+) -> Estimate:
+    """Return the mean of values in [`lowest`, 1] with its interval."""
     if not len(values):
         return Estimate(None, None, 0, 0)
-    interval = bootstrap_ci(differences, clusters=clusters, n_resamples=n_resamples, level=level, seed=seed)
-    return Estimate(float(values.mean()), interval, len(values), len(set(clusters)))
+    mean, families = float(values.mean()), len(set(clusters))
+    interval = bootstrap_ci(values, clusters=clusters, n_resamples=n_resamples, level=level, seed=seed)
+    if interval is None and lowest <= mean <= 1 and (families > 1 or (lowest == 0 and mean in (0.0, 1.0))):
+        unseen = (clopper_pearson if lowest else wilson)(0, families, level)
+        assert unseen is not None
+        interval = Interval(mean - unseen.high * (mean - lowest), mean + unseen.high * (1 - mean), level)
+    return Estimate(mean, interval, len(values), families)
 
 
 def clustered_standard_error(x: Values, clusters: Sequence[Hashable]) -> float | None:

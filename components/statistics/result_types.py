@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
+
 Alternative = Literal["greater", "less", "two-sided"]
 
 
@@ -69,6 +71,22 @@ def interval_text(estimate: Estimate, *, signed: bool = False) -> str:
         return "[no interval]"
     sign = "+" if signed else ""
     return f"[{100 * estimate.interval.low:{sign}z.1f}, {100 * estimate.interval.high:{sign}z.1f}]"
+
+
+FEW_FAMILIES = 10
+"""Below this number of families bootstrap intervals are too narrow: of 5 normal values they cover 92 % instead of 95 %, of skewed
+ones 86 % (docs/statistics.md).
+"""
+
+
+def few_families_remark(families: int) -> str:
+    """Return the remark beside bootstrap intervals over so few families that they are too narrow; empty otherwise."""
+    if families >= FEW_FAMILIES:
+        return ""
+    return (
+        f"Bootstrap intervals are too narrow below {FEW_FAMILIES} families, and these are of {count_text(families, 'family')}: the "
+        "permutation test's p decides."
+    )
 
 
 def p_text(p_value: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.environment_registry import load_plugins
+from ratchet.components.core.errors import count_text
 
 from .notebook_tables import NotebookTable
 from .terminal_rendering import single_line
@@ -137,7 +138,8 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
         rate = self.success_rate
         success = "unknown" if rate is None else f"{100 * rate:.1f} %"
         failures = "".join(f"; {cause}: {single_line(message)}" for cause, message in self.failures.items())
-        return f"Trajectories({len(self)} episodes of {tasks} tasks by {agents}; success {success}{failures})"
+        played = f"{count_text(len(self), 'episode')} of {count_text(tasks, 'task')}"
+        return f"Trajectories({played} by {agents}; success {success}{failures})"
 
     def _caption(self) -> tuple[str, str]:
         ended = "; ".join(f"{cause}: {count}" for cause, count in self.causes.items())

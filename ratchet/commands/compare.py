@@ -15,6 +15,7 @@ SETS_HELP = (
     "A folder of episodes, as `ratchet evaluate` leaves it; NIGHT or NIGHT/AGENT; a registered version's number or alias; or a "
     "file of trajectories."
 )
+SEED_HELP = "Seed of the resampling; default: of the agents of one night that night's, else 0."
 
 
 def compare(
@@ -28,7 +29,7 @@ def compare(
     ] = None,
     judgements: Annotated[list[Path] | None, Option(help="By reward: file or folder of judgements.")] = None,
     calibration: Annotated[Path | None, Option(help="By reward: calibration of the judgements.")] = None,
-    seed: Annotated[int, Option(help="Seed of the resampling; a night uses its own seed.")] = 0,
+    seed: Annotated[int | None, Option(help=SEED_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare agents on the same tasks with the first one: difference, interval, tests, and tasks won and lost.
@@ -60,12 +61,12 @@ def compare(
     from ratchet.render import comparison as pages
 
     places = [Path(name) for name in sets] if files else [episode_set.path for episode_set in resolve_sets(sets)]
-    comparison = compare_files(places, EpisodeScorer(domain, judgements or (), calibration), seed)
+    comparison = compare_files(places, EpisodeScorer(domain, judgements or (), calibration), seed or 0)
     print_json(comparison) if as_json else pages.show_rewards(comparison)
 
 
 def _compare_by_success(
-    sets: Sequence[str], control: str | None, scale: str, role: str | None, seed: int, as_json: bool
+    sets: Sequence[str], control: str | None, scale: str, role: str | None, seed: int | None, as_json: bool
 ) -> None:
     from ratchet.components.operations.compare_sets import compare_sets
     from ratchet.render import comparison as pages
@@ -89,7 +90,7 @@ def leaderboard(
     alpha: Annotated[
         float, Option(min=0.0001, max=0.5, help="Significance level of a difference between two agents.")
     ] = 0.05,
-    seed: Annotated[int, Option(help="Seed of the resampling.")] = 0,
+    seed: Annotated[int | None, Option(help=SEED_HELP)] = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, Option("--markdown", help="As Markdown, with the win matrix.")] = False,
 ) -> None:

@@ -148,7 +148,7 @@ def report(
     require_clone()
     if markdown and (out is not None or show):
         raise ConfigurationError(
-            "--markdown goes to stdout; leave out --out and --open, or name a file that ends in .md"
+            "--markdown prints on stdout; leave out --out and --open, or give --out a file that ends in .md without --markdown"
         )
     night_state = latest_night() if night is None else open_night(night)
     rendered_report = night_report(night_state)

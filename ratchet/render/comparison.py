@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.result_types import interval_text, p_text, percent, percentage_points
 
 from .terminal import print_drawing, print_note, print_table, print_text
@@ -26,7 +27,7 @@ REWARD_COMPONENTS = ("total", "outcome", "process", "efficiency")
 
 def show_set_comparison(sets: "SetComparison") -> None:
     """Print the verdict if there is one, else the sets side by side; for two sets also the tests and flipped tasks."""
-    from ratchet.components.reporting.decision_text import MODEL_VERDICT
+    from ratchet.components.reporting.decision_text import model_verdict
 
     first = sets.comparisons[0]
     if sets.decision is not None:
@@ -35,7 +36,9 @@ def show_set_comparison(sets: "SetComparison") -> None:
         show_decision(msgspec.to_builtins(sets.decision))
     else:
         _show_sets(sets)
-        print_text(MODEL_VERDICT)
+        agents = [first.a, *(comparison.b for comparison in sets.comparisons)]
+        for remark in filter(None, (model_verdict(*agents), sets.remark)):
+            print_text(remark)
     if sets.why_not:
         print_note(f"no verdict: {sets.why_not}")
     if len(sets.comparisons) == 1 or sets.decision is not None:
@@ -67,7 +70,17 @@ def _show_sets(sets: "SetComparison") -> None:
                 _played_text(comparison),
             )
         )
-    columns = ("", first.by, "interval", f"minus {first.a.name}", "interval", "p", "Holm", "won / lost / tied", "tasks")
+    columns = (
+        "",
+        first.by,
+        "interval",
+        f"minus {first.a.name}",
+        "interval",
+        "p (two-sided)",
+        "Holm",
+        "won / lost / tied",
+        "tasks",
+    )
     print_table(columns, rows)
 
 
@@ -75,7 +88,7 @@ def _played_text(comparison: "AgentComparison") -> str:
     unpaired = f", {comparison.unshared} not shared" if comparison.unshared else ""
     without_outcome = f", {comparison.lost} attempts without an outcome" if comparison.lost else ""
     by_task = ", paired by task: seeds differ" if comparison.paired_by == "task" else ""
-    return f"{comparison.n_tasks} tasks × {comparison.k}{unpaired}{without_outcome}{by_task}"
+    return f"{count_text(comparison.n_tasks, 'task')} × {comparison.k}{unpaired}{without_outcome}{by_task}"
 
 
 def _show_tests(comparison: "AgentComparison") -> None:
@@ -87,7 +100,9 @@ def _show_tests(comparison: "AgentComparison") -> None:
         probabilities = (posterior.p_better, posterior.p_equivalent, posterior.p_worse)
         better, equal, worse = map(_percent_text, probabilities)
         about = f"equal: within ±{100 * posterior.rope:g} points; better {better}, equal {equal}, worse {worse}"
-        rows.append(("bayes", about, None, comparison.n_families))
+    else:
+        about = "no probabilities: they need two families, and differences that are not all equal"
+    rows.append(("bayes", about, None, comparison.n_families))
     print_table(
         ("test", "about", "p (two-sided)", "families"), rows, title=f"{comparison.b.name} minus {comparison.a.name}"
     )
@@ -98,7 +113,7 @@ def _show_kinds(comparison: "AgentComparison") -> None:
     rows: list[tuple[object, ...]] = [
         (
             row.kind,
-            f"{row.difference.tasks} of {row.difference.families} families",
+            f"{row.difference.tasks} of {count_text(row.difference.families, 'family')}",
             percent(row.a.value),
             percent(row.b.value),
             percentage_points(row.difference.value),

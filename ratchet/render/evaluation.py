@@ -4,7 +4,9 @@ from typing import Any
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.evaluation.agent_metrics import AgentOverview, AgentSummary, agent_overview
+from ratchet.components.evaluation.promotion.decision_record import TasksetRef
 from ratchet.components.operations.manual_evaluation import AgentEvaluation, HeldOutPrediction
 from ratchet.components.reporting.decision_text import role_meaning
 from ratchet.components.statistics.result_types import interval_text, percent
@@ -41,10 +43,12 @@ def show_evaluation(evaluation: AgentEvaluation) -> None:
     """Print success, causes of failure and costs for each role."""
     for role, overview in _overviews(evaluation).items():
         summary = overview.summary
-        what = f"{role}: {role_meaning(role, evaluation.taskset.split_by)}"
+        taskset = evaluation.taskset
+        ref = TasksetRef(taskset.name, taskset.version, taskset.hash, taskset.split_by)
+        what = f"{role}: {role_meaning(role, ref)}"
         print_text(
-            f"{what}; {summary.tasks} tasks of {summary.families} families x {evaluation.plan.attempts}, "
-            f"seed {evaluation.plan.seed}"
+            f"{what}; {count_text(summary.tasks, 'task')} of {count_text(summary.families, 'family')} x "
+            f"{count_text(evaluation.plan.attempts, 'attempt')}, seed {evaluation.plan.seed}"
         )
         print_fields(
             {

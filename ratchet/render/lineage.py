@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.trajectories.terminal_rendering import single_line
 
 from . import terminal
-from .terminal import count_text, decimals, print_fields, print_table
+from .terminal import decimals, print_fields, print_table
 
 if TYPE_CHECKING:
     from ratchet.components.datasets.lineage.build_changes import EpisodeExplanation

@@ -1,9 +1,10 @@
 """Print the plan of a night: steps, memory, and what its decision can show."""
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.result_types import percent
 from ratchet.flows.night_plan import NightPlan, PlannedStep
 
-from .terminal import bytes_text, count_text, duration_text, print_table, print_text
+from .terminal import bytes_text, duration_text, print_table, print_text
 
 
 def show_plan(plan: NightPlan) -> None:
@@ -97,8 +98,14 @@ def _show_decision(plan: NightPlan) -> None:
         if plan.variance_of
         else "variance assumed, since no night has decided here"
     )
-    size = f"{count_text(declared.tasks, 'task')} of {declared.families} families x {count_text(declared.attempts, 'attempt')}"
+    tasks = f"{count_text(declared.tasks, 'task')} of {count_text(declared.families, 'family')}"
+    size = f"{tasks} x {count_text(declared.attempts, 'attempt')}"
     print_text(f"decision on {plan.taskset}: {size}, one-sided level {declared.level:.2g}; {variance}")
+    if plan.obstacles:
+        print_text(
+            f"NO PROMOTION is to be expected of this night, however large the lead: {'; '.join(plan.obstacles)}; play more "
+            "deciding tasks (evaluation.promote) or relax the rule (promotion)"
+        )
     print_table(
         ("true lead (points)", "found with chance", "nights to promote (mean)"),
         [

@@ -232,11 +232,6 @@ def _number_text(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
 
 
-def count_text(number: int, noun: str) -> str:
-    """Format a count with its noun: 1 file, 2 files."""
-    return f"{number:,} {noun if number == 1 else noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}"
-
-
 def duration_text(seconds: float | None) -> str | None:
     """Format a duration: `0.4 s`, `12 s`, `4 min 10 s`, `2 h 5 min`; None stays None."""
     if seconds is None:

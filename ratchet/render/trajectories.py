@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.interop.log_conversion import ConversionReport
 from ratchet.components.statistics.result_types import percent
 from ratchet.components.trajectories.collection_summary import CollectionSummary, Distribution
@@ -13,7 +14,7 @@ from ratchet.components.trajectories.file_validation import ValidationSummary
 from ratchet.components.trajectories.terminal_rendering import single_line
 from ratchet.components.trajectories.trajectory_diff import ComparisonTotals, FieldDifference, TrajectoryComparison
 
-from .terminal import count_text, print_fields, print_table, print_text
+from .terminal import print_fields, print_table, print_text
 
 MAX_DIFFERENCES = 12
 """Differences printed per pair; --json prints all."""
@@ -34,7 +35,7 @@ def conversion_lines(report: ConversionReport, log: Path, out: Path) -> Iterator
     unknown = f"{report.success_unknown:,} unknown"
     yield f"success: {report.succeeded:,} yes, {report.not_succeeded:,} no, {unknown}"
     if report.repeated:
-        yield f"{report.repeated:,} duplicates written once"
+        yield f"{count_text(report.repeated, 'duplicate')} written once"
     if report.rejects:
         yield f"{count_text(report.rejected, 'part')} could not be read: {report.rejects}"
     if report.lost:

@@ -93,6 +93,7 @@ def morning(change: Callable[[Trajectory], Trajectory] = lambda each: each, **ch
         "ended": "2026-11-21T21:53:43+00:00",
         "before": before,
         "changes": consecutive_changes((before, point)),
+        "flips": tuple(each.flip for each in pairs),
         "duels": tuple(EpisodePair(each.flip, change(each.champion), change(each.challenger)) for each in pairs),
         "pictures": (ReportFigure("success_bars", "Success", "champion 50 %, challenger 87 %", SVG),),
         "verdicts": (StageVerdict("validate", True, 6400, "episodes", 1, 51, (FAILURE,)),),

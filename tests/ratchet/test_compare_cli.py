@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from episodes import make_episode, write_night
 
+import ratchet
 from ratchet.components.evaluation.leaderboard import Leaderboard
 from ratchet.components.evaluation.promotion.decision_record import read_decision
 from ratchet.components.nights.night_state import begin_night
@@ -57,6 +58,18 @@ def test_many_agents_stand_in_one_table_without_a_verdict(run, home):
         "challenger",
         "control",
     ]
+
+
+def test_few_families_get_a_remark_that_the_p_value_decides_and_many_do_not(run, home):
+    for name, success in (("worst", False), ("best", True)):
+        write_night(home / name, [make_episode(f"t/{n}", success=success, version=name) for n in range(3)])
+    code, out, _ = run("compare", home / "worst", home / "best")
+    assert code == 0 and "too narrow below 10 families" in out and "[+100.0, +100.0]" not in out
+    assert "no probabilities" in out and "better 100.0 %" not in out
+    assert "too narrow" in run("leaderboard", home / "worst", home / "best")[1]
+    assert "too narrow" not in run("compare", "n1")[1] + run("leaderboard")[1]
+    found = ratchet.compare(home / "worst", home / "best")
+    assert all("too narrow" in text for text in (repr(found), found._repr_html_(), found[0]._repr_html_()))
 
 
 def test_two_agents_without_a_verdict_say_why(run, home):

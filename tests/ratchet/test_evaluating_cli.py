@@ -23,7 +23,7 @@ def taskset(tmp_path):
 def test_it_shows_success_what_k_attempts_are_worth_costs_kinds_and_where_the_episodes_lie(run, taskset):
     code, out, err = run("evaluate", "--policy", "teacher", "--taskset", taskset, "--attempts", 2, "--tasks", 3)
     assert code == 0, err
-    assert "promote: new instances of known programs; 3 tasks of 1 families x 2, seed 0" in out
+    assert "promote: new instances of known tasks; 3 tasks of 1 family x 2 attempts, seed 0" in out
     for said in (
         "success",
         "100.0 %",

@@ -161,6 +161,19 @@ def test_more_families_and_larger_leads_are_found_more_often(run):
     assert unsafe["families"] == 49 and unsafe["passes"] is None  # .94^49 < .05: the rule of three
 
 
+def test_a_night_that_cannot_promote_says_so_and_one_that_can_does_not(run, small):
+    one = small(evaluation={"promote": 1, "audit": 0, "attempts": 2})
+    code, out, _ = run("plan", "--scale", one)
+    assert code == 0 and "NO PROMOTION" in out and "1 task of 1 family" in out
+    assert "requires 100 tasks" in out and "a p-value of 0.025 needs 6 families, and there are 1" in out
+    rule = yaml.safe_load(SMOKE.read_text())["promotion"] | {"min_tasks": 20}
+    few = small(evaluation={"promote": 30, "audit": 0, "attempts": 2}, promotion=rule)
+    reasons = plan_of(run, "--scale", few)["obstacles"]
+    assert "the guardrail unsafe_actions needs 49 families, and there are 30" in reasons
+    assert all(reason.startswith("the guardrail ") for reason in reasons)
+    assert "NO PROMOTION" not in run("plan")[1] and plan_of(run)["obstacles"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

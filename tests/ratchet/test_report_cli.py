@@ -56,8 +56,8 @@ def test_where_there_is_no_night_one_line_says_so(run, words, said):
     [
         (("-o", "out.pdf"), "name a file that ends in .html or .md"),
         (("-o", "dvc.yaml/out.md"), "dvc.yaml"),
-        (("--markdown", "--open"), "--markdown goes to stdout"),
-        (("--markdown", "-o", "out.md"), "--markdown goes to stdout"),
+        (("--markdown", "--open"), "--markdown prints on stdout"),
+        (("--markdown", "-o", "out.md"), "--markdown prints on stdout"),
     ],
 )
 def test_what_cannot_be_written_is_said_in_one_line(run, words, said):

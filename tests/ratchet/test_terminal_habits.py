@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from ratchet.components.core.errors import count_text
 from ratchet.render import terminal
 
 SOURCES = [
@@ -47,7 +48,7 @@ def test_a_size_has_its_unit(count, text):
     [(1, "night", "1 night"), (2, "identity", "2 identities"), (1200, "file", "1,200 files")],
 )
 def test_a_count_has_its_noun_in_the_right_number(number, noun, text):
-    assert terminal.count_text(number, noun) == text
+    assert count_text(number, noun) == text
 
 
 def test_no_column_of_a_table_is_without_a_heading():

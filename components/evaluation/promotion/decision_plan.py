@@ -7,7 +7,12 @@ import msgspec
 
 from ratchet.components.statistics.bootstrap import families_for_margin
 from ratchet.components.statistics.multiple_testing import PastTest, alpha_allowance
-from ratchet.components.statistics.power_analysis import ClusteredDesign, minimum_detectable_effect, power
+from ratchet.components.statistics.power_analysis import (
+    ClusteredDesign,
+    minimum_detectable_effect,
+    minimum_families,
+    power,
+)
 
 from .decision_record import Decision, Guardrail
 from .guardrail_tests import KIND_PREFIX, RUNAWAY_FACTOR
@@ -73,7 +78,7 @@ class PlannedDesign(msgspec.Struct, frozen=True):
 
 def planned_designs(rule: PromotionRule, level: float, design: ClusteredDesign) -> tuple[PlannedDesign, ...]:
     """Return what nights of other sizes than `design` find at `level`, in families of the same sizes."""
-    sizes = [(round(tasks * design.tasks), max(1, round(k * design.attempts))) for tasks, k in SIZES]
+    sizes = [(max(1, round(tasks * design.tasks)), max(1, round(k * design.attempts))) for tasks, k in SIZES]
     return tuple(
         PlannedDesign(tasks, k, minimum_detectable_effect(scaled, target_power=rule.power, alpha=level))
         for tasks, k in dict.fromkeys(sizes)
@@ -119,6 +124,31 @@ def planned_margins(
         name = f"success of every kind of task ({len(set(kinds))})"
         planned.append(PlannedMargin(name, rule.kind_margin, least, fewest, min(known, default=None)))
     return tuple(planned)
+
+
+def promotion_obstacles(
+    rule: PromotionRule, level: float, families: Sequence[str], margins: Sequence[PlannedMargin]
+) -> tuple[str, ...]:
+    """Return, in words, why no promotion is to be expected on deciding tasks of `families`, shape (n,), however large the lead;
+    empty where one is. Guardrails are taken to be equal: a challenger that is better there may pass with fewer families.
+    """
+    tasks, count = len(families), len(set(families))
+    reasons = []
+    if tasks < rule.min_tasks or count < rule.min_families:
+        least = f"{rule.min_tasks} tasks of {rule.min_families} families"
+        reasons.append(f"the rule requires {least}, and there are {tasks} of {count}")
+    if count < (shown := minimum_families(level)):
+        reasons.append(f"a p-value of {level:.2g} needs {shown} families, and there are {count}")
+    # Tokens and cost are tested only where they are recorded, and a kind with too few families is excused.
+    tested = [margin for margin in margins if margin.name in ("invalid_call_rate", "unsafe_actions", "mean_steps")]
+    return (
+        *reasons,
+        *(
+            f"the guardrail {margin.name} needs {margin.families} families, and there are {margin.available}"
+            for margin in tested
+            if margin.families is not None and margin.families > margin.available
+        ),
+    )
 
 
 def chance_if_equal(guard: Guardrail, rule: PromotionRule) -> float | None:

@@ -99,7 +99,7 @@ class TrainedAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnchorMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The champion against the anchor (the best champion so far) on the night's deciding tasks.
+    """The champion against the anchor (a fixed earlier champion) on the night's deciding tasks.
 
     `effect` is champion minus anchor, its `p_value` one-sided for worse; `better_p_value` is one-sided for better; both
     are tested at `alpha`. `rollback`: shown worse, so the anchor becomes champion again. `better`: shown better, so the

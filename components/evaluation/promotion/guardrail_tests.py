@@ -243,17 +243,19 @@ def _test_margin(name: str, rows: _TaskFigures, margin: float, rule: PromotionRu
 
 
 def _difference_estimate(rows: _TaskFigures, draws: "Floats", rule: PromotionRule, seed: int) -> Estimate:
-    """Return the difference with its interval: the test's own limit on the worse side, the bootstrap's on the other."""
+    """Return the difference with its interval: the test's own limit on the worse side, the bootstrap's on the other, or the
+    difference itself where all families have the same.
+    """
     import numpy as np
 
-    plain, value = _bootstrap_interval(rows, rule, seed), _average(rows.gains)
+    plain, value, families = _bootstrap_interval(rows, rule, seed), _average(rows.gains), len(set(rows.families))
     interval = None
-    if plain is not None:
+    if families > 1:
         low = float(np.quantile(draws, rule.guardrail_alpha))
-        interval = Interval(low, plain.high, plain.level)
+        interval = Interval(low, plain.high if plain else value, 1 - 2 * rule.guardrail_alpha)
     if rows.better == "lower":
         value, interval = -value, interval and Interval(-interval.high, -interval.low, interval.level)
-    return Estimate(value, interval, len(rows.gains), len(set(rows.families)))
+    return Estimate(value, interval, len(rows.gains), families)
 
 
 def _bootstrap_interval(rows: _TaskFigures, rule: PromotionRule, seed: int) -> Interval | None:

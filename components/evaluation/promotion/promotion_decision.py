@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.bootstrap import rate_estimate
 from ratchet.components.statistics.permutation import permutation_test
 from ratchet.components.statistics.power_analysis import VarianceComponents, minimum_families
@@ -101,7 +102,7 @@ def _too_few_tasks(evidence: VerdictEvidence, families: int, rule: PromotionRule
     tasks = len(evidence.families)
     needs = max(rule.min_tasks - tasks, rule.min_families - families)
     text = (
-        f"too little was played to decide: {tasks} tasks of {families} families, "
+        f"too little was played to decide: {count_text(tasks, 'task')} of {count_text(families, 'family')}, "
         f"the rule asks for {rule.min_tasks} of {rule.min_families}"
     )
     return VerdictReason("undecided", f"{text}{_request_text(needs)}", needs)
@@ -109,7 +110,8 @@ def _too_few_tasks(evidence: VerdictEvidence, families: int, rule: PromotionRule
 
 def _not_superior(evidence: VerdictEvidence, families: int, rule: PromotionRule, figures: str) -> VerdictReason:
     text = f"the challenger is not shown to be better: {figures}, not below alpha {evidence.level:.2g}"
-    interval, lead = evidence.effect.difference.interval, f"{100 * rule.minimum_effect:g} points"
+    interval = evidence.effect.difference.interval
+    lead = f"{100 * rule.minimum_effect:g} points (the rule's minimum_effect)"
     if interval is not None and interval.high < rule.minimum_effect:
         return VerdictReason("keep", f"{text}; a lead of {lead} is ruled out")
     needs = additional_tasks_for_lead(

@@ -156,10 +156,11 @@ def _distinct_steps(moves: Sequence[TurnDigest]) -> tuple[tuple[str, str], ...]:
 
 
 def pairs_of_level(
-    level: PairLevel, episodes: Sequence[ComparableEpisode], margin: float, left_out: Counter[str]
+    level: PairLevel, episodes: Sequence[ComparableEpisode], margin: float, left_out: Counter[str], min_samples: int = 1
 ) -> Iterator[Preference]:
     """Yield pairs of single messages after the same history (`step`) or of whole episodes of one task (`trajectory`),
-    in a fixed order. `margin`: least difference of worth. Forks without a pair are added to the counts in `left_out`.
+    in a fixed order. `margin`: least difference of worth; `min_samples`: least samples of an option. Forks without a pair
+    are added to the counts in `left_out`.
     """
     forks = _step_forks(episodes) if level == "step" else _trajectory_forks(episodes)
     for task_id, turn, context, by_action in forks:
@@ -169,8 +170,9 @@ def pairs_of_level(
                 len({member.summary for member in members}) > 1 for members in by_action.values()
             )
             continue
+        options = [option for option in options if option.samples >= min_samples]
         pairs = list(_pair_inwards(options, margin))
-        left_out["margin"] += not pairs
+        left_out["margin" if len(options) > 1 else "samples"] += not pairs
         for chosen, rejected in pairs:
             yield Preference(task_id, level, turn, chosen, rejected, context)
 
@@ -269,7 +271,7 @@ def limit_length_gap(pairs: Sequence[Preference], bound: float, left_out: Counte
     return ranked[low:high]
 
 
-LEFT_OUT = ("no_worth", "no_parent", "padding", "margin", "duplicates", "contradictions", "length")
+LEFT_OUT = ("no_worth", "no_parent", "padding", "samples", "margin", "duplicates", "contradictions", "length")
 
 
 class PairConfig(Configuration):
@@ -277,10 +279,11 @@ class PairConfig(Configuration):
 
     `worth`: the total of an episode, or its win rate among its policy's samples. `max_length_gap`: bound on the
     absolute mean length gap of a level; at .2 chosen sides are at most about half as long again as rejected ones, at 1
-    there is no bound.
+    there is no bound. `min_samples`: least number of samples of either option.
     """
 
     margin: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.05
+    min_samples: Annotated[int, pydantic.Field(ge=1)] = 1
     levels: tuple[PairLevel, ...] = ("step", "trajectory")
     worth: Literal["total", "winrate"] = "total"
     max_length_gap: Annotated[float, pydantic.Field(ge=0, le=1)] = 0.2
@@ -291,9 +294,9 @@ class PairReport(msgspec.Struct, frozen=True):
     by reason:
 
     `no_worth`: episodes without a score (or without another sample, for win rates); `no_parent`: branches whose
-    parent's turns are missing; `padding`: forks whose messages differ by padding alone; `margin`: forks whose options
-    differ by less than the margin, or where the better ones may not be chosen; `duplicates`, `contradictions`,
-    `length`: pairs.
+    parent's turns are missing; `padding`: forks whose messages differ by padding alone; `samples`: forks without two
+    options of `min_samples` samples; `margin`: forks whose options differ by less than the margin, or where the better
+    ones may not be chosen; `duplicates`, `contradictions`, `length`: pairs.
     """
 
     episodes: int
@@ -339,7 +342,8 @@ def make_pairs(
     pairs: list[Preference] = []
     gaps: dict[str, LengthGap] = {}
     for level in dict.fromkeys(config.levels):
-        distinct = drop_duplicates(list(pairs_of_level(level, compared, config.margin, left_out)), left_out)
+        found = pairs_of_level(level, compared, config.margin, left_out, config.min_samples)
+        distinct = drop_duplicates(list(found), left_out)
         balanced = limit_length_gap(distinct, config.max_length_gap, left_out)
         gaps[level] = LengthGap(mean_length_gap(distinct), mean_length_gap(balanced))
         pairs += balanced

@@ -58,8 +58,8 @@ class VerifiableConfig(Configuration):
     """
 
     accuracy: Weight = 1.0
-    format: Weight = 0.5
-    language: Weight = 0.1
+    format: Weight = 0.0
+    language: Weight = 0.0
     program: Weight = 0.0
     execution_gated: Weight = 0.0
     rule_fraction: Weight = 0.0

@@ -77,7 +77,9 @@ def test_tasks_of_one_family_are_one_witness():
 
 
 def test_a_lower_reward_is_called_lower_and_one_family_alone_proves_nothing():
-    before, after = ([episode(f"t{n}", total + n / 100) for n in range(8)] for total in (0.5, 0.2))
+    before, after = (
+        [episode(f"t{n}", total + n * n / scale) for n in range(8)] for total, scale in ((0.5, 100), (0.2, 200))
+    )
     assert compared(before, after).differences[0].verdict == "lower"
     one = [[each._replace(family="f") for each in own] for own in (before, after)]
     assert compared(*one).differences[0].verdict == "not clear"

@@ -16,7 +16,7 @@ from ratchet.components.nights.episode_sets import (
     shortest_names,
 )
 from ratchet.components.nights.night_state import begin_night
-from ratchet.components.operations.compare_sets import compare_sets, leaderboard
+from ratchet.components.operations.compare_sets import compare, compare_sets, leaderboard
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.trajectory import TaskRef, with_content_hash
 
@@ -121,6 +121,18 @@ class TestCompared:
         assert first.difference.value == pytest.approx(0.5) and len(first.flips) == 30 == first.won
         assert found.decision.challenger.agent.policy_version == "challenger-w" and found.decision.control is not None
         assert found.decision.versus_champion.difference == first.difference
+
+    def test_agents_of_one_night_are_resampled_with_its_seed_and_others_with_zero(self, home, tmp_path):
+        night = begin_night("smoke", seed=7, night="n3")
+        for name in ("champion", "challenger"):
+            shutil.copytree(home / "n1" / name, home / night.id / name)
+            shutil.copytree(home / "n1" / name, tmp_path / "elsewhere" / name)
+        words, others = ["n3/champion", "n3/challenger"], [str(tmp_path / "elsewhere" / name) for name in SKILL][::2]
+        assert compare_sets(words)[0].difference == compare_sets(words, seed=7)[0].difference
+        assert any(compare_sets(words)[0].mean_b != compare_sets(words, seed=seed)[0].mean_b for seed in range(8, 14))
+        assert compare(*words)[0].mean_a == leaderboard(words, seed=7).places[-1].value
+        assert leaderboard(words).places == leaderboard(words, seed=7).places
+        assert compare_sets(others)[0].difference == compare_sets(others, seed=0)[0].difference
 
     def test_two_nights_are_compared_task_by_task_and_the_rule_says_why_it_does_not(self, home):
         found = compare_sets(["n1/champion", "n2/champion"])

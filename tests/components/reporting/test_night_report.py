@@ -187,8 +187,61 @@ def test_a_match_that_brings_an_old_champion_back_is_told():
         decision.champion, decision.versus_champion, 0.025, True, "the champion is worse than the anchor"
     )
     made = morning(decision=replace(decision, match=match))
-    said = [block for block in blocks(made, Paragraph) if "old champion" in block.text]
-    assert said[0].tone == "bad" and "The champion is worse than the anchor." in said[0].text
+    said = [block for block in blocks(made, Paragraph) if block.text.startswith("Match: ")]
+    assert (
+        said[0].tone == "bad"
+        and "Match: the champion is worse than the anchor (one-sided, for worse p = " in said[0].text
+    )
+
+
+def test_every_task_won_or_lost_is_listed_by_name_and_folded():
+    made = morning()
+    lists = {block.title.partition(":")[0]: block for block in blocks(made, CollapsedBlocks)}
+    for word, won in (("won", True), ("lost", False)):
+        names = [flip.task_id for flip in made.flips if flip.won is won]
+        folded = lists.get(f"All tasks that the challenger {word}")
+        assert [row[0] for row in folded.blocks[0].rows] == names if names else folded is None
+    assert "All tasks that the challenger won" in lists
+
+
+def test_the_next_steps_compare_both_agents_and_a_promotion_against_the_verdict_comes_last():
+    made = morning(decision=replace(morning().decision, verdict="keep"))
+    lines = [line for line, _ in blocks(made, CommandList)[0].rows]
+    night = made.point.night
+    assert f"ratchet compare {night}/champion {night}/challenger" in lines and "promote 2" in lines[-1]
+
+
+def test_guardrails_have_units():
+    guards = (
+        Guardrail("mean_steps", 3.0, 3.1, 0.75, True),
+        Guardrail("unsafe_actions", 0.0, 0.01, 0.06, True),
+        Guardrail("lost_attempts", None, 0.0, 0.05, True),
+    )
+    made = morning(decision=replace(morning().decision, guardrails=guards))
+    (table,) = [each for each in blocks(made, ReportTable) if each.columns[0] == "guardrail"]
+    assert [row[2:] for row in table.rows] == [
+        ("3 → 3.1 calls", "0.75 calls"),
+        ("0.0 % → 1.0 % of attempts", "6 points"),
+        ("n/a → 0.0 % of attempts", "5 points"),
+    ]
+
+
+def test_audit_tasks_are_programs_only_in_the_taskset_of_programs():
+    decision = compared(0.3, (0.4, 0.6))
+    named = replace(decision, taskset=replace(decision.taskset, name="programs"))
+    assert "tasks never seen" in explain_decision(decision) and "programs never seen" in explain_decision(named)
+
+
+def test_only_trained_agents_get_the_limit_of_their_recipe():
+    decision = morning().decision
+    agents = {
+        name: replace(getattr(decision, name), agent=replace(decision.champion.agent, policy="openai"))
+        for name in ("champion", "challenger")
+    }
+    served = replace(decision, **agents)
+    assert "not about the recipe" not in explain_decision(served)
+    trained = replace(served, champion=replace(served.champion, agent=replace(served.champion.agent, policy="vllm")))
+    assert "not about the recipe" in explain_decision(trained)
 
 
 def test_the_first_night_has_nothing_to_be_compared_with():

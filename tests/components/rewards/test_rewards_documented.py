@@ -13,6 +13,7 @@ from ratchet.components.rewards.episode_scoring import score
 from ratchet.components.rewards.preferences.pair_building import LEFT_OUT, PairConfig
 from ratchet.components.rewards.reward_config import Aggregation, RewardWeights, Verifier
 from ratchet.components.rewards.rules.rule_engine import RULES
+from ratchet.components.rewards.verifiable.episode_components import COMPONENTS, VerifiableConfig
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
@@ -43,6 +44,19 @@ def test_the_formula_has_the_default_weights():
     assert told in TEXT
 
 
+def test_the_weights_of_the_rules_are_those_of_the_profiles():
+    for name in ("coding", "conversation", "generic"):
+        weights = load_domain(name).rubric
+        rules = ("information_use", "non_redundancy", "non_regression", "non_repetition", "validity")
+        cells = [f"{weights[rule]:g}".lstrip("0") if rule in weights else "" for rule in rules]
+        assert f"| {name} | {' | '.join(cells)} |" in TEXT
+
+
+def test_a_verifiable_component_counts_only_where_it_is_named():
+    section = VerifiableConfig.model_validate({"accuracy": 1.0})
+    assert {name: getattr(section, name) for name in COMPONENTS if getattr(section, name)} == {"accuracy": 1.0}
+
+
 @pytest.mark.parametrize("literal", [Aggregation, Verifier])
 def test_every_choice_is_explained(literal):
     assert all(re.search(rf"`(\w+: )?{choice}`", TEXT) for choice in literal.__args__)
@@ -50,8 +64,8 @@ def test_every_choice_is_explained(literal):
 
 def test_every_reason_for_leaving_out_and_every_setting_of_pairs_is_named():
     assert all(f"`{name}`" in TEXT for name in LEFT_OUT)
-    assert all(re.search(rf"`{name}(: \w+)?`", TEXT) for name in ("margin", "max_length_gap", "worth"))
-    assert set(PairConfig.model_fields) == {"margin", "levels", "worth", "max_length_gap"}
+    assert all(re.search(rf"`{name}(: \w+)?`", TEXT) for name in ("margin", "min_samples", "max_length_gap", "worth"))
+    assert set(PairConfig.model_fields) == {"margin", "min_samples", "levels", "worth", "max_length_gap"}
 
 
 def test_commands_that_are_named_are_there():

@@ -48,8 +48,10 @@ class TestDegenerate:
         assert bootstrap_ci(x) is None
         assert bootstrap_ci([1.0, 2.0], clusters=["f", "f"]) is None
 
-    def test_equal_values_have_a_point(self) -> None:
-        assert ends(bootstrap_ci([0.1] * 5)) == pytest.approx((0.1, 0.1))
+    def test_equal_values_have_no_interval_of_zero_width(self) -> None:
+        assert bootstrap_ci([0.1] * 5) is None
+        assert bootstrap_ci([0.2, 0.0, 0.1, 0.1], clusters=list("ffgg")) is None
+        assert bootstrap_figures(lambda rows: {"share": 1.0}, list("abcd")) == {"share": None}
 
     def test_two_values_have_an_interval(self) -> None:
         low, high = ends(bootstrap_ci([0.0, 1.0]))
@@ -72,7 +74,11 @@ class TestDegenerate:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(-100, 100), min_size=2, max_size=10), st.integers(-50, 50), st.sampled_from([1, 4]))
+@given(
+    st.lists(st.integers(-100, 100), min_size=2, max_size=10, unique=True),
+    st.integers(-50, 50),
+    st.sampled_from([1, 4]),
+)
 def test_it_moves_and_stretches_with_the_data(x: list[int], shift: int, stretch: int) -> None:
     plain = ends(bootstrap_ci(x, n_resamples=50))
     moved = ends(bootstrap_ci([stretch * value + shift for value in x], n_resamples=50))

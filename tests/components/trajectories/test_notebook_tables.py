@@ -22,7 +22,7 @@ def test_a_long_table_says_how_many_rows_are_not_shown():
 
 def test_episodes_show_a_row_each_and_convert_to_a_frame():
     rollouts = Trajectories([make_episode()])
-    assert repr(rollouts).startswith("Trajectories(1 episodes of 1 tasks") and "<table>" in rollouts._repr_html_()
+    assert repr(rollouts).startswith("Trajectories(1 episode of 1 task by") and "<table>" in rollouts._repr_html_()
     frame = rollouts.to_pandas()
     assert len(frame) == 1 and frame["episode_id"][0] == rollouts[0].episode_id
     assert frame["family"][0] == rollouts[0].task.family

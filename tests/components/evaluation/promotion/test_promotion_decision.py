@@ -69,9 +69,8 @@ class TestVerdict:
         assert found.versus_champion.p_value <= 0.0002 and found.verdict == "promote"
 
     def test_a_lead_that_is_ruled_out_keeps_the_champion_and_one_that_is_not_leaves_it_undecided(self):
-        alike = contender("challenger", wins(0.4, 40))
-        found = decided(challenger=alike)
-        assert found.verdict == "keep" and "a lead of 8 points is ruled out" in found.why
+        found = decided(*(contender(name, wins(0.4, 60)) for name in ("champion", "challenger")))
+        assert found.verdict == "keep" and "a lead of 8 points (the rule's minimum_effect) is ruled out" in found.why
         rng = np.random.default_rng(5)
         few = decided(
             contender("champion", rng.random((24, 4)) < 0.5), contender("challenger", rng.random((24, 4)) < 0.5)

@@ -91,6 +91,12 @@ class TestForks:
 
 
 class TestPadding:
+    def test_an_option_of_too_few_samples_is_in_no_pair_and_the_fork_is_counted(self):
+        three = [episode("a", "ab", 1.0), episode("b", "ac", 0.6), episode("c", "ac", 0.5)]
+        assert make_pairs(three, PairConfig(levels=("step",))).report.pairs == {"step": 1}
+        report = make_pairs(three, PairConfig(levels=("step",), min_samples=2)).report
+        assert report.pairs == {"step": 0} and (report.left_out["samples"], report.left_out["margin"]) == (1, 0)
+
     def test_what_differs_by_padding_alone_is_no_pair_and_is_counted(self):
         two = [episode("a", "X", 0.9), episode("b", "x", 0.1)]
         for level in ("step", "trajectory"):
