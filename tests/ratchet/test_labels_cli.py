@@ -274,7 +274,7 @@ class TestCalibrate:
         found = json.loads(out)
         assert code == 0 and len(out.strip().splitlines()) == 1
         assert found["pools"][0]["after"]["mae"] < 0.6 * found["pools"][0]["before"]["mae"]
-        assert found["judges"][0]["agreement"]["pairwise"]["low"] > 0.9 and len(found["nights"]) == 2
+        assert found["judges"][0]["agreement"]["pairwise"]["value"] > 0.9 and len(found["nights"]) == 2
 
     def test_parameters_are_those_of_the_build(self, run, data, tmp_path):
         (tmp_path / "params.yaml").write_text("calibration: {min_labels: 500}\n")

@@ -49,7 +49,7 @@ class TestPreferences:
 
     def test_without_a_pair_nothing_is_written_and_the_reason_and_the_settings_are_shown(self, run, some, tmp_path):
         code, _, err = run("preferences", some, "--margin", 1, "--level", "step", "--out", tmp_path / "dpo.jsonl")
-        assert code == 3 and "less than the margin 1" in err and "margin=1.0 levels=('step',)" in err
+        assert code == 3 and "less than the margin 1" in err and "margin=1.0" in err and "levels=('step',)" in err
         assert not (tmp_path / "dpo.jsonl").exists() and run("preferences", some, "--margin", 1, "--json")[0] == 3
 
     def test_for_a_script_each_pair_is_a_json_line_and_the_summary_the_last(self, run, some):

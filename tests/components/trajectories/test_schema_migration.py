@@ -161,13 +161,14 @@ class TestReading:
             list(read_jsonl(path))
 
     def test_defect_05_the_tools_of_a_recorders_output_are_known_to_who_scores_it(self, tmp_path):
-        from ratchet.components.rewards.episode_scoring import score_file
+        from ratchet.components.rewards.episode_scoring import score_all
+        from ratchet.components.rewards.reward_config import RewardConfig
 
         path = tmp_path / "recorded.jsonl"
         path.write_bytes(
             line(recorded()) + line(recorded(outcome={"success": True, "tests_passed": 2, "tests_failed": 0}))
         )
-        claimed, proven = score_file(path, None)
+        claimed, proven = score_all(read_jsonl(path), {}, RewardConfig())
         assert [step.total is not None for step in proven.steps] == [True, True, False], (
             "handing in is not scored by a rule"
         )
