@@ -48,6 +48,7 @@ for command in (
     project.init,
     night.plan,
     night.night,
+    night.online,
     night.schedule,
     rollouts.collect,
     rollouts.evaluate,
