@@ -22,6 +22,7 @@ from ratchet.components.nights.scale_config import load_scale
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tracking.run_writer import night_run
 from ratchet.flows.night_context import NightContext, announce_night, pin_sandbox
+from ratchet.flows.night_notifications import HOOKS
 from ratchet.flows.scheduled_run import end_with_scheduler, night_run_name, tag_own_run
 from ratchet.flows.steps.build import build, build_first, publish, record_uses
 from ratchet.flows.steps.collect import collect_attempts, collect_demonstrations
@@ -37,7 +38,7 @@ PARALLEL_STEPS: Any = ThreadPoolTaskRunner(max_workers=3)
 """Task runner for steps that run in parallel: two training jobs, three evaluations."""
 
 
-@flow(name="nightly", flow_run_name=night_run_name, task_runner=PARALLEL_STEPS)
+@flow(name="nightly", flow_run_name=night_run_name, task_runner=PARALLEL_STEPS, **HOOKS)
 def nightly(
     scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
 ) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from .commands import (
     maintenance,
     models,
     night,
+    operating,
     plugins,
     project,
     recipes,
@@ -89,6 +90,7 @@ for name, group in (
     ("store", store.store),
     ("tasks", tasks.tasks),
     ("publish", project.publish),
+    ("notify", operating.notify),
     ("sandbox", sandbox.sandbox),
 ):
     app.add_typer(group, name=name)

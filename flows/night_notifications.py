@@ -1,0 +1,102 @@
+"""Notifications of a night, by hooks of its Prefect flow: they run where the flow runs, or, where that process was killed, in
+the process that serves it.
+
+Prefect's automations would do the same, but only in a server that stays up, and a night starts and ends its own.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ratchet.components.core import ConfigurationError, DataError, RatchetError
+from ratchet.components.core.errors import BudgetReached, first_line
+from ratchet.components.nights.night_state import night_decision, open_night
+from ratchet.components.operations.notifications import Event, Notification, send
+from ratchet.components.redaction import sanitise
+from ratchet.components.reporting.decision_text import summary_sentence
+from ratchet.components.reporting.progress_display import current_display
+
+
+def notify(notification: Notification) -> None:
+    """Send a notification to everybody who wants it. Never raises: what fails is one line."""
+    try:
+        for receiver, error in send(notification):
+            if error is not None:
+                current_display().say(f"the notification to {receiver} was not sent: {error}")
+    except Exception as error:
+        current_display().say(f"no notification was sent: {first_line(error)}")
+
+
+def failure_notification(night: str, error: BaseException | None) -> Notification:
+    """Return the notification of an error that ended a night (None: its process was killed). Wrong configuration and bad data
+    need a person; after anything else the same command goes on.
+    """
+    event: Event = "failure"
+    if isinstance(error, BudgetReached):
+        event, title = "budget", f"night {night} stopped at a budget"
+    elif isinstance(error, ConfigurationError | DataError):
+        event, title = "person", f"night {night} needs a person"
+    else:
+        title = f"night {night} failed"
+    line = first_line(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    advice = "`ratchet night` with the same options goes on from its finished steps; `ratchet report` shows them."
+    if error is None:
+        line, advice = "its process was killed", "`ratchet schedule` starts it again; else repeat the command."
+    return Notification(event, f"Ratchet: {title}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night)
+
+
+def verdict_notifications(night: str) -> Iterator[Notification]:
+    """Yield the notification of a finished night's verdict, and of what it leaves for a person to do."""
+    state = open_night(night)
+    decision = night_decision(state)
+    if decision is None:
+        return
+    page = state.folder / "report.html"
+    verdict = decision.verdict if decision.match is None or not decision.match.rollback else "roll back"
+    yield Notification("verdict", f"Ratchet: night {night}: {verdict}", f"{summary_sentence(decision)}\n{page}", night)
+    judged, labels = state.results.get("judge") or {}, state.results.get("seal labels") or {}
+    if judged.get("judgements") and not labels.get("labels"):
+        text = (
+            f"{judged['judgements']} judgements of night {night} wait for labels that check them: "
+            f"`ratchet label data/rollouts/{night}`"
+        )
+        yield Notification("person", "Ratchet: labels wait", text, night)
+
+
+@contextlib.contextmanager
+def notify_failure(night: str) -> Iterator[None]:
+    """Notify of an error of the block, and raise it: for what a night does before its flow begins."""
+    try:
+        yield
+    except Exception as error:
+        notify(failure_notification(night, error))
+        raise
+
+
+def _id(run: Any) -> str:
+    return str(run.name).removeprefix("night-")
+
+
+def notify_verdict(flow: Any, run: Any, state: Any) -> None:
+    """Hook `on_completion` of the nightly flow."""
+    for notification in verdict_notifications(_id(run)):
+        notify(notification)
+
+
+def notify_error(flow: Any, run: Any, state: Any) -> None:
+    """Hook `on_failure` of the nightly flow."""
+    error = state.result(raise_on_failure=False)
+    notify(failure_notification(_id(run), error if isinstance(error, BaseException) else None))
+
+
+def notify_crash(flow: Any, run: Any, state: Any) -> None:
+    """Hook `on_crashed` of the nightly flow."""
+    notify(failure_notification(_id(run), None))
+
+
+HOOKS: dict[str, Any] = {
+    "on_completion": [notify_verdict],
+    "on_failure": [notify_error],
+    "on_crashed": [notify_crash],
+}
+"""Options of the nightly flow."""
