@@ -32,7 +32,7 @@ from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_sampling import draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
-from ratchet.components.nights.scale_config import Scale, load_scale
+from ratchet.components.nights.scale_config import Scale, is_billed, load_scale
 from ratchet.components.operations.host_checks import TrainingMemory, training_memory
 from ratchet.components.statistics.power_analysis import clustered_design
 from ratchet.components.tasksets import load_taskset
@@ -112,8 +112,7 @@ def plan_night(
     state = next_night(scale, seed, night, recipe)
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]
-    past = _PastNights([other for other in others if other.scale == state.scale], how, parameters)
-    champion = _champion(state)
+    past, champion = _past(state, how, parameters), _champion(state)
     declaration, tasks = _declaration(parameters, state)
     families = [task.family for task in tasks]
     steps = tuple(_Steps(state, parameters, how, past, champion, 4 if declaration.match else 3).all())
@@ -146,6 +145,16 @@ def plan_night(
         designs=planned_designs(rule, declaration.level, design),
         margins=planned_margins(rule, families, [task.kind for task in tasks], latest),
     )
+
+
+def planned_steps(state: Night, scale: Scale, recipe: Recipe, agents: int) -> tuple[PlannedStep, ...]:
+    """Return the steps of a night in their order. `agents`: number of those that play the evaluation."""
+    return tuple(_Steps(state, scale, recipe, _past(state, recipe, scale), _champion(state), agents).all())
+
+
+def _past(state: Night, recipe: Recipe, scale: Scale) -> "_PastNights":
+    others = [other for other in list_nights() if other.id != state.id and other.scale == state.scale]
+    return _PastNights(others, recipe, scale)
 
 
 def _champion(state: Night) -> NightModel | None:
@@ -285,8 +294,7 @@ class _Steps:
 
     def _collect(self, title: str, name: Callable[[Night], str], play: Any) -> PlannedStep:
         episodes, step = play.tasks * play.attempts, f"collect {title}"
-        teacher = self.scale.teacher if title == "demonstrations" else ""
-        billed = teacher.startswith("openai:") or teacher.endswith((".yaml", ".yml"))
+        billed = title == "demonstrations" and is_billed(self.scale.teacher)
         kept = sum(entry.episodes for entry in read_manifest(home() / "spool" / name(self.state)))
         note = f"{episodes:,} episodes" + (f", {kept:,} of them played already" if kept else "")
         return self.past.step(

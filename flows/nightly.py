@@ -21,6 +21,7 @@ from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import load_scale
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tracking.run_writer import night_run
+from ratchet.flows.night_budget import keep_to_budget
 from ratchet.flows.night_context import NightContext, announce_night, pin_sandbox
 from ratchet.flows.night_notifications import HOOKS
 from ratchet.flows.scheduled_run import end_with_scheduler, night_run_name, tag_own_run
@@ -66,6 +67,7 @@ def nightly(
 def run_steps(tonight: NightContext) -> dict[str, Any]:
     """Declare how tonight is decided, then run the steps shown in the module's diagram; return the decision record."""
     declare_tonight(tonight)
+    keep_to_budget(tonight)
     champion = tonight.night.run_once("champion", find_champion, NightModel | None) or first_champion(tonight)
     collect_attempts(tonight, champion)
     gather_annotations(tonight)
