@@ -79,6 +79,8 @@ for command in (
     maintenance.ui,
     maintenance.status,
     maintenance.reap,
+    operating.backup,
+    operating.restore,
 ):
     app.command()(command)
 app.command(context_settings=models.PASS_TO_ENGINE)(models.serve)

@@ -1,12 +1,14 @@
-"""Commands for a machine that runs unattended: notify test."""
+"""Commands for a machine that runs unattended: notify test, backup, restore."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
-from ratchet.render.terminal import print_text
+from ratchet.components.core.home import home, require_clone
+from ratchet.render.terminal import bytes_text, print_note, print_text
 
 notify = typer.Typer(no_args_is_help=True, help="Who is told of a night: webhooks, e-mail, commands.")
 
@@ -37,3 +39,35 @@ def notify_test(
         failed += error is not None
     if failed:
         raise InfrastructureError(f"{failed} of {len(deliveries)} receivers were not told")
+
+
+def backup(
+    archive: Annotated[Path, Argument(help="The file to write, such as /backups/tuesday.tar.", metavar="FILE")],
+    credentials: Annotated[bool, Option("--credentials", help="With the credentials of the home.")] = False,
+) -> None:
+    """Write the home, the data of all nights and their git tags to one archive. Nothing may run meanwhile.
+
+    Left out are credentials, Prefect's history, and what lies on a server or in S3. Example: `ratchet backup /backups/a.tar`
+    """
+    from ratchet.components.operations.home_backup import back_up, remote_places
+
+    require_clone()
+    report = back_up(archive, credentials=credentials)
+    print_text(f"{archive}: {report.files:,} files, {bytes_text(report.bytes)}, stored in {bytes_text(report.stored)}")
+    for place in remote_places():
+        print_note(f"not in it: {place}")
+
+
+def restore(
+    archive: Annotated[Path, Argument(help="A file that `ratchet backup` has written.", metavar="FILE")],
+) -> None:
+    """Restore a backup into a fresh clone, at any path, whose home is empty. Every hash is verified.
+
+    Example: `git clone URL again && cd again && make setup && .venv/bin/ratchet restore /backups/a.tar`
+    """
+    from ratchet.components.operations.home_backup import restore as restore_archive
+
+    require_clone()
+    manifest = restore_archive(archive)
+    print_text(f"{len(manifest.files):,} files of {manifest.created} restored to {home()} and {Path.cwd()}")
+    print_note("`ratchet status` lists the nights")
