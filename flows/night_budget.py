@@ -4,9 +4,9 @@ A night that would exceed a limit of its scale stops there, as a killed one does
 the same command is given with a raised limit.
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -102,26 +102,10 @@ class _BudgetCheck:
 
 def allocated_bytes(folder: Path) -> int:
     """Return the disk space of the files below a folder; a file with several names counts once."""
-    seen: set[tuple[int, int]] = set()
-    total = 0
-    for entry in _entries(folder):
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:  # a running job removes its temporary files
-            continue
-        if (status.st_dev, status.st_ino) not in seen:
-            seen.add((status.st_dev, status.st_ino))
-            total += status.st_blocks * 512
-    return total
-
-
-def _entries(folder: str | Path) -> Iterable[os.DirEntry[str]]:
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _entries(entry.path)
-        else:
-            yield entry
+    sizes = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a running job removes its temporary files
+                status = Path(place, name).lstat()
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())

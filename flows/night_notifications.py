@@ -57,10 +57,9 @@ def verdict_notifications(night: str) -> Iterator[Notification]:
     judged, labels = state.results.get("judge") or {}, state.results.get("seal labels") or {}
     if judged.get("judgements") and not labels.get("labels"):
         text = (
-            f"{judged['judgements']} judgements of night {night} wait for labels that check them: "
-            f"`ratchet label data/rollouts/{night}`"
+            f"{judged['judgements']} judgements wait for labels that check them: `ratchet label data/rollouts/{night}`"
         )
-        yield Notification("person", "Ratchet: labels wait", text, night)
+        yield Notification("person", f"Ratchet: labels wait for night {night}", text, night)
 
 
 @contextlib.contextmanager
@@ -73,30 +72,21 @@ def notify_failure(night: str) -> Iterator[None]:
         raise
 
 
-def _id(run: Any) -> str:
-    return str(run.name).removeprefix("night-")
-
-
 def notify_verdict(flow: Any, run: Any, state: Any) -> None:
     """Hook `on_completion` of the nightly flow."""
-    for notification in verdict_notifications(_id(run)):
+    for notification in verdict_notifications(run.name.removeprefix("night-")):
         notify(notification)
 
 
 def notify_error(flow: Any, run: Any, state: Any) -> None:
-    """Hook `on_failure` of the nightly flow."""
-    error = state.result(raise_on_failure=False)
-    notify(failure_notification(_id(run), error if isinstance(error, BaseException) else None))
-
-
-def notify_crash(flow: Any, run: Any, state: Any) -> None:
-    """Hook `on_crashed` of the nightly flow."""
-    notify(failure_notification(_id(run), None))
+    """Hook `on_failure` and `on_crashed` of the nightly flow."""
+    error = state.result(raise_on_failure=False) if state.is_failed() else None
+    notify(failure_notification(run.name.removeprefix("night-"), error))
 
 
 HOOKS: dict[str, Any] = {
     "on_completion": [notify_verdict],
     "on_failure": [notify_error],
-    "on_crashed": [notify_crash],
+    "on_crashed": [notify_error],
 }
 """Options of the nightly flow."""

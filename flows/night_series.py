@@ -42,7 +42,8 @@ class NightSeries(msgspec.Struct):
         """Return the interrupted night of the series, or add and return the next one."""
         if states and not states[-1].is_finished:
             return states[-1]
-        state = begin_night(self.scale, None if self.seed is None else self.seed + len(states), None, self.recipe)
+        seed = None if self.seed is None else self.seed + len(states)
+        state = begin_night(self.scale, seed, None, self.recipe)
         self.nights.append(state.id)
         self.save()
         return state

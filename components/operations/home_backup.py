@@ -16,23 +16,24 @@ import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
-from ratchet.components.core.files import file_sha256, open_atomically, write_atomically
+from ratchet.components.core.files import file_sha256, open_atomically
 from ratchet.components.core.home import home, without_password
 from ratchet.components.datasets.versioning import dvc_client
-from ratchet.components.datasets.versioning.git_plumbing import git, git_bytes
+from ratchet.components.datasets.versioning.git_plumbing import git
 from ratchet.components.nights.night_state import hold_night_lock
 from ratchet.components.tracking.mlflow_client import artifact_root, tracking_uri
 
 Area = Literal["home", "clone", "git"]
 CREDENTIALS = Path("credentials")
-LEFT_OUT = (Path("run"), Path("prefect"))
-"""Folders of the home that belong to running processes and to Prefect's history, which no night reads."""
+LEFT_OUT = (Path("run"), Path("logs"), Path("prefect"))
+"""Folders of the home that belong to running processes, servers among them, and that no night reads."""
+BUSY_ADVICE = "end what works in this clone and repeat the command"
 MLFLOW_DATABASE = "mlflow.db"
 MANIFEST, SCHEMA_VERSION = "manifest.json", 1
 OBJECT = re.compile(r"objects/([0-9a-f]{64})")
@@ -50,15 +51,6 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     size: int
     mode: int
 
-    def relative(self) -> Path:
-        """Return the path. Raises DataError for one that leads out of the area."""
-        path = PurePosixPath(self.path)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise DataError(
-                f"the archive names the file {self.path!r}, which is not within the {self.area}; do not use it"
-            )
-        return Path(path)
-
 
 class ArchiveManifest(msgspec.Struct, frozen=True):
     """The last file of an archive. `home` and `clone` are the absolute folders that were backed up."""
@@ -70,17 +62,9 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
 
-class BackupReport(NamedTuple):
-    """Number of files, and their bytes with and without equal contents."""
-
-    files: int
-    bytes: int
-    stored: int
-
-
-def back_up(archive: Path, *, credentials: bool = False) -> BackupReport:
-    """Write the home and the clone's data to `archive`, whole or not at all. No night runs meanwhile. `credentials`: with
-    those of the home.
+def back_up(archive: Path, *, credentials: bool = False) -> ArchiveManifest:
+    """Write the home and the clone's data to `archive`, whole or not at all; return its manifest. No night runs meanwhile.
+    `credentials`: with those of the home.
 
     Raises ConfigurationError where a night runs or there is no home, InfrastructureError where a file changes meanwhile.
     """
@@ -94,38 +78,32 @@ def back_up(archive: Path, *, credentials: bool = False) -> BackupReport:
             stack.enter_context(hold_night_lock(kind))("(a backup)")
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=home() / "run")))
         sources = [*_home_files(scratch, credentials), *_clone_files(), *_bundled_tags(scratch)]
-        with open_atomically(archive) as file, tarfile.open(fileobj=file, mode="w") as tar:
-            files, stored = _archive(sources, tar)
-            manifest = ArchiveManifest(
-                datetime.now(UTC).isoformat(timespec="seconds"), str(home()), str(Path.cwd()), tuple(files)
-            )
+        with open_atomically(archive) as file, tarfile.open(fileobj=file, mode="w", dereference=True) as tar:
+            now, files = datetime.now(UTC).isoformat(timespec="seconds"), tuple(_archive(sources, tar))
+            manifest = ArchiveManifest(now, str(home()), str(Path.cwd()), files)
             (scratch / MANIFEST).write_bytes(msgspec.json.encode(manifest))
             tar.add(scratch / MANIFEST, MANIFEST)
-    return BackupReport(len(files), sum(item.size for item in files), stored)
+    return manifest
 
 
 _Source = tuple[Area, Path, Path]
 """Area, path within it, and the file that holds the content."""
 
 
-def _archive(sources: list[_Source], tar: tarfile.TarFile) -> tuple[list[ArchivedFile], int]:
-    """Add the files to the archive, equal contents once; return their entries and the bytes stored."""
-    files, sizes = [], dict[str, int]()
+def _archive(sources: list[_Source], tar: tarfile.TarFile) -> Iterator[ArchivedFile]:
+    """Add the files to the archive, equal contents once, and yield their entries."""
+    stored = set()
     try:
         for area, path, source in sources:
             status, sha256 = source.stat(), file_sha256(source)
-            files.append(ArchivedFile(area, path.as_posix(), sha256, status.st_size, status.st_mode & 0o777))
-            if sha256 not in sizes:
-                sizes[sha256] = status.st_size
-                info = tarfile.TarInfo(f"objects/{sha256}")
-                info.size = status.st_size
-                with source.open("rb") as content:
-                    tar.addfile(info, content)
+            if sha256 not in stored:
+                stored.add(sha256)
+                tar.add(source, f"objects/{sha256}")
+            if (now := source.stat()).st_size != status.st_size or now.st_mtime_ns != status.st_mtime_ns:
+                raise InfrastructureError(f"{source} was changed meanwhile; {BUSY_ADVICE}")
+            yield ArchivedFile(area, path.as_posix(), sha256, status.st_size, status.st_mode & 0o777)
     except FileNotFoundError as error:
-        raise InfrastructureError(
-            f"{error.filename} was removed meanwhile; end what works in this clone and repeat the command"
-        ) from error
-    return files, sum(sizes.values())
+        raise InfrastructureError(f"{error.filename} was removed meanwhile; {BUSY_ADVICE}") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -159,14 +137,19 @@ def _home_files(scratch: Path, credentials: bool) -> Iterator[_Source]:
         yield "home", Path(MLFLOW_DATABASE), copy
 
 
+def _committed_data() -> set[str]:
+    """Return the paths below `data` that stand as they were committed."""
+    tracked = git("ls-files", "-z", "--", "data", root=Path()).split("\0")
+    changed = git("diff", "--name-only", "--relative", "-z", "HEAD", "--", "data", root=Path()).split("\0")
+    return set(tracked) - set(changed)
+
+
 def _clone_files() -> Iterator[_Source]:
     """Yield what nights wrote into the clone: data that no commit of the branch holds, the lock, and DVC's cache."""
-    root = Path()
-    tracked = set(git("ls-files", "-z", "--", "data", root=root).split("\0"))
-    changed = set(git("diff", "--name-only", "--relative", "-z", "HEAD", "--", "data", root=root).split("\0"))
-    own = [path for path in _files(Path("data")) if path.as_posix() not in tracked - changed]
-    own += [Path("dvc.lock")] if Path("dvc.lock").is_file() else []
-    yield from (("clone", path, path) for path in (*own, *_files(Path(".dvc/cache"))))
+    committed = _committed_data()
+    for path in (*_files(Path("data")), Path("dvc.lock"), *_files(Path(".dvc/cache"))):
+        if path.as_posix() not in committed and path.is_file():
+            yield "clone", path, path
 
 
 def _bundled_tags(scratch: Path) -> Iterator[_Source]:
@@ -199,9 +182,8 @@ def restore(archive: Path) -> ArchiveManifest:
     archive. Before an error of the archive nothing is written to the clone.
     """
     if home().is_dir() and any(home().iterdir()):
-        raise ConfigurationError(
-            f"{home()} is not empty; restore into a fresh clone, or set RATCHET_HOME to a new folder"
-        )
+        advice = "restore into a fresh clone, or set RATCHET_HOME to a new folder"
+        raise ConfigurationError(f"{home()} is not empty; {advice}")
     staging = home().with_name(f".{home().name}.restore.tmp")
     shutil.rmtree(staging, ignore_errors=True)
     try:
@@ -210,12 +192,10 @@ def restore(archive: Path) -> ArchiveManifest:
         contents = staging / "objects"
         for entry in manifest.files:
             if entry.area == "home":
-                target = staging / "home" / entry.relative()
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(contents / entry.sha256, target)
-                target.chmod(entry.mode)
+                target = _place(contents, entry, staging / "home")
                 if target.suffix in NAMES_FOLDERS:
-                    _replace_in_file(target, replace)
+                    text = target.read_bytes().decode("utf-8", "surrogateescape")
+                    target.write_bytes(replace(text).encode("utf-8", "surrogateescape"))
         if (database := staging / "home" / MLFLOW_DATABASE).is_file():
             _replace_in_database(database, replace)
         _restore_clone([entry for entry in manifest.files if entry.area == "clone"], contents)
@@ -241,18 +221,15 @@ def _extract(archive: Path, staging: Path) -> ArchiveManifest:
                 content = tar.extractfile(member) if member.isreg() else None
                 match = OBJECT.fullmatch(member.name)
                 if content is None or (match is None and member.name != MANIFEST):
-                    raise DataError(
-                        f"{archive} holds {member.name!r}, which is of no backup; give a file of `ratchet backup`"
-                    )
+                    advice = "give a file of `ratchet backup`"
+                    raise DataError(f"{archive} holds {member.name!r}, which is of no backup; {advice}")
                 if match is None:
                     manifest = msgspec.json.decode(content.read(), type=ArchiveManifest)
                     continue
                 with (objects / match[1]).open("wb") as file:
                     shutil.copyfileobj(content, file, 1 << 20)
                 if file_sha256(objects / match[1]) != match[1]:
-                    raise DataError(
-                        f"{archive} is damaged: the content {match[1][:12]} has another hash; use another copy"
-                    )
+                    raise DataError(f"{archive} is damaged: {match[1][:12]} has another hash; use another copy")
                 sizes[match[1]] = member.size
     except (tarfile.TarError, EOFError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{archive} cannot be read as a backup: {error}; use another copy") from error
@@ -263,36 +240,36 @@ def _extract(archive: Path, staging: Path) -> ArchiveManifest:
     if manifest.schema_version > SCHEMA_VERSION:
         raise DataError(f"{archive} was made by a newer Ratchet; upgrade")
     for entry in manifest.files:
-        entry.relative()
+        path = PurePosixPath(entry.path)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise DataError(
+                f"{archive} names the file {entry.path!r}, which is not within the {entry.area}; do not use it"
+            )
         if sizes.get(entry.sha256) != entry.size:
             raise DataError(f"{archive} is damaged: the content of {entry.path} is missing; use another copy")
     return manifest
 
 
+def _place(contents: Path, entry: ArchivedFile, folder: Path) -> Path:
+    """Write a file below a folder, whole or not at all; return its path."""
+    target = folder / entry.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.restore.tmp")
+    shutil.copyfile(contents / entry.sha256, temporary)
+    temporary.chmod(entry.mode)
+    return temporary.replace(target)
+
+
 def _restore_clone(files: list[ArchivedFile], contents: Path) -> None:
     """Write the clone's files. Raises ConfigurationError, before anything is written, where another file stands there."""
+    committed = _committed_data()  # git can bring it back
     for entry in files:
-        target = entry.relative()
-        if (
-            target.exists()
-            and (not target.is_file() or file_sha256(target) != entry.sha256)
-            and not _is_committed(target)
-        ):
+        target = Path(entry.path)
+        same = not target.exists() or (target.is_file() and file_sha256(target) == entry.sha256)
+        if not same and entry.path not in committed:
             raise ConfigurationError(f"{target} exists and differs from the backup; restore into a fresh clone")
     for entry in files:
-        target = entry.relative()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.restore.tmp")
-        shutil.copyfile(contents / entry.sha256, temporary)
-        temporary.chmod(entry.mode)
-        temporary.replace(target)
-
-
-def _is_committed(path: Path) -> bool:
-    """Return whether a file stands as it was committed: git can bring it back."""
-    return git_bytes("ls-files", "--", str(path), root=Path()) != b"" and not git(
-        "status", "--porcelain", "--", str(path), root=Path()
-    )
+        _place(contents, entry, Path())
 
 
 def _folder_replacement(manifest: ArchiveManifest) -> Callable[[str], str]:
@@ -305,15 +282,6 @@ def _folder_replacement(manifest: ArchiveManifest) -> Callable[[str], str]:
     names = "|".join(re.escape(old) for old in sorted(folders, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w.-])({names})(?![\w.-])")
     return lambda text: pattern.sub(lambda match: folders[match[1]], text)
-
-
-def _replace_in_file(path: Path, replace: Callable[[str], str]) -> None:
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        return
-    if (new := replace(text)) != text:
-        write_atomically(path, new.encode(), durable=False)
 
 
 def _replace_in_database(path: Path, replace: Callable[[str], str]) -> None:

@@ -10,7 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, Self, get_args
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
@@ -86,13 +86,6 @@ class Notification(msgspec.Struct, frozen=True):
     night: str | None = None
 
 
-class Delivery(NamedTuple):
-    """Result for one receiver: why it was not told, or None."""
-
-    receiver: str
-    error: str | None
-
-
 def notify_file() -> Path:
     """Return the file of the receivers, which may not exist."""
     return home() / "notify.yaml"
@@ -103,9 +96,10 @@ def load_receivers() -> tuple[Receiver, ...]:
     return NotifyConfig.load(notify_file()).receivers if notify_file().is_file() else ()
 
 
-def send(notification: Notification) -> Iterator[Delivery]:
-    """Tell every receiver of the event, one after another; yield a result for each. Raises ConfigurationError for a file
-    that cannot be read.
+def send(notification: Notification) -> Iterator[tuple[str, str | None]]:
+    """Tell every receiver of the event, one after another; yield its label, and why it was not told (None: it was).
+
+    Raises ConfigurationError for a file that cannot be read.
     """
     for receiver in load_receivers():
         if notification.event in receiver.events:
@@ -113,7 +107,7 @@ def send(notification: Notification) -> Iterator[Delivery]:
                 error = _run(receiver, notification) if receiver.command else _post(receiver, notification)
             except Exception as failure:  # of a library or a server: a night must not end with it
                 error = str(failure) or type(failure).__name__
-            yield Delivery(receiver.label, error and sanitise(" ".join(error.split())).text)
+            yield receiver.label, error and sanitise(" ".join(error.split())).text
 
 
 def _run(receiver: Receiver, notification: Notification) -> str | None:

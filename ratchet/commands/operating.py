@@ -52,8 +52,9 @@ def backup(
     from ratchet.components.operations.home_backup import back_up, remote_places
 
     require_clone()
-    report = back_up(archive, credentials=credentials)
-    print_text(f"{archive}: {report.files:,} files, {bytes_text(report.bytes)}, stored in {bytes_text(report.stored)}")
+    files = back_up(archive, credentials=credentials).files
+    size, stored = bytes_text(sum(file.size for file in files)), bytes_text(archive.stat().st_size)
+    print_text(f"{archive}: {len(files):,} files, {size}, stored in {stored}")
     for place in remote_places():
         print_note(f"not in it: {place}")
 

@@ -29,11 +29,8 @@ def outcome(world, night, decision):
     """All that a night leaves, without its name."""
     told = [effect.replace(night.id, "NIGHT") for effect in world.effects]
     files = [shards(home() / "evaluations" / night.id), shards(night_budget.ROLLOUTS_FOLDER / night.id)]
-    return (
-        told,
-        files,
-        {name: decision[name] for name in ("verdict", "why", "versus_champion", "champion", "challenger")},
-    )
+    record = {name: decision[name] for name in ("verdict", "why", "versus_champion", "champion", "challenger")}
+    return told, files, msgspec.json.decode(msgspec.json.encode(record))
 
 
 def test_a_night_that_stops_before_each_of_its_steps_ends_as_an_undisturbed_one(world, tmp_path, monkeypatch):

@@ -145,6 +145,18 @@ def test_an_archive_is_written_whole_or_not_at_all(clone, tmp_path, monkeypatch)
     assert (tmp_path / "a.tar").read_bytes() == b"the last one" and list(tmp_path.glob(".*")) == []
 
 
+def test_a_file_that_changes_meanwhile_is_an_error(clone, tmp_path, monkeypatch):
+    def changing(path):
+        with path.open("a") as file:
+            file.write(" ")
+        return "0" * 64
+
+    monkeypatch.setattr(home_backup, "file_sha256", changing)
+    with pytest.raises(InfrastructureError, match="was changed meanwhile"):
+        back_up(tmp_path / "a.tar")
+    assert not (tmp_path / "a.tar").exists()
+
+
 def test_an_archive_does_not_lie_in_what_it_holds(clone):
     for place in (home() / "a.tar", clone / "data/a.tar"):
         with pytest.raises(ConfigurationError, match="lies in what is backed up"):

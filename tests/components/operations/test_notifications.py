@@ -67,7 +67,7 @@ def test_a_mail_is_delivered(receivers):
 def test_a_command_reads_the_notification_as_json(receivers, tmp_path):
     script = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
     receivers({"command": [sys.executable, "-c", script, str(tmp_path / "told")]})
-    assert [delivery.error for delivery in send(NOTE)] == [None]
+    assert [error for _, error in send(NOTE)] == [None]
     told = json.loads((tmp_path / "told").read_text())
     assert told == {"event": "failure", "title": NOTE.title, "text": NOTE.text, "night": "a"}
 
@@ -93,7 +93,7 @@ def test_what_fails_says_why_hides_secrets_and_hinders_no_other_receiver(receive
     logging.getLogger().addHandler(log)  # as a night's log is; pytest's own reads loggers that pass nothing on
     deliveries = list(send(NOTE))
     logging.getLogger().removeHandler(log)
-    errors = [delivery.error for delivery in deliveries]
+    errors = [error for _, error in deliveries]
     assert "500" in errors[0] and "NOT_SET" in errors[1] and "Apprise" in errors[2]
     assert errors[3] == "exit code 1: no paper" and "No such file" in errors[4] and errors[5] is None
     assert "secret-token" not in str(deliveries)
@@ -103,7 +103,7 @@ def test_what_fails_says_why_hides_secrets_and_hinders_no_other_receiver(receive
 def test_a_command_that_does_not_end_is_killed(receivers, monkeypatch):
     monkeypatch.setattr("ratchet.components.operations.notifications.COMMAND_SECONDS", 0.2)
     receivers({"command": [sys.executable, "-c", "import time; time.sleep(60)"]})
-    assert "timed out" in next(send(NOTE)).error
+    assert "timed out" in next(send(NOTE))[1]
 
 
 @pytest.mark.parametrize(
