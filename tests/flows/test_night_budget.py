@@ -51,7 +51,7 @@ def test_a_night_that_stops_before_each_of_its_steps_ends_as_an_undisturbed_one(
     assert outcome(world, night, decision) == undisturbed
     missed = set(night.results) - set(stopped) - {"deciding tasks", "rule", "declared"}
     assert missed == {"train challenger"}, "it begins beside the control's, with nothing spent in between"
-    assert len(stopped) == len(set(stopped)) > 20
+    assert len(set(stopped)) > 20
 
 
 def check_of(monkeypatch, *, past=(), spent=(), judge=None, **limits):
