@@ -5,6 +5,7 @@ the same command is given with a raised limit.
 """
 
 import contextlib
+import itertools
 import os
 import time
 from functools import cached_property
@@ -22,13 +23,10 @@ from ratchet.flows.steps.declare import night_declaration
 
 MODEL_STEPS = ("collect ", "judge", "train ", "choose checkpoint", "look ", "evaluate")
 """Beginnings of the names of steps that run a model, on every GPU of the host."""
-UNITS = {"hours": "h", "gpu_hours": "GPU hours", "disk_gb": "GB", "money": "in money"}
 
 
 def keep_to_budget(tonight: NightContext) -> None:
-    """Check the budget of the scale before each further step of the night; it raises BudgetReached. Nothing is measured
-    where there is no limit.
-    """
+    """Let the night check the budget of its scale, if there is one, before each further step; it raises BudgetReached."""
     if tonight.scale.budget != NightBudget():
         tonight.night.before_each_step(_BudgetCheck(tonight).check)
 
@@ -48,7 +46,7 @@ class _BudgetCheck:
             if spent + more > limit or (spent >= limit and name != "money"):
                 about = f" and about {more:,.3g} expected of the step" if more else ""
                 raise BudgetReached(
-                    f"night {self.night.id} stops before '{step}': {spent:,.3g} {UNITS[name]} spent{about}, with a budget of "
+                    f"night {self.night.id} stops before '{step}': {spent:,.3g} {name} spent{about}, with a budget of "
                     f"{limit:,g}; raise budget.{name} of scale {self.tonight.scale.name} and repeat the command"
                 )
 
@@ -56,15 +54,15 @@ class _BudgetCheck:
         return (self.before + time.monotonic() - self.begun) / 3600
 
     def _gpu_hours(self) -> float:
-        seconds = (time for step, time in self.night.seconds.items() if step.startswith(MODEL_STEPS))
-        return self._gpus * sum(seconds) / 3600
+        return self._gpus * sum(s for step, s in self.night.seconds.items() if step.startswith(MODEL_STEPS)) / 3600
 
     def _disk_gb(self) -> float:
-        return allocated_bytes(home()) / 1e9
+        return allocated_bytes(home(), Path("data"), Path(".dvc/cache")) / 1e9
 
     def _money(self) -> float:
         judged = (result for step, result in self.night.results.items() if step.startswith("judge"))
-        teacher = self._demonstration_money if "collect demonstrations" in self.night.results else 0.0
+        billed = is_billed(self.tonight.scale.teacher) and "collect demonstrations" in self.night.results
+        teacher = self._demonstration_money if billed else 0.0
         return teacher + sum(report.get("money") or 0.0 for report in judged)
 
     @cached_property
@@ -73,8 +71,6 @@ class _BudgetCheck:
 
     @cached_property
     def _demonstration_money(self) -> float:
-        if not is_billed(self.tonight.scale.teacher):
-            return 0.0
         episodes = read_folder(ROLLOUTS_FOLDER / demonstrations_night(self.tonight), verify=False)
         usages = (turn.usage for episode in episodes for turn in episode.turns)
         return sum(usage.cost or 0.0 for usage in usages if usage is not None)
@@ -100,10 +96,10 @@ class _BudgetCheck:
         }
 
 
-def allocated_bytes(folder: Path) -> int:
-    """Return the disk space of the files below a folder; a file with several names counts once."""
+def allocated_bytes(*folders: Path) -> int:
+    """Return the disk space of the files below some folders; a file with several names counts once."""
     sizes = {}
-    for place, _, names in os.walk(folder):
+    for place, _, names in itertools.chain.from_iterable(map(os.walk, folders)):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # a running job removes its temporary files
                 status = Path(place, name).lstat()

@@ -38,10 +38,9 @@ def failure_notification(night: str, error: BaseException | None) -> Notificatio
         event, title = "person", f"night {night} needs a person"
     else:
         title = f"night {night} failed"
-    line = first_line(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    line = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    line = "its process was killed" if error is None else line
     advice = "`ratchet night` with the same options goes on from its finished steps; `ratchet report` shows them."
-    if error is None:
-        line, advice = "its process was killed", "`ratchet schedule` starts it again; else repeat the command."
     return Notification(event, f"Ratchet: {title}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night)
 
 
@@ -84,9 +83,5 @@ def notify_error(flow: Any, run: Any, state: Any) -> None:
     notify(failure_notification(run.name.removeprefix("night-"), error))
 
 
-HOOKS: dict[str, Any] = {
-    "on_completion": [notify_verdict],
-    "on_failure": [notify_error],
-    "on_crashed": [notify_error],
-}
+HOOKS: dict[str, Any] = {"on_completion": [notify_verdict], "on_failure": [notify_error], "on_crashed": [notify_error]}
 """Options of the nightly flow."""

@@ -30,10 +30,6 @@ class NightSeries(msgspec.Struct):
     nights: list[str] = []
     ended: bool = False
 
-    def save(self) -> None:
-        """Write the series to the home."""
-        write_json(series_file(), self)
-
     def states(self) -> list[Night]:
         """Return the states of the nights; without those whose folder the user has removed."""
         return [open_night(id) for id in self.nights if (night_folder(id) / "state.json").is_file()]
@@ -45,7 +41,7 @@ class NightSeries(msgspec.Struct):
         seed = None if self.seed is None else self.seed + len(states)
         state = begin_night(self.scale, seed, None, self.recipe)
         self.nights.append(state.id)
-        self.save()
+        write_json(series_file(), self)
         return state
 
 
@@ -109,7 +105,7 @@ def play_series(
                 say(f"{len(promoted)} of {count} nights finished, {sum(promoted)} promoted; the last: {verdict}")
             if len(promoted) >= count or (patience is not None and fruitless >= patience):
                 series.ended = True
-                series.save()
+                write_json(series_file(), series)
                 return 0
             night = series.next_night(states)
             if code := play(night):

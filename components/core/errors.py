@@ -34,9 +34,7 @@ class InfrastructureError(RatchetError):
 
 
 class BudgetReached(RatchetError):
-    """A night stopped before a step that would exceed a budget of its scale; the same command with a raised budget resumes
-    it.
-    """
+    """A night stopped before a step that would exceed a budget of its scale."""
 
     exit_code = 5
 

@@ -105,7 +105,7 @@ class NightBudget(Configuration):
     """Limits of one night; it stops before a step that would exceed one (docs/operating.md). None: no limit.
 
     - `hours`: time of its steps, over all its starts. `gpu_hours`: time of the steps that run a model, times the GPUs of
-      this host. `disk_gb`: size of the home, in 10⁹ bytes.
+      this host. `disk_gb`: size of the home, `data` and DVC's cache, in 10⁹ bytes.
     - `money`: paid to judges and to a teacher, in the currency of their prices.
     """
 

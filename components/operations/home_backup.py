@@ -274,7 +274,7 @@ def _restore_clone(files: list[ArchivedFile], contents: Path) -> None:
 
 def _folder_replacement(manifest: ArchiveManifest) -> Callable[[str], str]:
     """Return a function that replaces the old folders by the new ones in a text, as paths, in URIs and in JSON strings."""
-    folders = {}
+    folders: dict[str, str] = {}
     for old, new in ((manifest.home, str(home())), (manifest.clone, str(Path.cwd()))):
         for form in (str, quote, lambda path: json.dumps(path)[1:-1]):
             folders.setdefault(form(old), form(new))
