@@ -247,3 +247,17 @@ def test_the_commands_say_what_they_did_and_what_lies_elsewhere(clone, fresh, tm
     enter(fresh)
     assert cli.run(["restore", str(tmp_path / "a.tar")]) == 0
     assert "restored to" in capsys.readouterr().out
+
+
+def test_paths_are_replaced_whole_and_quoted_in_uris_alone(tmp_path, enter):
+    (new := tmp_path / "é b").mkdir()
+    enter(new)
+    replace = home_backup._folder_replacement(home_backup.ArchiveManifest("", "/a/.ratchet", "/a", ()))
+    for old, wanted in {
+        "/a/.ratchet/x": f"{new}/.ratchet/x",
+        "file:///a/.ratchet/x": (new / ".ratchet/x").as_uri(),
+        "file:///a": new.as_uri(),
+        '{"x": "/a/y"}': f'{{"x": "{new}/y"}}',
+        "/b/a /ab /a.d /a-b": "/b/a /ab /a.d /a-b",
+    }.items():
+        assert replace(old) == wanted
