@@ -276,8 +276,8 @@ def _folder_replacement(manifest: ArchiveManifest) -> Callable[[str], str]:
     """Return a function that replaces the old folders by the new ones in a text, as paths, in URIs and in JSON strings."""
     folders: dict[str, str] = {}
     for old, new in ((manifest.home, str(home())), (manifest.clone, str(Path.cwd()))):
-        folders |= {old: new, json.dumps(old)[1:-1]: json.dumps(new)[1:-1]}
-        folders |= {f"file://{quote(old)}": f"file://{quote(new)}"}
+        folders |= {json.dumps(old)[1:-1]: json.dumps(new)[1:-1]}
+        folders |= {old: new, f"file://{quote(old)}": f"file://{quote(new)}"}
     # In one pass, the longest first: a new path may hold an old one, and the home lies in the clone.
     names = "|".join(re.escape(old) for old in sorted(folders, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w.-])({names})(?![\w.-])")
