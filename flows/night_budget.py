@@ -37,6 +37,7 @@ class _BudgetCheck:
     def __init__(self, tonight: NightContext) -> None:
         self.tonight, self.night, self.budget = tonight, tonight.night, tonight.scale.budget
         self.begun, self.before = time.monotonic(), sum(tonight.night.seconds.values())
+        self.gpus = len(visible_gpus()) if self.budget.gpu_hours is not None else 0
 
     def check(self, step: str) -> None:
         """Raise BudgetReached where the step would exceed a limit, or one is reached already."""
@@ -54,7 +55,7 @@ class _BudgetCheck:
         return (self.before + time.monotonic() - self.begun) / 3600
 
     def _gpu_hours(self) -> float:
-        return self._gpus * sum(s for step, s in self.night.seconds.items() if step.startswith(MODEL_STEPS)) / 3600
+        return self.gpus * sum(s for step, s in self.night.seconds.items() if step.startswith(MODEL_STEPS)) / 3600
 
     def _disk_gb(self) -> float:
         return allocated_bytes(home(), Path("data"), Path(".dvc/cache")) / 1e9
@@ -64,10 +65,6 @@ class _BudgetCheck:
         billed = is_billed(self.tonight.scale.teacher) and "collect demonstrations" in self.night.results
         teacher = self._demonstration_money if billed else 0.0
         return teacher + sum(report.get("money") or 0.0 for report in judged)
-
-    @cached_property
-    def _gpus(self) -> int:
-        return len(visible_gpus())
 
     @cached_property
     def _demonstration_money(self) -> float:
@@ -87,7 +84,7 @@ class _BudgetCheck:
             return {}
         looked = sum(seconds for name, seconds in self.night.seconds.items() if name.startswith("look "))
         seconds = max(0.0, (planned.seconds or 0.0) - (looked if planned.name == "evaluate" else 0.0))
-        gpus = self._gpus if self.budget.gpu_hours is not None and step.startswith(MODEL_STEPS) else 0
+        gpus = self.gpus if step.startswith(MODEL_STEPS) else 0
         return {
             "hours": seconds / 3600,
             "gpu_hours": gpus * seconds / 3600,

@@ -31,17 +31,15 @@ def failure_notification(night: str, error: BaseException | None) -> Notificatio
     """Return the notification of an error that ended a night (None: its process was killed). Wrong configuration and bad data
     need a person; after anything else the same command goes on.
     """
-    event: Event = "failure"
-    if isinstance(error, BudgetReached):
-        event, title = "budget", f"night {night} stopped at a budget"
-    elif isinstance(error, ConfigurationError | DataError):
-        event, title = "person", f"night {night} needs a person"
-    else:
-        title = f"night {night} failed"
+    fixable = isinstance(error, ConfigurationError | DataError)
+    event: Event = "budget" if isinstance(error, BudgetReached) else "person" if fixable else "failure"
+    how = {"budget": "stopped at a budget", "person": "needs a person", "failure": "failed"}[event]
     line = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
     line = "its process was killed" if error is None else line
     advice = "`ratchet night` with the same options goes on from its finished steps; `ratchet report` shows them."
-    return Notification(event, f"Ratchet: {title}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night)
+    return Notification(
+        event, f"Ratchet: night {night} {how}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night
+    )
 
 
 def verdict_notifications(night: str) -> Iterator[Notification]:
@@ -55,9 +53,7 @@ def verdict_notifications(night: str) -> Iterator[Notification]:
     yield Notification("verdict", f"Ratchet: night {night}: {verdict}", f"{summary_sentence(decision)}\n{page}", night)
     judged, labels = state.results.get("judge") or {}, state.results.get("seal labels") or {}
     if judged.get("judgements") and not labels.get("labels"):
-        text = (
-            f"{judged['judgements']} judgements wait for labels that check them: `ratchet label data/rollouts/{night}`"
-        )
+        text = f"{judged['judgements']} judgements wait to be checked by labels: `ratchet label data/rollouts/{night}`"
         yield Notification("person", f"Ratchet: labels wait for night {night}", text, night)
 
 

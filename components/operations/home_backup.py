@@ -213,7 +213,6 @@ def _extract(archive: Path, staging: Path) -> ArchiveManifest:
     """Write the contents to `staging/objects`, verified, and return the manifest; every content that it names is there."""
     objects = staging / "objects"
     objects.mkdir(parents=True)
-    (staging / "home").mkdir()
     manifest, sizes = None, dict[str, int]()
     try:
         with tarfile.open(archive) as tar:

@@ -14,9 +14,7 @@ notify = typer.Typer(no_args_is_help=True, help="Who is told of a night: webhook
 
 
 @notify.command("test")
-def notify_test(
-    event: Annotated[str, Option(help="verdict, failure, person or budget.")] = "verdict",
-) -> None:
+def notify_test(event: Annotated[str, Option(help="verdict, failure, person or budget.")] = "verdict") -> None:
     """Send a test to the receivers of an event, as .ratchet/notify.yaml lists them.
 
     Exit code 4 where one was not told. Example: `ratchet notify test --event person`
@@ -53,9 +51,7 @@ def backup(
         print_note(f"not in it: {place}")
 
 
-def restore(
-    archive: Annotated[Path, Argument(help="A file that `ratchet backup` has written.", metavar="FILE")],
-) -> None:
+def restore(archive: Annotated[Path, Argument(help="A file of `ratchet backup`.", metavar="FILE")]) -> None:
     """Restore a backup into a fresh clone, at any path, whose home is empty. Every hash is verified.
 
     Example: `git clone URL again && cd again && make setup && .venv/bin/ratchet restore /backups/a.tar`
@@ -65,4 +61,3 @@ def restore(
     require_clone()
     manifest = restore_archive(archive)
     print_text(f"{len(manifest.files):,} files of {manifest.created} restored to {home()} and {Path.cwd()}")
-    print_note("`ratchet status` lists the nights")
