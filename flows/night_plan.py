@@ -33,7 +33,7 @@ from ratchet.components.nights.night_models import NightModel, registered_model
 from ratchet.components.nights.night_sampling import check_first_night, draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
-from ratchet.components.nights.scale_config import Scale, load_scale
+from ratchet.components.nights.scale_config import Scale, is_billed, load_scale
 from ratchet.components.operations.host_checks import TrainingMemory, training_memory
 from ratchet.components.statistics.power_analysis import clustered_design
 from ratchet.components.tasksets import load_taskset
@@ -117,8 +117,7 @@ def plan_night(
     begun = any(other.id == state.id for other in list_nights())
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
     others = [other for other in list_nights() if other.id != state.id]
-    past = [other for other in others if other.scale == state.scale and other.durations]
-    champion = _champion(state)
+    past, champion = _past(state), _champion(state)
     if champion is None:
         check_first_night(parameters, how, len(load_taskset(parameters.taskset).tasks(Role.TRAIN)))
     declaration, tasks = _declaration(parameters, state)
@@ -155,6 +154,16 @@ def plan_night(
         margins=margins,
         obstacles=promotion_obstacles(rule, declaration.level, families, margins),
     )
+
+
+def planned_steps(state: Night, scale: Scale, recipe: Recipe, agents: int) -> tuple[PlannedStep, ...]:
+    """Return the steps of a night in their order. `agents`: number of those that play the evaluation."""
+    return tuple(_Steps(state, scale, recipe, _past(state), _champion(state), agents).all())
+
+
+def _past(state: Night) -> list[Night]:
+    """Return the other timed nights of its scale, oldest first."""
+    return [other for other in list_nights() if other.id != state.id and other.scale == state.scale and other.durations]
 
 
 def _champion(state: Night) -> NightModel | None:
@@ -285,8 +294,7 @@ class _Steps:
 
     def _collect(self, title: str, name: Callable[[Night], str], play: Any) -> PlannedStep:
         episodes = play.tasks * play.attempts
-        teacher = self.scale.teacher if title == "demonstrations" else ""
-        billed = teacher.startswith("openai:") or teacher.endswith((".yaml", ".yml"))
+        billed = title == "demonstrations" and is_billed(self.scale.teacher)
         kept = sum(entry.episodes for entry in read_manifest(home() / "spool" / name(self.state)))
         note = f"{episodes:,} episodes" + (f", {kept:,} of them played already" if kept else "")
         return self._step(

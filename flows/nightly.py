@@ -22,7 +22,9 @@ from ratchet.components.nights.scale_config import load_scale
 from ratchet.components.reporting.decision_text import verdict_line
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tracking.run_writer import night_run
+from ratchet.flows.night_budget import keep_to_budget
 from ratchet.flows.night_context import NightContext, announce_night, pin_sandbox
+from ratchet.flows.night_notifications import HOOKS
 from ratchet.flows.scheduled_run import end_with_scheduler, night_run_name, tag_own_run
 from ratchet.flows.steps.build import build, build_first, publish, record_uses
 from ratchet.flows.steps.collect import collect_attempts, collect_demonstrations
@@ -38,7 +40,7 @@ PARALLEL_STEPS: Any = ThreadPoolTaskRunner(max_workers=3)
 """Task runner for steps that run in parallel: two training jobs, three evaluations."""
 
 
-@flow(name="nightly", flow_run_name=night_run_name, task_runner=PARALLEL_STEPS)
+@flow(name="nightly", flow_run_name=night_run_name, task_runner=PARALLEL_STEPS, **HOOKS)
 def nightly(
     scale: str = "smoke", seed: int | None = None, night: str | None = None, recipe: str | None = None
 ) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str
 def run_steps(tonight: NightContext) -> dict[str, Any]:
     """Declare how tonight is decided, then run the steps shown in the module's diagram; return the decision record."""
     declare_tonight(tonight)
+    keep_to_budget(tonight)
     champion = tonight.night.run_once("champion", find_champion, NightModel | None) or first_champion(tonight)
     collect_attempts(tonight, champion)
     gather_annotations(tonight)

@@ -20,6 +20,7 @@ from ratchet.components.nights.night_state import begin_night, hold_night_lock, 
 from ratchet.components.operations.leftovers import COMPARISON_FLOW, close_stale_runs
 from ratchet.components.reporting.progress_display import ProgressDisplay
 from ratchet.flows.home_servers import PrefectServer
+from ratchet.flows.night_notifications import notify_failure
 
 INTERRUPTED_MESSAGE = "interrupted; finished work is kept, and the same command continues from there"
 
@@ -37,9 +38,10 @@ def run_night(scale: str, seed: int | None, night: str | None, recipe: str | Non
 
         from ratchet.flows.nightly import nightly
 
-        server = ready()
-        if running_night() is None:
-            close_stale_runs(server)
+        with notify_failure(state.id):
+            server = ready()
+            if running_night() is None:
+                close_stale_runs(server)
         with tags(home_tag()):
             decision: dict[str, Any] = nightly(scale, state.seed, state.id, recipe)
     return decision

@@ -24,6 +24,7 @@ from .commands import (
     maintenance,
     models,
     night,
+    operating,
     plugins,
     project,
     recipes,
@@ -48,6 +49,7 @@ for command in (
     project.init,
     night.plan,
     night.night,
+    night.online,
     night.schedule,
     rollouts.collect,
     rollouts.evaluate,
@@ -77,6 +79,8 @@ for command in (
     maintenance.ui,
     maintenance.status,
     maintenance.reap,
+    operating.backup,
+    operating.restore,
 ):
     app.command()(command)
 app.command(context_settings=models.PASS_TO_ENGINE)(models.serve)
@@ -88,6 +92,7 @@ for name, group in (
     ("store", store.store),
     ("tasks", tasks.tasks),
     ("publish", project.publish),
+    ("notify", operating.notify),
     ("sandbox", sandbox.sandbox),
 ):
     app.add_typer(group, name=name)

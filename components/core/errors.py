@@ -33,6 +33,12 @@ class InfrastructureError(RatchetError):
     exit_code = 4
 
 
+class BudgetReached(RatchetError):
+    """A night stopped before a step that would exceed a budget of its scale."""
+
+    exit_code = 5
+
+
 INSTALL_ADVICE = "`make setup` installs what this version needs"
 
 

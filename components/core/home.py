@@ -72,6 +72,11 @@ def credential(name: str) -> str:
     return _read_credential(path)
 
 
+def existing_credential(name: str) -> str | None:
+    """Return the content of a credential's file; None where it is missing or empty."""
+    return _read_credential(credential_path(name)) or None
+
+
 def write_credential(name: str, value: str, *, replace: bool = True) -> None:
     """Write a credential atomically; `replace=False` keeps an existing one."""
     path = credential_path(name)
@@ -118,7 +123,7 @@ def model_server_key(base_url: str) -> str | None:
     address = urlsplit(base_url)
     if address.hostname not in LOOPBACK or address.port is None:
         return None
-    return _read_credential(credential_path(model_server_name(address.port))) or None
+    return existing_credential(model_server_name(address.port))
 
 
 def _read_credential(path: Path) -> str:

@@ -114,7 +114,7 @@ def plan_comparison(
             source,
             taskset.hash,
             parameters.model_dump(
-                mode="json", exclude={"name", "promotion", "collection", "demonstrations", "cold_start"}
+                mode="json", exclude={"name", "promotion", "collection", "demonstrations", "cold_start", "budget"}
             ),
         )[:8]
     )

@@ -51,6 +51,8 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._check: Callable[[str], None] | None = None
+        self._checked: set[str] = set()
 
     @property
     def is_finished(self) -> bool:
@@ -77,12 +79,13 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     def run_once(self, step: str, work: Callable[[], Any], kind: Any = Any) -> Any:
         """Run a step once: return the result of `work`, or the stored result of a finished step, decoded as `kind`.
 
-        The result is stored as JSON under `step`. Raises what `work` raises, and DataError for a stored result of
-        another type.
+        The result is stored as JSON under `step`. Raises what `work` raises and the check of `before_each_step`, and
+        DataError for a stored result of another type.
         """
         with self._lock:
             is_done = step in self.results
         if not is_done:
+            self.check_step(step)
             start_time = time.monotonic()
             # Kept before it is used, and read back below: a resumed night sees the same value as this one.
             result = msgspec.to_builtins(work())
@@ -112,6 +115,16 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
                 f"night {self.id}: the result of its step '{step}' cannot be read: {error}; put its state.json back, or remove "
                 f"{self.folder} to give the night up"
             ) from error
+
+    def before_each_step(self, check: Callable[[str], None]) -> None:
+        """Call `check` with the name of each step that is about to run, once; what it raises ends the night there."""
+        self._check = check
+
+    def check_step(self, step: str) -> None:
+        """Make the check of `before_each_step`, for a step whose work begins before `run_once` is called."""
+        if self._check is not None and step not in self._checked:
+            self._check(step)
+            self._checked.add(step)
 
     def forget(self, *steps: str) -> None:
         """Drop the results of steps, so that they are run again."""

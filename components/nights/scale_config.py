@@ -105,6 +105,25 @@ class NightJudgeConfig(JudgeConfig):
         return JudgeConfig(**values, models=(*self.models, *local))
 
 
+class NightBudget(Configuration):
+    """Limits of one night; it stops before a step that would exceed one (docs/operating.md). None: no limit.
+
+    - `hours`: time of its steps, over all its starts. `gpu_hours`: time of the steps that run a model, times the GPUs of
+      this host. `disk_gb`: size of the home, `data` and DVC's cache, in 10⁹ bytes.
+    - `money`: paid to judges and to a teacher, in the currency of their prices.
+    """
+
+    hours: float | None = Field(None, gt=0)
+    gpu_hours: float | None = Field(None, gt=0)
+    disk_gb: float | None = Field(None, gt=0)
+    money: float | None = Field(None, ge=0)
+
+
+def is_billed(policy: str) -> bool:
+    """Return whether a policy asks a server that may ask money."""
+    return policy.startswith("openai:") or policy.endswith((".yaml", ".yml"))
+
+
 SCALES_FOLDER = Path(__file__).parents[2] / "flows" / "scales"
 FLOW_KEYS = {"output", "seed", "data"}
 """Job keys that the flow fills in: a scale may not set them."""
@@ -218,6 +237,7 @@ class Scale(Configuration):
     size: str | None = None
     evaluation: EvaluationConfig
     promotion: Rule = PromotionRule()
+    budget: NightBudget = NightBudget()
 
     def check(self) -> None:
         """Raise ConfigurationError for a policy or judge that cannot be asked (an unknown name, a missing file, a key

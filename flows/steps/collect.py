@@ -21,10 +21,14 @@ DEMONSTRATIONS_PREFIX = "demonstrations-"
 """Prefix of the names of nights in which the teacher played."""
 
 
+def demonstrations_night(tonight: NightContext) -> str:
+    """Return the name of the night of demonstrations that tonight's first champion learns from."""
+    return f"{DEMONSTRATIONS_PREFIX}s{tonight.seed}"
+
+
 def collect_demonstrations(tonight: NightContext) -> str:
     """Let the teacher play a number of train tasks once; return the name of the sealed night."""
-    name = f"{DEMONSTRATIONS_PREFIX}s{tonight.seed}"
-    scale = tonight.scale
+    name, scale = demonstrations_night(tonight), tonight.scale
     train_tasks = load_taskset(scale.taskset).tasks(Role.TRAIN)
     check_first_night(scale, tonight.recipe, len(train_tasks))
     tasks = draw_tasks(train_tasks, scale.demonstrations.tasks, tonight.seed, "demonstrations")

@@ -367,5 +367,6 @@ def _start_control(
         seed=tonight.seed,
         base=champion.checkpoint,
     )
+    tonight.night.check_step(step)
     run = train.submit(step, job)
     return lambda: dict(tonight.night.run_once(step, run.result))

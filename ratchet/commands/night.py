@@ -1,4 +1,4 @@
-"""Commands on nights and the champion: plan, night, schedule, promote, rollback, report."""
+"""Commands on nights and the champion: plan, night, online, schedule, promote, rollback, report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ from typer import Argument, Option
 from ratchet.commands import AsJson
 from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.core.home import require_clone
-from ratchet.render.terminal import open_page, print_json, print_note, print_text
+from ratchet.render.terminal import CommandExitCode, open_page, print_json, print_note, print_text
 
 
 def night(
@@ -32,6 +32,25 @@ def night(
     print_note("`ratchet ui` shows the night in Prefect and MLflow")
     if as_json:
         print_json(decision)
+
+
+def online(
+    nights: Annotated[int, Option(min=1, help="Number of nights.")],
+    patience: Annotated[int | None, Option(min=1, help="End when so many nights in a row promoted nothing.")] = None,
+    scale: Annotated[str, Option(help="A scale's name, or a YAML file of one.")] = "smoke",
+    seed: Annotated[int | None, Option(help="Seed of the first night; default: the last night's + 1.")] = None,
+    recipe: Annotated[str | None, Option(help="How to train the challengers; default: the scale's.")] = None,
+) -> int:
+    """Run nights in a row, each from the champion of the one before.
+
+    The same command goes on with an interrupted series. A night that fails ends it with the exit code of `ratchet night`.
+    Example: `ratchet online --nights 30 --patience 5`
+    """
+    from ratchet.flows.night_series import play_series
+
+    require_clone()
+    # An own type: the night has printed why it ended.
+    return CommandExitCode(play_series(nights, patience, scale, seed, recipe, say=print_note))
 
 
 def plan(
