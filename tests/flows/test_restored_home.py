@@ -63,4 +63,5 @@ def test_a_restored_home_knows_its_night_its_lineage_and_plays_the_next_one(firs
     ratchet(elsewhere, "night")
     nights = lines(elsewhere, "status")
     assert len(nights) == 2 and all(night["state"] == "finished" for night in nights)
-    assert len(lines(elsewhere, "models", "list")) >= 4
+    (versions,) = lines(elsewhere, "models", "list")
+    assert len(versions) == 5, "the first champion, and a challenger and a control of each night"
