@@ -56,5 +56,5 @@ def test_a_training_that_changed_nothing_leaves_the_champion_the_decision_by_whi
     monkeypatch.setattr(train, "trained_model", trained)
     _, decision = run()
     assert decision["challenger"]["agent"]["policy_version"] == decision["champion"]["agent"]["policy_version"]
-    assert decision["verdict"] == "keep" and world.champion.version == 1
+    assert decision["verdict"] == "undecided" and world.champion.version == 1
     assert not any(effect.startswith("decision") for effect in world.effects)
