@@ -27,15 +27,15 @@ def notify(notification: Notification) -> None:
         current_display().say(f"no notification was sent: {first_line(error)}")
 
 
-def failure_notification(night: str, error: BaseException | None) -> Notification:
-    """Return the notification of an error that ended a night (None: its process was killed). Wrong configuration and bad data
-    need a person; after anything else the same command goes on.
+def failure_notification(night: str, error: BaseException | None, crash: str | None = None) -> Notification:
+    """Return the notification of an error that ended a night (None: its process ended, and Prefect says `crash`). Wrong
+    configuration and bad data need a person; after anything else the same command goes on.
     """
     fixable = isinstance(error, ConfigurationError | DataError)
     event: Event = "budget" if isinstance(error, BudgetReached) else "person" if fixable else "failure"
     how = {"budget": "stopped at a budget", "person": "needs a person", "failure": "failed"}[event]
     line = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
-    line = "its process was killed" if error is None else line
+    line = crash or "its process was killed" if error is None else line
     advice = "`ratchet night` with the same options goes on from its finished steps; `ratchet report` shows them."
     return Notification(
         event, f"Ratchet: night {night} {how}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night
@@ -76,7 +76,7 @@ def notify_verdict(flow: Any, run: Any, state: Any) -> None:
 def notify_error(flow: Any, run: Any, state: Any) -> None:
     """Hook `on_failure` and `on_crashed` of the nightly flow."""
     error = state.result(raise_on_failure=False) if state.is_failed() else None
-    notify(failure_notification(run.name.removeprefix("night-"), error))
+    notify(failure_notification(run.name.removeprefix("night-"), error, state.message))
 
 
 HOOKS: dict[str, Any] = {"on_completion": [notify_verdict], "on_failure": [notify_error], "on_crashed": [notify_error]}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 
 import msgspec
@@ -38,7 +38,8 @@ class NightSeries(msgspec.Struct):
         """Return the interrupted night of the series, or add and return the next one."""
         if states and not states[-1].is_finished:
             return states[-1]
-        seed = None if self.seed is None else self.seed + len(states)
+        played = {state.seed for state in states}
+        seed = None if self.seed is None else next(each for each in count(self.seed) if each not in played)
         state = begin_night(self.scale, seed, None, self.recipe)
         self.nights.append(state.id)
         write_json(series_file(), self)

@@ -3,10 +3,11 @@
 import asyncio
 import dis
 import inspect
+import json
 import os
 import threading
 import types
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
 from typing import Any
@@ -44,6 +45,11 @@ class CallablePolicy(Policy):
     def _reply(self, request: PolicyRequest) -> PolicyReply:
         reply = self._agent(request)
         if inspect.isawaitable(reply):
+            if threading.current_thread().name == LOOP_THREAD:  # it would wait for itself
+                raise ConfigurationError(
+                    f"the agent {self.name} is asynchronous and was called by another asynchronous agent; await its function, "
+                    "or call it by asyncio.to_thread"
+                )
             future = asyncio.run_coroutine_threadsafe(_await(reply), _event_loop())
             self._running.add(future)
             try:
@@ -69,6 +75,7 @@ class CallablePolicy(Policy):
 
 
 _loop_lock = threading.Lock()
+LOOP_THREAD = "ratchet-agents"
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
@@ -80,7 +87,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 @cache
 def _start_loop(process: int) -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="agents").start()
+    threading.Thread(target=loop.run_forever, daemon=True, name=LOOP_THREAD).start()
     return loop
 
 
@@ -120,40 +127,51 @@ def _identity(value: Any, depth: int = 0, functions: set[int] | None = None) -> 
     if isinstance(value, types.CodeType):
         return [value.co_code.hex(), value.co_names, *inner(*value.co_consts)]
     if isinstance(value, dict):
-        return [[str(key), *inner(item)] for key, item in list(value.items())[:ITEMS]]
+        return [
+            [key if isinstance(key, str) else inner(key), *inner(item)] for key, item in list(value.items())[:ITEMS]
+        ]
     if isinstance(value, list | tuple):
         return inner(*value)
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(inner(each)) for each in list(value)[:ITEMS])
     if isinstance(value, PLAIN):
-        return repr(sorted(map(repr, value)) if isinstance(value, set | frozenset) else value)
-    if isinstance(vars(type(value)).get("__call__"), types.FunctionType):
+        return repr(value)
+    if isinstance(inspect.getattr_static(type(value), "__call__", None), types.FunctionType):
         return inner(_methods(type(value)), getattr(value, "__dict__", None))
     return type(value).__qualname__  # its address or state would differ from run to run
 
 
 def _globals_read(function: types.FunctionType) -> dict[str, Any]:
-    """Return the plain values, and the functions of the same module, that a function reads as globals, by name."""
+    """Return the plain values, and the functions of the same module, that a function reads as globals, by name; without
+    those that it also sets, which a call changes.
+    """
     values = function.__globals__
     return {
         name: value
-        for name in sorted(set(_global_names(function.__code__)) & values.keys())
+        for name in sorted(_global_names(function.__code__) & values.keys())
         if isinstance(value := values[name], (*PLAIN, partial))
         or (isinstance(value, types.FunctionType) and value.__module__ == function.__module__)
     }
 
 
 def _methods(cls: type) -> dict[str, Any]:
-    """Return the methods that a class itself defines, by name."""
-    return {name: value for name, value in vars(cls).items() if isinstance(value, types.FunctionType)}
+    """Return the methods and plain values that a class defines or inherits, by name."""
+    found = dict[str, Any]()
+    for name, value in (item for base in reversed(cls.__mro__[:-1]) for item in vars(base).items()):
+        method = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if isinstance(method, types.FunctionType) or (isinstance(value, PLAIN) and not name.startswith("__")):
+            found[name] = method
+    return found
 
 
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of globals and builtins that code reads, inner functions included."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
+def _global_names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and builtins that code reads and never sets, inner functions included."""
+    instructions = list(dis.get_instructions(code))
+    read = {each.argval for each in instructions if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
+            read |= _global_names(constant)
+    return read - {each.argval for each in instructions if each.opname == "STORE_GLOBAL"}
 
 
 class SystemPromptPolicy(Policy):

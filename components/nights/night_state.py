@@ -28,6 +28,7 @@ NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 class _Versioned(msgspec.Struct):
     schema_version: int = 1
+    home: str = ""
 
 
 class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
@@ -36,7 +37,8 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     `id`: its name in `data/rollouts/`, git tags and MLflow. `seed`: all other seeds are derived from it. `begun` and
     `ended`: times of its first start and its last step (ISO 8601, UTC). `results`: return value of each finished step.
     `recipe`: as requested; None for the scale's own. `durations`: seconds of each finished step, in the order in which
-    they ended; older nights did not record them. `schema_version`: of the Ratchet that began it.
+    they ended; older nights did not record them. `schema_version`: of the Ratchet that began it. `home`: the folder of
+    local state when it was saved; older nights did not record it.
     """
 
     id: str = msgspec.field(name="night")
@@ -48,6 +50,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     recipe: str | None = None
     durations: list[tuple[str, float]] = msgspec.field(default=[], name="seconds")
     schema_version: int = SCHEMA_VERSION
+    home: str = ""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,6 +145,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
 
     def _save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.home = str(self.folder.absolute().parents[1])
         encoded = msgspec.json.format(msgspec.json.encode(self, order="sorted"))
         write_atomically(self.folder / "state.json", encoded + b"\n")
 
@@ -252,18 +256,24 @@ def open_night(night: str) -> Night:
 def _decoded(path: Path) -> Night:
     content = path.read_bytes()
     # The version first: a newer record may have fields that `Night` forbids, and would be reported as damaged.
-    version = msgspec.json.decode(content, type=_Versioned).schema_version
-    if version > SCHEMA_VERSION:
-        raise DataError(f"{path}: schema_version {version} is newer than {SCHEMA_VERSION}; upgrade Ratchet")
-    return msgspec.json.decode(_with_own_paths(content, path.parent), type=Night)
+    known = msgspec.json.decode(content, type=_Versioned)
+    if known.schema_version > SCHEMA_VERSION:
+        raise DataError(
+            f"{path}: schema_version {known.schema_version} is newer than {SCHEMA_VERSION}; upgrade Ratchet"
+        )
+    return msgspec.json.decode(_with_own_paths(content, known.home, path.parent), type=Night)
 
 
-def _with_own_paths(content: bytes, folder: Path) -> bytes:
-    """Return a state whose absolute paths below the home lie in the home of `folder`, also after it was moved or copied."""
-    own_home = msgspec.json.encode(str(folder.absolute().parents[1]))[:-1]
-    place = msgspec.json.encode(f"/{folder.parent.name}/{folder.name}/")[1:-1]
-    found = re.search(rb'"/(?:[^"\\]|\\.)*?(?=%s)' % re.escape(place), content)
-    return content.replace(found[0] + b"/", own_home + b"/") if found and found[0] != own_home else content
+def _with_own_paths(content: bytes, saved_home: str, folder: Path) -> bytes:
+    """Return a state whose absolute paths below the home lie in the home of `folder`, also after it was moved or copied.
+    A state that does not say its home names files of its own folder, from which the home is read.
+    """
+    own, old = msgspec.json.encode(str(folder.absolute().parents[1]))[:-1], msgspec.json.encode(saved_home)[:-1]
+    if not saved_home:
+        place = msgspec.json.encode(f"/{folder.parent.name}/{folder.name}/")[1:-1]
+        found = re.search(rb'"/(?:[^"\\]|\\.)*?(?=%s)' % re.escape(place), content)
+        old = found[0] if found else own
+    return content if old == own else content.replace(old + b"/", own + b"/")
 
 
 def list_nights() -> list[Night]:

@@ -37,8 +37,8 @@ BUSY_ADVICE = "end what works in this clone and repeat the command"
 MLFLOW_DATABASE = "mlflow.db"
 MANIFEST, SCHEMA_VERSION = "manifest.json", 1
 OBJECT = re.compile(r"objects/([0-9a-f]{64})")
-NAMES_FOLDERS = {".json", ".jsonl", ".yaml", ".md", ".html"}
-"""Suffixes of files of the home that may name its folder."""
+SEALED = {"data", "checkpoint", "adapter", "candidates"}
+"""Folders of nights and comparisons whose files have recorded hashes."""
 NIGHT_TAGS = "refs/tags/night/*"
 
 
@@ -108,12 +108,10 @@ def _archive(sources: list[_Source], tar: tarfile.TarFile) -> Iterator[ArchivedF
 
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, sorted, through links to other folders; without temporary files."""
-    seen = set()
     for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # a link to a folder above
+        if os.path.realpath(place) in map(os.path.realpath, Path(place).parents):  # a link to a folder above
             folders.clear()
             continue
-        seen.add(real)
         folders.sort()
         yield from (path for name in sorted(names) if (path := Path(place, name)).is_file() and path.suffix != ".tmp")
 
@@ -184,6 +182,8 @@ def restore(archive: Path) -> ArchiveManifest:
     if home().is_dir() and any(home().iterdir()):
         advice = "restore into a fresh clone, or set RATCHET_HOME to a new folder"
         raise ConfigurationError(f"{home()} is not empty; {advice}")
+    if home().is_symlink() or home().is_mount():
+        raise ConfigurationError(f"{home()} is a link or a mount; set RATCHET_HOME to a new folder on that disk")
     staging = home().with_name(f".{home().name}.restore.tmp")
     shutil.rmtree(staging, ignore_errors=True)
     try:
@@ -193,7 +193,7 @@ def restore(archive: Path) -> ArchiveManifest:
         for entry in manifest.files:
             if entry.area == "home":
                 target = _place(contents, entry, staging / "home")
-                if target.suffix in NAMES_FOLDERS:
+                if _names_folders(Path(entry.path)):
                     text = target.read_bytes().decode("utf-8", "surrogateescape")
                     target.write_bytes(replace(text).encode("utf-8", "surrogateescape"))
         if (database := staging / "home" / MLFLOW_DATABASE).is_file():
@@ -247,6 +247,12 @@ def _extract(archive: Path, staging: Path) -> ArchiveManifest:
         if sizes.get(entry.sha256) != entry.size:
             raise DataError(f"{archive} is damaged: the content of {entry.path} is missing; use another copy")
     return manifest
+
+
+def _names_folders(path: Path) -> bool:
+    """Return whether a file of the home is state that names folders, and no content whose hash is recorded."""
+    state = path.parts[0] in ("nights", "comparisons") and path.suffix in (".json", ".yaml")
+    return path.name == "config.local" or (state and SEALED.isdisjoint(path.parts[1:-1]))
 
 
 def _place(contents: Path, entry: ArchivedFile, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Literal, Self, get_args
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.configuration import Configuration
@@ -93,7 +93,14 @@ def notify_file() -> Path:
 
 def load_receivers() -> tuple[Receiver, ...]:
     """Return the receivers of this home; none without a file. Raises ConfigurationError."""
-    return NotifyConfig.load(notify_file()).receivers if notify_file().is_file() else ()
+    if not notify_file().is_file():
+        return ()
+    try:
+        return NotifyConfig.load(notify_file()).receivers
+    except ConfigurationError as error:  # its text shows what the file holds, which may be a secret
+        known = isinstance(error.__cause__, ValidationError)
+        why = re.sub(r" \(found .*", "", str(error)) if known else f"{notify_file()}: it is no valid YAML"
+        raise ConfigurationError(why) from None
 
 
 def send(notification: Notification) -> Iterator[tuple[str, str | None]]:
@@ -112,7 +119,10 @@ def send(notification: Notification) -> Iterator[tuple[str, str | None]]:
 
 def _run(receiver: Receiver, notification: Notification) -> str | None:
     line = msgspec.json.encode(notification) + b"\n"
-    done = subprocess.run(receiver.command, input=line, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+    try:
+        done = subprocess.run(receiver.command, input=line, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+    except subprocess.TimeoutExpired:  # its text holds the arguments, which may be secret
+        return f"it took longer than {COMMAND_SECONDS:.0f} s"
     if done.returncode == 0:
         return None
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()

@@ -130,13 +130,18 @@ def end_flow_run(work: Callable[[], T], message: Callable[[T], str]) -> Any:
     raises the error.
 
     A state's message is `message` of the result, or the expected error in one line with how to go on. Other errors are
-    raised: Prefect's Logs tab then shows their traceback.
+    raised: Prefect's Logs tab then shows their traceback. So is every error of a flow with retries, which Prefect repeats
+    only after an exception.
     """
+    from prefect.context import FlowRunContext
     from prefect.states import Completed, Failed
 
     try:
         result = work()
     except RatchetError as error:
+        context = FlowRunContext.get()
+        if context is not None and context.flow is not None and context.flow.retries:
+            raise
         advice = "finished work is kept, and the same command continues from there"
         return Failed(message=f"{_error_line(error)}; {advice}", data=error)
     return Completed(message=message(result), data=result)

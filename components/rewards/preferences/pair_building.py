@@ -310,6 +310,7 @@ class PairReport(msgspec.Struct, frozen=True):
             "no_worth": "episodes have no reward",
             "no_parent": "branches lack their parent",
             "padding": "forks differ by padding alone",
+            "samples": f"forks have no two options of {config.min_samples} samples",
             "margin": f"forks differ by less than the margin {config.margin:g}, or their better side is a known failure",
             "contradictions": "pairs contradict each other",
             "length": f"pairs exceed max_length_gap {config.max_length_gap:g}",

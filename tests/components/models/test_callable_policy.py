@@ -179,3 +179,51 @@ def test_a_system_prompt_is_part_of_the_version():
 def test_what_is_no_agent_is_refused(agent):
     with pytest.raises(ConfigurationError, match="is no agent"):
         as_policy(agent)
+
+
+class Base:
+    """An agent whose subclasses differ by what they inherit and by a value of the class."""
+
+    PROMPT = "a"
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, request):
+        return f"{self.PROMPT} {self.model}"
+
+
+class Other(Base):
+    PROMPT = "b"
+
+
+class Inheriting(Base):
+    pass
+
+
+def test_an_object_has_a_version_of_what_it_holds_and_of_what_its_class_inherits_and_defines():
+    agents = (Base("m"), Base("n"), Other("m"), Inheriting("m"), Inheriting("n"))
+    assert len({as_policy(each).version for each in agents}) == 5
+    assert as_policy(Inheriting("m")).version == as_policy(Inheriting("m")).version
+
+
+def test_a_global_that_the_agent_sets_is_not_part_of_its_version():
+    text = "COUNT = {start}\ndef agent(request):\n    global COUNT\n    COUNT += 1\n    return 'x'\n"
+    versions = set()
+    for start in (0, 5):
+        exec(text.format(start=start), place := {"__name__": "m"})
+        versions.add(as_policy(place["agent"]).version)
+    assert len(versions) == 1
+
+
+def test_an_asynchronous_agent_that_calls_another_is_refused_instead_of_waiting_for_ever():
+    async def inner(request):
+        return "x"
+
+    policy = as_policy(inner)
+
+    async def outer(request):
+        return policy.act([request])[0].text
+
+    with pytest.raises(ConfigurationError, match="called by another asynchronous agent"):
+        as_policy(outer).act([REQUEST])
