@@ -2,6 +2,7 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,7 +16,15 @@ from ratchet.components.nights.episode_sets import NightEpisodes, night_episodes
 from ratchet.components.nights.night_state import begin_night, open_night
 from ratchet.components.nights.report_contents import gather_report, stage_verdict
 from ratchet.flows.steps import report
-from ratchet.flows.steps.report import HTML_FILE, MARKDOWN_FILE, latest_night, night_report, report_at_end, write_report
+from ratchet.flows.steps.report import (
+    HTML_FILE,
+    MARKDOWN_FILE,
+    end_flow_run,
+    latest_night,
+    night_report,
+    report_at_end,
+    write_report,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -240,3 +249,20 @@ def test_a_finished_night_is_told_as_finished_with_its_end():
 def test_a_report_on_data_may_lack_anything(said):
     found = stage_verdict("gate", said)
     assert found.stage == "gate" and found.passed is bool(said.get("passed"))
+
+
+@pytest.mark.parametrize(("retries", "raised"), [(0, False), (2, True)])
+def test_an_error_is_raised_where_prefect_would_repeat_the_flow(monkeypatch, retries, raised):
+    from prefect.context import FlowRunContext
+
+    def fail():
+        raise DataError("a shard is damaged")
+
+    context = SimpleNamespace(flow=SimpleNamespace(retries=retries))
+    monkeypatch.setattr(FlowRunContext, "get", staticmethod(lambda: context))
+    if raised:
+        with pytest.raises(DataError, match="a shard is damaged"):
+            end_flow_run(fail, str)
+    else:
+        state = end_flow_run(fail, str)
+        assert state.is_failed() and state.message.startswith("a shard is damaged; finished work is kept")

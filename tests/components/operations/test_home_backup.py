@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -261,3 +262,29 @@ def test_paths_are_replaced_whole_and_quoted_in_uris_alone(tmp_path, enter):
         "/b/a /ab /a.d /a-b": "/b/a /ab /a.d /a-b",
     }.items():
         assert replace(old) == wanted
+
+
+def test_only_state_is_rewritten_and_no_file_whose_hash_is_recorded():
+    rewritten = [
+        "nights/n/state.json",
+        "nights/n/training/control/config.json",
+        "comparisons/c/data/w/.dvc/config.local",
+    ]
+    kept = [
+        *("nights/n/data/cold-start/train.jsonl", "nights/n/training/control/checkpoint/config.json"),
+        *("mlartifacts/1/models/m/artifacts/adapter_config.json", "evaluations/n/champion/shard-00000.jsonl"),
+        *("comparisons/c/data/w/data/rollouts/n/shard-00000.jsonl", "nights/n/report.md"),
+    ]
+    assert [path for path in rewritten + kept if home_backup._names_folders(Path(path))] == rewritten
+
+
+def test_two_links_to_one_folder_are_both_kept_and_a_link_to_a_folder_above_is_not(tmp_path):
+    (tmp_path / "home" / "a").mkdir(parents=True)
+    (tmp_path / "home" / "b").mkdir()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "x.py").write_text("")
+    for name in "ab":
+        (tmp_path / "home" / name / "components").symlink_to(tmp_path / "code")
+        (tmp_path / "home" / name / "above").symlink_to(tmp_path / "home")
+    found = [path.relative_to(tmp_path / "home").as_posix() for path in home_backup._files(tmp_path / "home")]
+    assert found == ["a/components/x.py", "b/components/x.py"]
