@@ -1,4 +1,4 @@
-"""What does each stage of a recipe change? The models of a finished night play all held-out tasks with the same seeds.
+"""Measure what each stage of a recipe changes: the models of a finished night play all held-out tasks with the same seeds.
 
     python benchmarks/recipe_stages.py [--night NIGHT] [--attempts 4] [--seed 0] [--out FOLDER]
 
@@ -53,9 +53,8 @@ def night_models(night: Night, scale: Scale) -> list[PlayingModel]:
     champion = night.result("champion", NightModel)
     models = [PlayingModel(CHAMPION, champion.policy_name if champion else registered("cold-start"))]
     for stage in (stage for stage in recipe.stages if stage.makes_policy):
-        title = "challenger" if stage.name == recipe.challenger else f"{recipe.name}-{stage.name}"
         base = CHAMPION if stage.begin == SCRATCH else stage.begin
-        models.append(PlayingModel(stage.name, registered(title), base, models[-1].name))
+        models.append(PlayingModel(stage.name, registered(recipe.model_title(stage)), base, models[-1].name))
     return [*models, PlayingModel("control", registered("control"))]
 
 

@@ -74,9 +74,9 @@ class _BudgetCheck:
 
     @cached_property
     def _plan(self) -> dict[str, PlannedStep]:
-        declared, scale = night_declaration(self.tonight), self.tonight.scale
-        agents = 4 if declared is not None and declared.match else 3
-        return {step.name: step for step in planned_steps(self.night, scale, self.tonight.recipe, agents)}
+        tonight = self.tonight
+        steps = planned_steps(self.night, tonight.scale, tonight.recipe, night_declaration(tonight))
+        return {step.name: step for step in steps}
 
     def _expected(self, step: str) -> dict[str, float]:
         """Return what the step is expected to add, as far as it is known. Interim looks are parts of the evaluation."""

@@ -8,11 +8,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from ratchet.components.core import ConfigurationError, DataError, RatchetError
+from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.errors import BudgetReached, first_line
 from ratchet.components.nights.night_state import night_decision, open_night
 from ratchet.components.operations.notifications import Event, Notification, send
-from ratchet.components.redaction import sanitise
+from ratchet.components.redaction import error_line, sanitise
 from ratchet.components.reporting.decision_text import summary_sentence
 from ratchet.components.reporting.progress_display import current_display
 
@@ -34,12 +34,9 @@ def failure_notification(night: str, error: BaseException | None, crash: str | N
     fixable = isinstance(error, ConfigurationError | DataError)
     event: Event = "budget" if isinstance(error, BudgetReached) else "person" if fixable else "failure"
     how = {"budget": "stopped at a budget", "person": "needs a person", "failure": "failed"}[event]
-    line = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
-    line = crash or "its process was killed" if error is None else line
+    line = error_line(error) if error is not None else sanitise(crash or "its process was killed").text
     advice = "`ratchet night` with the same options goes on from its finished steps; `ratchet report` shows them."
-    return Notification(
-        event, f"Ratchet: night {night} {how}", f"{sanitise(' '.join(line.split())).text}\n{advice}", night
-    )
+    return Notification(event, f"Ratchet: night {night} {how}", f"{line}\n{advice}", night)
 
 
 def verdict_notifications(night: str) -> Iterator[Notification]:

@@ -114,15 +114,15 @@ def plan_night(
     parameters = load_scale(scale)
     parameters.check()
     state = next_night(scale, seed, night, recipe)
-    begun = any(other.id == state.id for other in list_nights())
+    nights = list_nights()
     how = load_recipe(state.recipe or parameters.recipe, parameters.size)
-    others = [other for other in list_nights() if other.id != state.id]
-    past, champion = _past(state), _champion(state)
+    others = [other for other in nights if other.id != state.id]
+    begun, past, champion = len(others) < len(nights), _past(state, others), _champion(state)
     if champion is None:
         check_first_night(parameters, how, len(load_taskset(parameters.taskset).tasks(Role.TRAIN)))
     declaration, tasks = _declaration(parameters, state)
     families = [task.family for task in tasks]
-    steps = tuple(_Steps(state, parameters, how, past, champion, 4 if declaration.match else 3).all())
+    steps = tuple(_Steps(state, parameters, how, past, champion, declaration).all())
     memory = training_memory()
     jobs = tuple(_jobs(parameters, how, champion, state, memory))
     needed = _needed_memory(jobs, how, memory)
@@ -156,14 +156,16 @@ def plan_night(
     )
 
 
-def planned_steps(state: Night, scale: Scale, recipe: Recipe, agents: int) -> tuple[PlannedStep, ...]:
-    """Return the steps of a night in their order. `agents`: number of those that play the evaluation."""
-    return tuple(_Steps(state, scale, recipe, _past(state), _champion(state), agents).all())
+def planned_steps(
+    state: Night, scale: Scale, recipe: Recipe, declared: NightDeclaration | None
+) -> tuple[PlannedStep, ...]:
+    """Return the steps of a night in their order; `declared`: how it is decided, None where nothing was declared."""
+    return tuple(_Steps(state, scale, recipe, _past(state, list_nights()), _champion(state), declared).all())
 
 
-def _past(state: Night) -> list[Night]:
+def _past(state: Night, nights: Sequence[Night]) -> list[Night]:
     """Return the other timed nights of its scale, oldest first."""
-    return [other for other in list_nights() if other.id != state.id and other.scale == state.scale and other.durations]
+    return [other for other in nights if other.id != state.id and other.scale == state.scale and other.durations]
 
 
 def _champion(state: Night) -> NightModel | None:
@@ -205,16 +207,19 @@ def _folder_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of a night in their order. `past`: timed nights of its scale; `agents`: number of those that play the
-    evaluation.
-    """
+    """The steps of a night in their order. `past`: timed nights of its scale; `declared`: how it is decided."""
 
     state: Night
     scale: Scale
     recipe: Recipe
     past: Sequence[Night]
     champion: NightModel | None
-    agents: int
+    declared: NightDeclaration | None
+
+    @property
+    def agents(self) -> int:
+        """Number of agents that play the evaluation: the anchor is one of them on nights of a match."""
+        return 4 if self.declared is not None and self.declared.match else 3
 
     @cached_property
     def copies(self) -> int:
@@ -344,7 +349,7 @@ class _Steps:
             build = f"build {self.state.id}-{stage.name}"
             yield self._step(build, lambda night: (f"build {night.id}-{stage.name}",), by_recipe=True)
             return
-        title = "challenger" if stage.name == self.recipe.challenger else f"{self.recipe.name}-{stage.name}"
+        title = self.recipe.model_title(stage)
         yield self._train(f"train {title}", title)
         if stage.choose is not None:
             yield self._step(f"choose checkpoint of {title}", by_recipe=True)

@@ -18,7 +18,6 @@ FILES = [
     FOLDER / "compose.yaml",
     FOLDER / "sandbox/Dockerfile",
     FOLDER / "worker/Dockerfile",
-    FOLDER / "trainer/Dockerfile",
 ]
 IMAGE = re.compile(
     r"(?P<before>^\s*(?:- )?image: |^ARG [A-Z]+_IMAGE=|^FROM )(?P<name>[a-z0-9.:_/-]+):(?P<tag>[\w.-]+)"

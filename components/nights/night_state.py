@@ -266,7 +266,7 @@ def _decoded(path: Path) -> Night:
 
 def _with_own_paths(content: bytes, saved_home: str, folder: Path) -> bytes:
     """Return a state whose absolute paths below the home lie in the home of `folder`, also after it was moved or copied.
-    A state that does not say its home names files of its own folder, from which the home is read.
+    Older states do not record their home; it is then taken from a path of the night's own folder.
     """
     own, old = msgspec.json.encode(str(folder.absolute().parents[1]))[:-1], msgspec.json.encode(saved_home)[:-1]
     if not saved_home:

@@ -156,6 +156,10 @@ class Recipe(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...]
     challenger: str
 
+    def model_title(self, stage: Stage) -> str:
+        """Return the name of a stage's model in steps, folders and the registry: `challenger`, or `RECIPE-STAGE`."""
+        return "challenger" if stage.name == self.challenger else f"{self.name}-{stage.name}"
+
     @property
     def plain_sft_stage(self) -> Stage | None:
         """The only stage of a recipe that is plain SFT from the champion for a fixed number of tokens, else None."""

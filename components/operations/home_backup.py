@@ -109,8 +109,8 @@ def _archive(sources: list[_Source], tar: tarfile.TarFile) -> Iterator[ArchivedF
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, sorted, through links to other folders; without temporary files."""
     for place, folders, names in os.walk(folder, followlinks=True):
-        if os.path.realpath(place) in map(os.path.realpath, Path(place).parents):  # a link to a folder above
-            folders.clear()
+        if Path(place).is_symlink() and os.path.realpath(place) in map(os.path.realpath, Path(place).parents):
+            folders.clear()  # a link to a folder above
             continue
         folders.sort()
         yield from (path for name in sorted(names) if (path := Path(place, name)).is_file() and path.suffix != ".tmp")

@@ -33,7 +33,7 @@ _TYPES: dict[Event, str] = {"verdict": "success", "failure": "failure", "person"
 
 
 class Receiver(Configuration):
-    """Who is told of which `events`; either `url` or `command`.
+    """A receiver of notifications, and the `events` that are sent to it; give `url` or `command`.
 
     - `url`: an Apprise URL, such as `mailto://…` or `slack://…`; or the `https://` address of a webhook that takes Slack's
       messages. A URL with a secret stays out of the file: `env:NAME` takes it from an environment variable,
@@ -78,7 +78,7 @@ class NotifyConfig(Configuration):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What has happened. `night`: id of the night, or None. `text`: one or more lines for a person."""
+    """One event of a night. `night`: its id, or None. `text`: one or more lines for a person."""
 
     event: Event
     title: str

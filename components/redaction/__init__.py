@@ -10,6 +10,8 @@ more than twice, and files beside the record (blobs, token ids).
 from collections.abc import Iterable
 from typing import TypeVar, overload
 
+from ratchet.components.core import RatchetError
+
 from .name_finder import NameFinder
 from .record_fields import RedactableRecord
 from .redaction_policy import (
@@ -34,6 +36,7 @@ __all__ = [
     "SecretFinding",
     "SecretFound",
     "SecretSeverity",
+    "error_line",
     "holds_credential",
     "remaining_findings",
     "sanitise",
@@ -68,6 +71,12 @@ def sanitise(
         return sanitiser.text(value)
     redacted = (sanitiser.trajectory(record)[0] for record in value)
     return [record for record in redacted if record is not None]
+
+
+def error_line(error: BaseException) -> str:
+    """Return an error in one line without secrets; an unexpected one with the name of its class."""
+    message = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
+    return sanitise(" ".join(message.split())).text
 
 
 def remaining_findings(trajectory: RedactableRecord) -> tuple[SecretFinding, ...]:

@@ -98,7 +98,7 @@ class ExperimentTags(RunRecord, frozen=True, forbid_unknown_fields=True, tag="Ex
 
 
 class EvaluationTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an agent is asked to solve: never an answer or a test. `tags`: kind and family."""
+    """A task without its answer and its tests. `tags`: kind and family."""
 
     task_id: str
     prompt: str

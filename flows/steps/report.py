@@ -19,7 +19,7 @@ from ratchet.components.core.files import open_atomically, write_atomically
 from ratchet.components.nights.episode_sets import NightEpisodes
 from ratchet.components.nights.night_state import Night, list_nights
 from ratchet.components.nights.report_contents import gather_report
-from ratchet.components.redaction import sanitise
+from ratchet.components.redaction import error_line
 from ratchet.components.reporting.night_report import NightReport, report_document
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.reporting.report_rendering import report_html, report_markdown
@@ -143,18 +143,12 @@ def end_flow_run(work: Callable[[], T], message: Callable[[T], str]) -> Any:
         if context is not None and context.flow is not None and context.flow.retries:
             raise
         advice = "finished work is kept, and the same command continues from there"
-        return Failed(message=f"{_error_line(error)}; {advice}", data=error)
+        return Failed(message=f"{error_line(error)}; {advice}", data=error)
     return Completed(message=message(result), data=result)
 
 
-def _error_line(error: Exception) -> str:
-    """Return an error in one line without secrets."""
-    message = str(error) if isinstance(error, RatchetError) else f"{type(error).__name__}: {error}"
-    return sanitise(" ".join(message.split())).text
-
-
 def _save_failure(path: Path, error: Exception) -> None:
-    failure = NightFailure(_now(), _error_line(error))
+    failure = NightFailure(_now(), error_line(error))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, msgspec.json.encode(failure))

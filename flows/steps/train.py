@@ -148,7 +148,7 @@ class _RecipeRun:
 
     def _train(self, stage: Stage) -> None:
         night = self.tonight.night
-        title = "challenger" if stage.name == self.recipe.challenger else f"{self.recipe.name}-{stage.name}"
+        title = self.recipe.model_title(stage)
         base = None if stage.begin == SCRATCH else self.models[stage.begin]
         data, demonstrations = self._rows(stage, title), self._shown(stage, title)
         files: dict[str, Any] = {

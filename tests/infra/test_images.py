@@ -33,7 +33,6 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("requirements.txt", "constraints.txt", ".dockerignore"):
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "infra/worker", folder / "infra/worker")
-    shutil.copytree(ROOT / "infra/trainer", folder / "infra/trainer")
     environment = os.environ | {"PYTHONPATH": ""}
     run(
         sys.executable,
@@ -92,8 +91,8 @@ def image(request: pytest.FixtureRequest, context: Path, bases: dict[str, str]) 
         "UV_OFFLINE": "1",
     }
     options = [each for key, value in arguments.items() for each in ("--build-arg", f"{key}={value}")]
-    file = str(context / f"infra/{request.param}/Dockerfile")
-    run("docker", "build", "--network", "none", "--tag", name, "--file", file, *options, str(context))
+    file = ["--file", str(context / "infra/worker/Dockerfile"), "--target", request.param]
+    run("docker", "build", "--network", "none", "--tag", name, *file, *options, str(context))
     yield name
     subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
 
