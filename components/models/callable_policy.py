@@ -37,6 +37,7 @@ class CallablePolicy(Policy):
         self.sampling = {}
         self._agent = agent
         self._running: set[Future[AgentReply]] = set()
+        self._lock = threading.Lock()
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
         """Call the function with each request, in order. Raises ConfigurationError for a reply of another type."""
@@ -50,8 +51,9 @@ class CallablePolicy(Policy):
                     f"the agent {self.name} is asynchronous and was called by another asynchronous agent; await its function, "
                     "or call it by asyncio.to_thread"
                 )
-            future = asyncio.run_coroutine_threadsafe(_await(reply), _event_loop())
-            self._running.add(future)
+            with self._lock:  # a coroutine may run before it is noted, and `close` must not miss it
+                future = asyncio.run_coroutine_threadsafe(_await(reply), _event_loop())
+                self._running.add(future)
             try:
                 reply = future.result()
             finally:
@@ -70,7 +72,9 @@ class CallablePolicy(Policy):
 
     def close(self) -> None:
         """Cancel the coroutines that still run."""
-        for future in tuple(self._running):
+        with self._lock:
+            running = tuple(self._running)
+        for future in running:
             future.cancel()
 
 

@@ -15,7 +15,7 @@ from ratchet.components.core.home import home_folder
 from ratchet.components.core.processes import run_job_process
 from ratchet.components.training.checkpoint_io import newest_checkpoint
 from ratchet.components.training.config.job_config import JobConfig
-from ratchet.components.training.heartbeat import HeartbeatState, read_heartbeat
+from ratchet.components.training.heartbeat import HEARTBEAT_FILE, HeartbeatState, read_heartbeat
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -44,6 +44,7 @@ def run_job(config: JobConfig, step: ProgressReporter) -> dict[str, Any]:
         config_file.write_bytes(msgspec.json.format(config.model_dump_json().encode()))
         metrics = config.output / METRICS_FILE
         earlier = frozenset(metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else ())
+        (config.output / HEARTBEAT_FILE).unlink(missing_ok=True)  # a killed process leaves one, which would look stalled
         if newest_checkpoint(config.output) is not None:
             step.update(remark="resumes from its newest checkpoint")
         run_job_process(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 from training_jobs import make_job
@@ -19,6 +20,16 @@ def own_home(tmp_path, monkeypatch):
 
 def job(tmp_path, **changes):
     return make_job("sft", **{"output": tmp_path / "nights" / "n" / "out", "train": "t", "steps": 9, **changes})
+
+
+def run_instead(tmp_path, monkeypatch, code):
+    (script := tmp_path / "script.py").write_text(code)
+    usual = job_process.run_job_process
+    monkeypatch.setattr(
+        job_process,
+        "run_job_process",
+        lambda command, **named: usual([sys.executable, str(script), command[-1]], **named),
+    )
 
 
 def test_every_figure_of_a_job_becomes_a_curve(tmp_path):
@@ -73,13 +84,7 @@ time.sleep(600)
 
 
 def test_a_job_that_hangs_is_ended_and_may_be_taken_up_again(tmp_path, monkeypatch):
-    (script := tmp_path / "hanging.py").write_text(HANGING)
-    usual = job_process.run_job_process
-    monkeypatch.setattr(
-        job_process,
-        "run_job_process",
-        lambda command, **named: usual([sys.executable, str(script), command[-1]], **named),
-    )
+    run_instead(tmp_path, monkeypatch, HANGING)
     with (
         pytest.raises(InfrastructureError, match=r"has not moved for 5\d\d\d s \(training, step 3\)") as told,
         ProgressDisplay() as d,
@@ -105,18 +110,23 @@ class Shown(list):
         self.append((done, total, remark))
 
 
+def test_a_job_that_was_killed_long_ago_is_resumed_and_not_taken_for_one_that_hangs(tmp_path, monkeypatch):
+    run_instead(tmp_path, monkeypatch, LOGGING)
+    config = job(tmp_path)
+    config.output.mkdir(parents=True)
+    long_ago = time.time() - 50_000
+    (config.output / "heartbeat.json").write_text(
+        json.dumps({"at": long_ago, "moved": long_ago, "phase": "training", "step": 3})
+    )
+    assert job_process.run_job(config, Shown()) == {}
+
+
 def test_a_resumed_job_shows_no_figures_of_before(tmp_path, monkeypatch):
-    (script := tmp_path / "logging.py").write_text(LOGGING)
+    run_instead(tmp_path, monkeypatch, LOGGING)
     config = job(tmp_path)
     (config.output / "checkpoints").mkdir(parents=True)
     (config.output / "metrics.jsonl").write_text('{"step": 40, "total_steps": 90, "loss": 2.5}\n' * 2)
     monkeypatch.setattr(job_process, "newest_checkpoint", lambda output: output / "checkpoints")
-    usual = job_process.run_job_process
-    monkeypatch.setattr(
-        job_process,
-        "run_job_process",
-        lambda command, **named: usual([sys.executable, str(script), command[-1]], **named),
-    )
     job_process.run_job(config, shown := Shown())
     assert shown[0] == (None, None, "resumes from its newest checkpoint")
     assert set(shown[1:]) == {(60, 90, "loss 1.500")}

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 
@@ -51,21 +52,29 @@ def test_coroutines_of_all_episodes_and_of_all_collections_run_in_one_loop():
     assert len(loops) == 4 and len(set(map(id, loops))) == 1
 
 
-def test_a_closed_policy_cancels_the_coroutines_that_still_run():
+def test_a_closed_policy_cancels_the_coroutines_that_still_run_also_one_that_has_just_begun(monkeypatch):
     started, ended = threading.Event(), threading.Event()
 
     async def agent(request):
         started.set()
         try:
-            await asyncio.sleep(3600)
+            await asyncio.sleep(2 * LIMIT)
         finally:
             ended.set()
 
     policy = CallablePolicy(agent)
+    submit = asyncio.run_coroutine_threadsafe
+
+    def submit_while_closed(*arguments):  # the policy is closed as early as it can be: before it knows of the coroutine
+        future = submit(*arguments)
+        assert started.wait(LIMIT)
+        threading.Thread(target=policy.close).start()
+        time.sleep(0.1)
+        return future
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", submit_while_closed)
     with ThreadPoolExecutor(1) as pool:
         replies = pool.submit(policy.act, [REQUEST])
-        assert started.wait(LIMIT)
-        policy.close()
         assert isinstance(replies.exception(LIMIT), CancelledError) and ended.wait(LIMIT)
 
 
