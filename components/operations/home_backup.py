@@ -27,7 +27,7 @@ from ratchet.components.core.home import home, without_password
 from ratchet.components.datasets.versioning import dvc_client
 from ratchet.components.datasets.versioning.git_plumbing import git
 from ratchet.components.nights.night_state import hold_night_lock
-from ratchet.components.tracking.mlflow_client import artifact_root, tracking_uri
+from ratchet.components.tracking.mlflow_client import artifact_root, replace_in_database, tracking_uri
 
 Area = Literal["home", "clone", "git"]
 CREDENTIALS = Path("credentials")
@@ -197,7 +197,7 @@ def restore(archive: Path) -> ArchiveManifest:
                     text = target.read_bytes().decode("utf-8", "surrogateescape")
                     target.write_bytes(replace(text).encode("utf-8", "surrogateescape"))
         if (database := staging / "home" / MLFLOW_DATABASE).is_file():
-            _replace_in_database(database, replace)
+            replace_in_database(database, replace)
         _restore_clone([entry for entry in manifest.files if entry.area == "clone"], contents)
         for entry in manifest.files:
             if entry.area == "git":
@@ -287,16 +287,3 @@ def _folder_replacement(manifest: ArchiveManifest) -> Callable[[str], str]:
     names = "|".join(re.escape(old) for old in sorted(folders, key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w.-])({names})(?![\w.-])")
     return lambda text: pattern.sub(lambda match: folders[match[1]], text)
-
-
-def _replace_in_database(path: Path, replace: Callable[[str], str]) -> None:
-    """Replace folders in every text of an SQLite database: artifact locations, sources of versions, parameters, tags."""
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.create_function("moved", 1, lambda value: replace(value) if isinstance(value, str) else value)
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
-                database.execute(
-                    f'UPDATE "{table}" SET "{column}" = moved("{column}") '
-                    f'WHERE typeof("{column}") = \'text\' AND "{column}" != moved("{column}")'
-                )

@@ -188,11 +188,10 @@ def model_verdict(*agents: AgentRef) -> str:
 
 def role_meaning(role: str, taskset: TasksetRef) -> str:
     """Return what a success rate on the tasks of a role measures, given how the taskset was split."""
-    noun = "programs" if taskset.name == "programs" else "tasks"
     meanings = {
-        "audit": f"{noun} never seen",
+        "audit": "tasks never seen",
         "promote": {
-            "instance": f"new instances of known {noun}",
+            "instance": "new instances of known tasks",
             "family": "families never seen in train",
         }.get(taskset.split_by),
     }

@@ -7,6 +7,7 @@ The tracking URI is always set: MLFLOW_TRACKING_URI where given, else SQLite in 
 import contextlib
 import logging
 import os
+import re
 import sqlite3
 import sys
 import threading
@@ -131,16 +132,6 @@ def _make_database(uri: str) -> None:
         _follow_move(path)
 
 
-_LOCATIONS = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-    ("model_versions", "storage_location"),
-    ("trace_tags", "value"),
-)
-"""Tables and columns in which MLflow stores absolute locations of artifacts."""
-
-
 @cache
 def _follow_move(database: Path) -> None:
     """Let the records of a home that was moved or copied name its own artifacts, not those of the first home."""
@@ -148,11 +139,10 @@ def _follow_move(database: Path) -> None:
         return
     artifacts_folder = home() / ARTIFACTS
     own = artifacts_folder.as_uri()
-    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        if not tables.issuperset(name for name, _ in _LOCATIONS):
+    roots = set[str]()
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection:
+        if not connection.execute("select 1 from sqlite_master where name = 'experiments'").fetchone():
             return
-        roots = set()
         for (location,) in connection.execute("select artifact_location from experiments"):
             other_home, found, name = str(location).rpartition(f"/{ARTIFACTS}/")
             root, folder = f"{other_home}/{ARTIFACTS}", Path(unquote(urlparse(other_home).path))
@@ -165,11 +155,21 @@ def _follow_move(database: Path) -> None:
                 continue
             if (folder / database.name).exists() or not folder.exists():  # else RATCHET_ARTIFACTS named it
                 roots.add(root)
-        for root in roots:
-            for table, column in _LOCATIONS:
-                connection.execute(
-                    f"update {table} set {column} = ? || substr({column}, ?) where substr({column}, 1, ?) = ?",
-                    (own, len(root) + 1, len(root) + 1, f"{root}/"),
+    if roots:
+        pattern = re.compile("|".join(re.escape(f"{root}/") for root in sorted(roots)))
+        replace_in_database(database, lambda text: pattern.sub(lambda _: f"{own}/", text))
+
+
+def replace_in_database(path: Path, replace: Callable[[str], str]) -> None:
+    """Apply `replace` to every text of an SQLite database: artifact locations, sources of versions, parameters, tags."""
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as database, database:
+        database.create_function("moved", 1, lambda value: replace(value) if isinstance(value, str) else value)
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
+                database.execute(
+                    f'UPDATE "{table}" SET "{column}" = moved("{column}") '
+                    f'WHERE typeof("{column}") = \'text\' AND "{column}" != moved("{column}")'
                 )
 
 
