@@ -19,7 +19,10 @@ from ratchet.components.trajectories.trajectory import SCHEMA_VERSION, Trajector
 from .log_source import LogSource
 
 # Records without a `schema_version` are recognised by the types of these fields.
-_OLDEST_FIELDS = {"task": dict, "steps": list, "outcome": dict}
+_OLDEST_FIELDS = (
+    {"task": dict, "steps": list, "outcome": dict},
+    {"task_id": str, "agent_framework": str, "steps": list},
+)
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError)
 
 
@@ -115,7 +118,7 @@ _UPGRADE = "upgrade Ratchet"
 def _is_record(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    oldest = all(isinstance(value.get(name), kind) for name, kind in _OLDEST_FIELDS.items())
+    oldest = any(all(isinstance(value.get(name), kind) for name, kind in fields.items()) for fields in _OLDEST_FIELDS)
     return {"episode_id", "turns"} <= value.keys() or (oldest and "schema_version" not in value)
 
 

@@ -5,7 +5,8 @@ Older records are migrated while they are read, one step per version:
 
 | version | record |
 |---|---|
-| 0 | knowlyr-recorder, the predecessor of Ratchet: `task`, `agent`, `model`, `steps`, `outcome`, no `schema_version` |
+| 0 | knowlyr-recorder, the predecessor of Ratchet: `task`, `agent`, `model`, `steps`, `outcome`, no `schema_version`; and
+|   | knowlyr-hub's flat form of the same: `task_id`, `agent_framework`, `agent_model`, `steps`, `success`, `metadata` |
 | 1 | the present one |
 
 A new version adds one function to MIGRATIONS and changes none of the others: a step converts plain JSON between two
@@ -36,7 +37,7 @@ def version_of(record: object) -> int | None:
         return version
     if "schema_version" in record:
         return None
-    if {"task", "steps", "outcome"} <= record.keys():
+    if {"task", "steps", "outcome"} <= record.keys() or record.keys() >= _HUB_FIELDS:
         return 0
     return SCHEMA_VERSION if {"episode_id", "turns"} <= record.keys() else None
 
@@ -60,6 +61,7 @@ def migrate_line(line: bytes) -> Trajectory | None:
 
 
 RECORDER = "knowlyr-recorder"
+_HUB_FIELDS = {"task_id", "agent_framework", "steps"}
 
 
 class _RecorderCall(msgspec.Struct):
@@ -109,6 +111,8 @@ def _from_recorder(record: Record) -> Record:
     the old score is 0 where nothing was scored. The original claims, and all fields without a counterpart, are kept in
     `source_extra`.
     """
+    if "task" not in record:
+        record = _nest_hub_record(record)
     if isinstance(record["steps"], list):
         record = {**record, "steps": [_nest_flat_step(step) for step in record["steps"]]}
     old = msgspec.convert(record, _RecorderRecord)
@@ -150,6 +154,25 @@ def _from_recorder(record: Record) -> Record:
 
 MIGRATIONS: dict[int, Callable[[Record], Record]] = {0: _from_recorder}
 """Conversion from each version to the next."""
+
+
+def _nest_hub_record(record: Record) -> Record:
+    """Convert a flat record of knowlyr-hub's pipeline to the recorder's form; its rewards stay as fields without a place."""
+    metadata = record.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return {
+        **_remainder(record, ("task_id", "agent_framework", "agent_model", "success", "total_steps", "metadata")),
+        "steps": record["steps"],
+        "task": {"task_id": record["task_id"], "description": metadata.get("task_description", "")},
+        "agent": record["agent_framework"],
+        "model": record.get("agent_model", ""),
+        "outcome": {
+            "success": record.get("success"),
+            "tests_passed": metadata.get("outcome_tests_passed"),
+            "tests_failed": metadata.get("outcome_tests_failed"),
+        },
+        "metadata": _remainder(metadata, ("task_description", "outcome_tests_passed", "outcome_tests_failed")),
+    }
 
 
 def _turn(index: int, step: _RecorderStep) -> Record:

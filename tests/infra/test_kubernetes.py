@@ -212,3 +212,16 @@ def test_the_engines_proxy_passes_the_same_calls_as_in_compose() -> None:
     args = next(each["args"] for each in pod["containers"] if each["name"] == "proxy")
     rules = re.compile("-allow(GET|POST|PUT|DELETE|HEAD|bindmountfrom)=")
     assert [each for each in args if rules.match(each)] == [each for each in compose if rules.match(each)]
+
+
+def test_the_documented_patch_removes_the_only_way_out_of_the_cluster() -> None:
+    page = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
+    (policy,) = [
+        each for each in RESOURCES if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == "workers"
+    ]
+    outwards = [
+        f"/spec/egress/{number}" for number, rule in enumerate(policy["spec"]["egress"]) if "ipBlock" in str(rule)
+    ]
+    patch = yaml.safe_load(page.partition("```yaml\npatches:")[2].partition("```")[0])[0]["patch"]
+    assert [operation["path"] for operation in json.loads(patch)] == outwards
+    assert sum("ipBlock" in str(each) for each in RESOURCES) == 1

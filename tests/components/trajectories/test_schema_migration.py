@@ -52,6 +52,39 @@ class TestVersions:
             assert new.schema_version == 2 and new.source_extra["moved"] is True
         assert migrate_line(msgspec.json.encode(episode())) is not None
 
+    def test_a_flat_record_of_the_hub_is_read_as_the_recorders(self):
+        """As knowlyr-hub 0.1.2 writes `trajectories.jsonl`: only its counts of tests prove success, its rewards are kept apart."""
+        step = {"thought": "I look.", "tool": "bash", "params": {"command": "ls"}, "output": "a.py", "exit_code": 0}
+        flat = {
+            "task_id": "shop-1",
+            "agent_framework": "openhands",
+            "agent_model": "some-model",
+            "steps": [step],
+            "total_steps": 1,
+            "success": True,
+            "reward": 0.8,
+            "step_rewards": [0.8],
+            "duration_seconds": 1.5,
+            "metadata": {
+                "task_description": "Mend it.",
+                "outcome_tests_passed": 2,
+                "outcome_tests_failed": 0,
+                "run": 7,
+            },
+        }
+        new = migrate_record(flat)
+        assert (new.task.task_id, new.task.description, new.agent.name) == ("shop-1", "Mend it.", "openhands")
+        assert (new.agent.policy, new.turns[0].calls[0].tool, new.turns[0].results[0].content) == (
+            "some-model",
+            "bash",
+            "a.py",
+        )
+        assert (new.outcome.success, new.outcome.score, new.outcome.tests_total) == (True, None, 2)
+        assert new.source_extra["reward"] == 0.8 and new.source_extra["metadata"] == {"run": 7}
+        unproven = migrate_record({**flat, "metadata": {}})
+        assert unproven.outcome.success is None and not list(rule_violations(new))
+        assert migrate_record({**flat, "reward": 0.1}).episode_id != new.episode_id
+
     def test_a_present_or_a_newer_record_is_not_migrated(self, episode):
         assert migrate_line(msgspec.json.encode(episode())) is None
         assert migrate_line(line({**recorded(), "schema_version": 7})) is None
