@@ -185,7 +185,7 @@ def prepare_worker(api: str) -> tuple[list[str], dict[str, str]]:
     connect(api)
     if running_night() is None:
         close_stale_runs(api)
-    _make_work_pool()
+    _make_work_pool(api)
     deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     done = subprocess.run(deploy, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -208,18 +208,18 @@ def connect(api: str) -> None:
     PrefectServer().start()
 
 
-def _make_work_pool() -> None:
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-    from prefect.workers.process import ProcessWorker
+def _make_work_pool(api: str) -> None:
+    """Create the work pool unless it exists; the worker gives it its template. Raises InfrastructureError."""
+    import httpx
 
-    with get_client(sync_client=True) as client:
-        try:
-            template = ProcessWorker.get_default_base_job_template()
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
-        except ObjectAlreadyExists:
-            pass
+    pool = {"name": POOL, "type": "process"}
+    try:
+        with httpx.Client(headers=authorization_header("prefect"), timeout=30, trust_env=False) as client:
+            answer = client.post(f"{api}/work_pools/", json=pool)
+            if answer.status_code != httpx.codes.CONFLICT:
+                answer.raise_for_status()
+    except httpx.HTTPError as error:
+        raise InfrastructureError(f"the work pool {POOL} was not created: {type(error).__name__}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from ratchet.flows.services import SERVERS, Service, service_state
 
 SUPERVISOR = "supervisor"
 """Name of supervisord's record and log."""
-MODEL_SECONDS = 900.0
-"""Seconds that a model server may take to load its model."""
+LONG_START_SECONDS = 900.0
+"""Seconds that a worker may take to deploy prefect.yaml on a busy machine, and a model server to load its model."""
 STOP_SECONDS = 60
 """Seconds that a service may take to end before it is killed."""
 LOG_BYTES, LOG_BACKUPS = 20_000_000, 3
@@ -58,16 +58,22 @@ def start_services(services: Sequence[Service], say: Callable[[str], None]) -> b
             raise ConfigurationError("services run already with other options; `ratchet down` ends them")
         for name in SERVERS:
             if address := recorded_address(name):
-                raise ConfigurationError(
-                    f"{server_title(name)} of this home runs already at {address}, by `ratchet ui`, `schedule` or a night; end it first"
-                )
+                owner = "by `ratchet ui`, `ratchet schedule` or a night"
+                raise ConfigurationError(f"{server_title(name)} runs already at {address}, {owner}; end that first")
         write_atomically(path, text.encode())
         log = home_folder("logs") / f"{SUPERVISOR}.log"
         log.unlink(missing_ok=True)
+        log.touch(mode=0o600)
         command = [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(path)]
         with log.open("ab") as output:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, umask=0o077
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=os.environ | {"RATCHET_HOME": str(home())},
+                start_new_session=True,
+                umask=0o077,
             )
         record_server(SUPERVISOR, "", process.pid, owner=process.pid)
         try:
@@ -95,6 +101,14 @@ def is_up() -> bool:
     return recorded_process(SUPERVISOR) is not None
 
 
+def supervised_names() -> list[str]:
+    """Return the names of the services that supervisord runs for this home, in order; none where it does not run."""
+    configuration = home() / "run/supervisord.conf"
+    return (
+        re.findall(r"^\[program:(\w+)\]$", configuration.read_text(encoding="utf-8"), re.MULTILINE) if is_up() else []
+    )
+
+
 def _lock() -> OwnedLock:
     lock = OwnedLock(home_folder("run") / "services.lock")
     try:
@@ -120,12 +134,13 @@ def _end_supervisor() -> None:
 def _wait_until_healthy(
     services: Sequence[Service], process: "subprocess.Popen[bytes]", say: Callable[[str], None]
 ) -> None:
-    begin = time.monotonic()
     for service in services:
-        limit = MODEL_SECONDS if service.name == "model" else START_SECONDS
+        begin = time.monotonic()
+        limit = LONG_START_SECONDS if service.name in ("worker", "model") else START_SECONDS
         while not (state := service_state(service.name)).is_healthy:
             if process.poll() is not None:
-                raise InfrastructureError(f"supervisord has ended; see {home() / 'logs' / SUPERVISOR}.log")
+                log = home() / "logs" / f"{SUPERVISOR}.log"
+                raise InfrastructureError(f"supervisord has ended: {last_line(log)}; see {log}")
             if _refused(service):
                 raise ConfigurationError(f"{service.name}: {last_line(service.log)}; see {service.log}")
             if time.monotonic() - begin > limit:
@@ -148,36 +163,40 @@ def last_line(log: Path) -> str:
 
 
 def supervisor_configuration(services: Sequence[Service]) -> str:
-    """Return supervisord's configuration."""
-    folder, logs = _percent(Path.cwd()), _percent(home_folder("logs"))
-    rotation = f"logfile_maxbytes = {LOG_BYTES}\n{{}}logfile_backups = {LOG_BACKUPS}\n"
+    """Return supervisord's configuration, for the folder `run` of the home. Raises ConfigurationError for an argument that
+    it cannot hold.
+    """
+    # `here` is the folder of the configuration. Folder and environment of the services are those of supervisord.
+    rotation = f"logfile_maxbytes = {LOG_BYTES}\n{{0}}logfile_backups = {LOG_BACKUPS}\n"
     text = f"""[supervisord]
 nodaemon = true
 silent = true
 umask = 077
-pidfile = {_percent(home_folder("run"))}/supervisord.pid
-logfile = {logs}/{SUPERVISOR}.log
+pidfile = %(here)s/supervisord.pid
+logfile = %(here)s/../logs/{SUPERVISOR}.log
 {rotation.format("")}"""
     for service in services:
+        command = shlex.join(service.command)
+        # supervisord expands '%', some values twice, and takes what follows ' ;' or ' #' for a comment.
+        if found := re.search(r"%|\s[;#]|\n", f"{home()} {command}"):
+            problem = f"{service.name}: {found[0]!r} cannot stand in a path or an argument of supervisord"
+            raise ConfigurationError(f"{problem}; rename it, or use `ratchet up --systemd`: {home()} {command}")
         text += f"""
 [program:{service.name}]
-command = {_percent(shlex.join(service.command))}
-directory = {folder}
-environment = RATCHET_HOME={_quoted(home())}
+command = {command}
 startsecs = 5
 startretries = 1000000
 autorestart = true
-stopasgroup = false
 killasgroup = true
 stopwaitsecs = {STOP_SECONDS}
 redirect_stderr = true
-stdout_logfile = {_percent(service.log)}
+stdout_logfile = %(here)s/../logs/{service.log.name}
 stdout_{rotation.format("stdout_")}"""
     return text
 
 
 def _percent(value: object) -> str:
-    """Escape a value for a configuration of supervisord or a unit of systemd, which expand `%`."""
+    """Escape a value for a unit of systemd, which expands `%`."""
     return str(value).replace("%", "%%")
 
 

@@ -81,8 +81,8 @@ def status(as_json: AsJson = False) -> None:
     from ratchet.components.nights.comparison_plan import list_comparisons
     from ratchet.components.nights.night_history import describe_progress, night_rows
     from ratchet.components.nights.night_state import running_night
-    from ratchet.flows.services import service_state
-    from ratchet.flows.supervision import is_up
+    from ratchet.flows.services import SERVERS, service_state
+    from ratchet.flows.supervision import supervised_names
 
     require_clone()
     rows = night_rows()
@@ -103,14 +103,15 @@ def status(as_json: AsJson = False) -> None:
     running = running_night("comparison")
     for state in list_comparisons():
         print_text(f"{state.id}: {describe_progress(state, running)}, in {state.folder}")
-    for name in ("prefect", "mlflow", "worker", "watch", "model"):
+    supervised = supervised_names()
+    for name in (*SERVERS, "worker", "watch", "model"):
         service = service_state(name)
         if service.address is not None:
-            print_text(f"{service.title:<8} {' '.join(filter(None, (service.address, service.state)))}")
-        elif name in ("prefect", "mlflow") or is_up():
-            print_text(
-                f"{service.title:<8} {service.state} ({'`ratchet logs`' if is_up() else '`ratchet up`, `ratchet ui`'})"
-            )
+            print_text(f"{service.title:<8} {f'{service.address}  {service.state}'.strip()}")
+        elif name in supervised:
+            print_text(f"{service.title:<8} not running: see `ratchet logs {name}`")
+        elif name in SERVERS:
+            print_text(f"{service.title:<8} not running (`ratchet up` or `ratchet ui`)")
 
 
 def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False) -> None:

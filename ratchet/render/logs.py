@@ -42,11 +42,12 @@ def _print_new(path: Path, width: int, offset: int) -> int:
     try:
         with path.open("rb") as file:
             file.seek(offset if path.stat().st_size >= offset else 0)
-            whole = [line for line in file if line.endswith(b"\n")]
-            _print(path, width, whole)
-            return file.tell() if not whole else (offset if path.stat().st_size >= offset else 0) + sum(map(len, whole))
+            offset, content = file.tell(), file.read()
     except FileNotFoundError:  # between two steps of its rotation
         return 0
+    whole = content[: content.rfind(b"\n") + 1]
+    _print(path, width, whole.splitlines())
+    return offset + len(whole)
 
 
 def _print(path: Path, width: int, lines: Sequence[bytes]) -> None:
