@@ -101,7 +101,7 @@ def test_up_twice_changes_nothing_and_other_options_are_refused(services):
 
 
 def test_a_service_that_refuses_its_configuration_ends_all_with_its_own_words(services):
-    with pytest.raises(ConfigurationError, match="refused: no such port; see .*refused.log"):
+    with pytest.raises(ConfigurationError, match="refused: no such port; see "):
         supervision.start_services([*services, FakeService("refused")], lambda line: None)
     until(lambda: not lives("one") and not lives("two"))
     assert not supervision.is_up()
@@ -109,7 +109,7 @@ def test_a_service_that_refuses_its_configuration_ends_all_with_its_own_words(se
 
 def test_an_argument_that_supervisord_would_cut_is_refused(services):
     for argument in ("a ;b", "10%"):
-        with pytest.raises(ConfigurationError, match="model: .* cannot stand"):
+        with pytest.raises(ConfigurationError, match="cannot stand in a path"):
             supervision.start_services([Service("model", (argument,))], lambda line: None)
     assert not supervision.is_up()
 
