@@ -17,7 +17,14 @@ from ratchet.components.core.processes import free_port
 from ratchet.components.trajectories.shards import read_folder
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
-START = 10 * LIMIT
+START = 15 * LIMIT
+UP = f"""
+import sys
+from ratchet import cli
+from ratchet.flows import supervision
+supervision.START_SECONDS = {START}  # the first start of a busy machine
+sys.exit(cli.run(["up", *sys.argv[1:]]))
+"""
 
 
 class Project:
@@ -36,7 +43,10 @@ class Project:
         make_night_small(folder)
 
     def ratchet(self, *arguments: str, cwd: Path | None = None) -> str:
-        command = [sys.executable, "-m", "ratchet.cli", *arguments]
+        return self.python("-m", "ratchet.cli", *arguments, cwd=cwd)
+
+    def python(self, *arguments: str, cwd: Path | None = None) -> str:
+        command = [sys.executable, *arguments]
         done = subprocess.run(
             command, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
@@ -50,7 +60,7 @@ class Project:
 
     def up(self) -> None:
         prefect, mlflow = map(str, self.ports)
-        self.ratchet("up", "--prefect-port", prefect, "--mlflow-port", mlflow)
+        self.python("-c", UP, "--prefect-port", prefect, "--mlflow-port", mlflow)
 
     def ask(self, path: str, body: dict[str, Any]) -> Any:
         password = (self.home / "credentials/prefect").read_text()
