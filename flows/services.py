@@ -137,6 +137,7 @@ def run_service(name: str, arguments: Sequence[str]) -> None:
 
     Raises ConfigurationError, InfrastructureError.
     """
+    supervisor = os.getppid()  # read first: where it ends meanwhile, the guard ends at once
     os.umask(0o077)
     private_home()
     restrict_file_modes()
@@ -160,7 +161,7 @@ def run_service(name: str, arguments: Sequence[str]) -> None:
             command, env = server_command(port), server_environment(credential("mlflow"))
             url = f"http://127.0.0.1:{port}"
         record_server(name, url, os.getpid())
-    guard = [sys.executable, "-I", str(GUARD_SCRIPT), str(os.getppid()), *command]
+    guard = [sys.executable, "-I", str(GUARD_SCRIPT), str(supervisor), *command]
     os.execve(sys.executable, guard, {**os.environ, **env})
 
 
@@ -203,7 +204,7 @@ def connect(api: str) -> None:
     while not is_healthy("prefect", api):
         if time.monotonic() > deadline:
             raise InfrastructureError(f"the Prefect server at {without_password(api)} does not answer")
-        time.sleep(0.5)
+        time.sleep(1)
     os.environ["PREFECT_API_URL"] = api
     PrefectServer().start()
 

@@ -4,6 +4,7 @@ supervisord (https://supervisord.org) starts what has ended again and rotates th
 ends it by its process, and it ends the services. All its files lie in the home.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -35,6 +36,8 @@ SUPERVISOR = "supervisor"
 """Name of supervisord's record and log."""
 LONG_START_SECONDS = 900.0
 """Seconds that a worker may take to deploy prefect.yaml on a busy machine, and a model server to load its model."""
+POLL_SECONDS = 0.5
+"""Seconds between two looks at the services that start."""
 STOP_SECONDS = 60
 """Seconds that a service may take to end before it is killed."""
 LOG_BYTES, LOG_BACKUPS = 20_000_000, 3
@@ -120,13 +123,14 @@ def _lock() -> OwnedLock:
 def _end_supervisor() -> None:
     import psutil
 
-    if (pid := recorded_process(SUPERVISOR)) is not None:
-        process = psutil.Process(pid)
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS + 10)
-        except psutil.TimeoutExpired:
-            process.kill()  # the guards of the services end them
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        if (pid := recorded_process(SUPERVISOR)) is not None:
+            process = psutil.Process(pid)
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS + 10)
+            except psutil.TimeoutExpired:
+                process.kill()  # the guards of the services end them
     for name in (SUPERVISOR, *SERVERS, "worker", "watch", "model"):
         forget_server(name)
 
@@ -146,7 +150,7 @@ def _wait_until_healthy(
             if time.monotonic() - begin > limit:
                 problem = f"{service.name} is not healthy after {limit:.0f} s: {state.state}: {last_line(service.log)}"
                 raise InfrastructureError(f"{problem}; see {service.log}")
-            time.sleep(0.3)
+            time.sleep(POLL_SECONDS)
         say(f"{state.title} is {state.state}")
 
 
@@ -187,6 +191,7 @@ command = {command}
 startsecs = 5
 startretries = 1000000
 autorestart = true
+stopasgroup = true
 killasgroup = true
 stopwaitsecs = {STOP_SECONDS}
 redirect_stderr = true
