@@ -204,7 +204,7 @@ def connect(api: str) -> None:
     while not is_healthy("prefect", api):
         if time.monotonic() > deadline:
             raise InfrastructureError(f"the Prefect server at {without_password(api)} does not answer")
-        time.sleep(1)
+        time.sleep(3)
     os.environ["PREFECT_API_URL"] = api
     PrefectServer().start()
 

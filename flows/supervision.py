@@ -36,7 +36,7 @@ SUPERVISOR = "supervisor"
 """Name of supervisord's record and log."""
 LONG_START_SECONDS = 900.0
 """Seconds that a worker may take to deploy prefect.yaml on a busy machine, and a model server to load its model."""
-POLL_SECONDS = 0.5
+POLL_SECONDS = 1.0
 """Seconds between two looks at the services that start."""
 STOP_SECONDS = 60
 """Seconds that a service may take to end before it is killed."""
@@ -61,7 +61,7 @@ def start_services(services: Sequence[Service], say: Callable[[str], None]) -> b
             raise ConfigurationError("services run already with other options; `ratchet down` ends them")
         for name in SERVERS:
             if address := recorded_address(name):
-                owner = "by `ratchet ui`, `ratchet schedule` or a night"
+                owner = "by systemd, `ratchet ui`, `ratchet schedule` or a night"
                 raise ConfigurationError(f"{server_title(name)} runs already at {address}, {owner}; end that first")
         write_atomically(path, text.encode())
         log = home_folder("logs") / f"{SUPERVISOR}.log"
