@@ -73,6 +73,27 @@ def create_app() -> Any:
     return RequestGuard(create_app())
 
 
+def prefect_url(port: int) -> str:
+    """Return the address of the API of a Prefect server of this home."""
+    return f"http://127.0.0.1:{port}/api"
+
+
+def prefect_server_command(port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves Prefect on 127.0.0.1, and the variables to add to its environment."""
+    command = [sys.executable, "-m", "uvicorn", "--factory", f"{__name__}:create_app"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", "--timeout-keep-alive", "5"]
+    return command, {
+        **prefect_settings(),
+        "PREFECT_API_URL": prefect_url(port),
+        "PREFECT_SERVER_API_AUTH_STRING": user_and_password("prefect"),
+        "PREFECT_UI_API_URL": prefect_url(port),
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_UI_STATIC_DIRECTORY": str(home_folder("prefect") / "ui"),
+        "PREFECT__SERVER_FINAL": "1",  # the only server of its process: Prefect may optimise for that
+    }
+
+
 class _HomeServer:
     """A server of this home, or one whose address is in the environment variable `variable`, which is never stopped."""
 
@@ -178,20 +199,8 @@ class PrefectServer(_HomeServer):
         self._serve(self._port or free_port())
 
     def _serve(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}/api"
-        command = [sys.executable, "-m", "uvicorn", "--factory", "ratchet.flows.home_servers:create_app"]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warning", "--timeout-keep-alive", "5"]
-        env = {
-            **prefect_settings(),
-            "PREFECT_API_URL": self.url,
-            "PREFECT_SERVER_API_AUTH_STRING": user_and_password("prefect"),
-            "PREFECT_UI_API_URL": self.url,
-            "PREFECT_SERVER_API_HOST": "127.0.0.1",
-            "PREFECT_SERVER_API_PORT": str(port),
-            "PREFECT_UI_STATIC_DIRECTORY": str(home_folder("prefect") / "ui"),
-            "PREFECT__SERVER_FINAL": "1",  # the only server of its process: Prefect may optimise for that
-        }
-        self._run(command, env)
+        self.url = prefect_url(port)
+        self._run(*prefect_server_command(port))
         atexit.register(
             self.stop
         )  # handlers run in reverse: registered before Prefect is imported, it runs after Prefect's own

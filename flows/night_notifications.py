@@ -1,5 +1,5 @@
-"""Notifications of a night, by hooks of its Prefect flow: they run where the flow runs, or, where that process was killed, in
-the process that serves it.
+"""Hooks of the nightly flow, for notifications and after a cancellation. They run where the flow runs, or, where that process
+was killed, in one of the worker or scheduler that started it.
 
 Prefect's automations would do the same, but only in a server that stays up, and a night starts and ends its own.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.errors import BudgetReached, first_line
 from ratchet.components.nights.night_state import night_decision, open_night
+from ratchet.components.operations.leftovers import remove_leftovers
 from ratchet.components.operations.notifications import Event, Notification, send
 from ratchet.components.redaction import error_line, sanitise
 from ratchet.components.reporting.decision_text import summary_sentence
@@ -64,17 +65,29 @@ def notify_failure(night: str) -> Iterator[None]:
         raise
 
 
-def notify_verdict(flow: Any, run: Any, state: Any) -> None:
+def notify_verdict(flow: Any, flow_run: Any, state: Any) -> None:
     """Hook `on_completion` of the nightly flow."""
-    for notification in verdict_notifications(run.name.removeprefix("night-")):
+    for notification in verdict_notifications(flow_run.name.removeprefix("night-")):
         notify(notification)
 
 
-def notify_error(flow: Any, run: Any, state: Any) -> None:
+def notify_error(flow: Any, flow_run: Any, state: Any) -> None:
     """Hook `on_failure` and `on_crashed` of the nightly flow."""
     error = state.result(raise_on_failure=False) if state.is_failed() else None
-    notify(failure_notification(run.name.removeprefix("night-"), error, state.message))
+    notify(failure_notification(flow_run.name.removeprefix("night-"), error, state.message))
 
 
-HOOKS: dict[str, Any] = {"on_completion": [notify_verdict], "on_failure": [notify_error], "on_crashed": [notify_error]}
+def remove_cancelled(flow: Any, flow_run: Any, state: Any) -> None:
+    """Hook `on_cancellation` of the nightly flow: remove the sandboxes and files of its process, which Prefect has ended."""
+    for line in remove_leftovers():
+        current_display().say(line)
+
+
+# Prefect's runner passes the arguments of hooks by name: flow, flow_run, state.
+HOOKS: dict[str, Any] = {
+    "on_completion": [notify_verdict],
+    "on_failure": [notify_error],
+    "on_crashed": [notify_error],
+    "on_cancellation": [remove_cancelled],
+}
 """Options of the nightly flow."""

@@ -20,6 +20,7 @@ from ratchet.components.nights.night_state import running_night
 from ratchet.components.operations.leftovers import close_stale_runs
 from ratchet.flows.home_servers import PrefectServer
 from ratchet.flows.scheduled_run import SCHEDULER_VARIABLE
+from ratchet.flows.supervision import is_up
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -45,6 +46,10 @@ def serve_nights(
     parameters.check()
     load_recipe(recipe or parameters.recipe, parameters.size)
     check_schedule(cron, timezone)
+    if is_up():
+        raise ConfigurationError(
+            "`ratchet up` plays the nights of prefect.yaml; change the schedule there, or `ratchet down`"
+        )
     server = PrefectServer(port).start()
     stopping = threading.Event()
     try:

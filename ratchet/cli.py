@@ -79,6 +79,9 @@ for command in (
     maintenance.ui,
     maintenance.status,
     maintenance.reap,
+    operating.up,
+    operating.down,
+    operating.logs,
     operating.backup,
     operating.restore,
 ):

@@ -230,10 +230,10 @@ def authorization_header(name: str) -> dict[str, str]:
     return basic_auth_header(login) if login else bearer_auth_header(token or None)
 
 
-def record_server(name: str, url: str, pid: int) -> None:
-    """Record in a file of the home that the process `pid`, started by this one, serves `name` at `url`."""
+def record_server(name: str, url: str, pid: int, owner: int | None = None) -> None:
+    """Record in a file of the home that the process `pid`, started by `owner` (None: this process), serves `name` at `url`."""
     # With the start times: the system gives a process id to another process later.
-    processes = [[process_id, _process_start_time(process_id)] for process_id in (pid, os.getpid())]
+    processes = [[process_id, _process_start_time(process_id)] for process_id in (pid, owner or os.getpid())]
     write_atomically(_record_path(name), json.dumps({"url": url, "processes": processes}).encode())
 
 
@@ -244,15 +244,26 @@ def forget_server(name: str) -> None:
 
 def recorded_address(name: str) -> str | None:
     """Return the URL of a recorded server; None without a record, or if the server or its starter has ended."""
+    record = _live_record(name)
+    return None if record is None else str(record["url"])
+
+
+def recorded_process(name: str) -> int | None:
+    """Return the process id of a recorded server; None as in `recorded_address`."""
+    record = _live_record(name)
+    return None if record is None else int(record["processes"][0][0])
+
+
+def _live_record(name: str) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(_record_path(name).read_bytes())
         processes_live = all(
             start_time is not None and _process_start_time(int(pid)) == start_time
             for pid, start_time in record["processes"]
         )
+        return record if processes_live and "url" in record else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return str(record["url"]) if processes_live else None
 
 
 def is_healthy(name: str, url: str, timeout: float = 2.0) -> bool:

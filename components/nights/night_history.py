@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import DataError
-from ratchet.components.core.home import configured_address, recorded_address, server_title, without_password
 from ratchet.components.evaluation.night_trends import NightCost, NightPoint, NightQuality, night_point
 
 from .night_state import Night, list_nights, night_decision, running_night
@@ -72,16 +71,6 @@ def _row(night: Night, running: str | None) -> NightRow:
         for agent in agents
     )
     return NightRow(night.id, night.scale, night.seed, state, decision.verdict, *rates)
-
-
-def server_addresses() -> dict[str, str | None]:
-    """Return the addresses of the Prefect and MLflow servers, configured or running, by title; None where there is
-    none.
-    """
-    addresses = {
-        server_title(name): configured_address(name) or recorded_address(name) for name in ("prefect", "mlflow")
-    }
-    return {name: without_password(url).removesuffix("/api") if url else None for name, url in addresses.items()}
 
 
 class _JudgeCost(msgspec.Struct):

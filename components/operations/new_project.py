@@ -23,6 +23,7 @@ FILES = {
     "scales/smoke.yaml": "smoke.yaml",
     "recipes/own.yaml": "own.yaml",
     "params.yaml": "params.yaml",
+    "prefect.yaml": "prefect.yaml",
     "dvc.yaml": "pipeline.yaml",
     ".gitignore": "gitignore",
     ".dvcignore": "dvcignore",

@@ -74,13 +74,15 @@ def _say_login(name: str, login: str) -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """List the nights and comparisons of recipes of this clone, their progress, and the running servers.
+    """List the nights and comparisons of recipes of this clone, their progress, and the services with their health.
 
     What the next night would do: `ratchet plan`. What one night showed: `ratchet report`.
     """
     from ratchet.components.nights.comparison_plan import list_comparisons
-    from ratchet.components.nights.night_history import describe_progress, night_rows, server_addresses
+    from ratchet.components.nights.night_history import describe_progress, night_rows
     from ratchet.components.nights.night_state import running_night
+    from ratchet.flows.services import SERVERS, service_state
+    from ratchet.flows.supervision import supervised_names
 
     require_clone()
     rows = night_rows()
@@ -101,8 +103,15 @@ def status(as_json: AsJson = False) -> None:
     running = running_night("comparison")
     for state in list_comparisons():
         print_text(f"{state.id}: {describe_progress(state, running)}, in {state.folder}")
-    for name, url in server_addresses().items():
-        print_text(f"{name:<8} {url or 'not running (`ratchet ui`)'}")
+    supervised = supervised_names()
+    for name in (*SERVERS, "worker", "watch", "model"):
+        service = service_state(name)
+        if service.address is not None:
+            print_text(f"{service.title:<8} {f'{service.address}  {service.state}'.strip()}")
+        elif name in supervised:
+            print_text(f"{service.title:<8} not running: see `ratchet logs {name}`")
+        elif name in SERVERS:
+            print_text(f"{service.title:<8} not running (`ratchet up` or `ratchet ui`)")
 
 
 def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False) -> None:

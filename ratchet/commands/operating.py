@@ -1,5 +1,7 @@
-"""Commands for a machine that runs unattended: notify test, backup, restore."""
+"""Commands for a machine that runs unattended: up, down, logs, notify test, backup, restore."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,68 @@ from typer import Argument, Option
 from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.core.home import home, require_clone
 from ratchet.render.terminal import bytes_text, print_note, print_text
+
+
+def up(
+    prefect_port: Annotated[int, Option(min=1, max=65535, help="Prefect's port on 127.0.0.1.")] = 4200,
+    mlflow_port: Annotated[int, Option(min=1, max=65535, help="MLflow's port on 127.0.0.1.")] = 5000,
+    serve: Annotated[
+        str, Option(metavar="ARGUMENTS", help="Also a model server: the arguments of `ratchet serve`.")
+    ] = "",
+    systemd: Annotated[bool, Option("--systemd", help="Only write units for systemd, which starts them.")] = False,
+    units: Annotated[Path | None, Option(help="With --systemd: their folder; default: this user's.")] = None,
+) -> None:
+    """Play the nights of prefect.yaml unattended: Prefect's server and worker and MLflow, in the background.
+
+    What ends or hangs is started again. `ratchet status` shows the services, `ratchet logs` their output, `ratchet down`
+    ends them. Needs the extra `operate`. Examples: `ratchet up`, `ratchet up --serve "MODEL --port 8000"`,
+    `ratchet up --systemd`
+    """
+    from ratchet.flows.services import planned_services
+    from ratchet.flows.supervision import default_unit_folder, start_services, write_units
+
+    require_clone()
+    if units is not None and not systemd:
+        raise ConfigurationError("--units is only valid with --systemd")
+    try:
+        services = planned_services(prefect_port, mlflow_port, shlex.split(serve))
+    except ValueError as error:
+        raise ConfigurationError(f"--serve: {error}") from error
+    if not systemd:
+        started = start_services(services, print_note)
+        print_text("started; `ratchet status` shows addresses" if started else "running already: see `ratchet status`")
+        return
+    for path in write_units(services, units or default_unit_folder()):
+        print_text(str(path))
+    systemctl = "systemctl" if os.geteuid() == 0 else "systemctl --user"
+    print_note(f"start them: {systemctl} daemon-reload && {systemctl} enable --now ratchet.target")
+    if os.geteuid():
+        print_note("that they outlive your login: loginctl enable-linger")
+
+
+def down() -> None:
+    """End what `ratchet up` started, and nothing else. An unfinished night is resumed later.
+
+    Services of systemd are ended by `systemctl --user stop ratchet.target`. Example: `ratchet down`
+    """
+    from ratchet.flows.supervision import stop_services
+
+    print_text("stopped" if stop_services(print_note) else "nothing of `ratchet up` is running")
+
+
+def logs(
+    name: Annotated[str, Argument(help="prefect, mlflow, worker, watch, model, supervisor, or a night.")] = "",
+    lines: Annotated[int, Option("--lines", "-n", min=0, help="Last lines of each log.")] = 20,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+) -> None:
+    """Show the last lines of the logs of this home: those whose names begin with NAME, or those of all services.
+
+    Examples: `ratchet logs`, `ratchet logs worker --follow`, `ratchet logs 2026-11-27-a1b2 -n 100`
+    """
+    from ratchet.render.logs import print_logs
+
+    print_logs(name, lines, follow=follow)
+
 
 notify = typer.Typer(no_args_is_help=True, help="Who is told of a night: webhooks, e-mail, commands.")
 

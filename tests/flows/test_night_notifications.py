@@ -1,7 +1,9 @@
 """What a night tells people: by hooks of its flow, and never at the cost of the night."""
 
+import inspect
 import json
 import sys
+from itertools import chain
 
 import night_world
 import pytest
@@ -11,6 +13,7 @@ from ratchet.components.core import ConfigurationError, DataError, Infrastructur
 from ratchet.components.core.errors import BudgetReached
 from ratchet.components.nights.night_state import open_night
 from ratchet.components.operations.notifications import Notification, notify_file
+from ratchet.flows import night_notifications
 from ratchet.flows.night_notifications import HOOKS, failure_notification, notify, notify_failure, verdict_notifications
 
 pytestmark = pytest.mark.slow
@@ -76,6 +79,20 @@ def test_what_fails_before_the_flow_begins_is_told_too(world, tmp_path):
     with pytest.raises(InfrastructureError), notify_failure("a"):
         raise InfrastructureError("the Prefect server did not answer")
     assert json.loads((tmp_path / "told").read_text())["text"].startswith("the Prefect server did not answer")
+
+
+def test_hooks_take_the_names_by_which_prefects_runner_passes_their_arguments():
+    for hook in chain.from_iterable(HOOKS.values()):
+        inspect.signature(hook).bind(flow=None, flow_run=None, state=None)
+
+
+def test_a_cancelled_night_is_cleaned_up_and_a_line_says_what_was_removed(world, caplog, monkeypatch):
+    monkeypatch.setattr(
+        night_notifications, "remove_leftovers", lambda: iter(["1 containers without an owner removed"])
+    )
+    (hook,) = HOOKS["on_cancellation"]
+    hook(flow=None, flow_run=None, state=None)
+    assert "1 containers without an owner removed" in caplog.text
 
 
 FLOW = """

@@ -11,6 +11,7 @@ from patience import LIMIT, gone, until
 from prefect_client import ask
 
 from ratchet.components.core import ConfigurationError
+from ratchet.flows import night_schedule
 from ratchet.flows.night_schedule import MAX_RESTARTS, check_schedule, serve_nights
 
 FLOW = """
@@ -79,6 +80,12 @@ def test_cron_times_in_a_zone_are_accepted():
 def test_a_recipe_that_there_is_none_of_is_said_before_anything_is_started():
     with pytest.raises(ConfigurationError, match="no-such-recipe"):
         serve_nights("0 1 * * *", "UTC", "smoke", 1, recipe="no-such-recipe", say=pytest.fail)
+
+
+def test_nights_are_not_served_twice(monkeypatch):
+    monkeypatch.setattr(night_schedule, "is_up", lambda: True)
+    with pytest.raises(ConfigurationError, match="`ratchet up`"):
+        serve_nights("0 1 * * *", "UTC", "smoke", 1, say=pytest.fail)
 
 
 def serving(folder, environment):
