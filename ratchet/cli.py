@@ -79,6 +79,7 @@ for command in (
     maintenance.ui,
     maintenance.status,
     maintenance.reap,
+    operating.metrics,
     operating.backup,
     operating.restore,
 ):

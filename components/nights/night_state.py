@@ -23,6 +23,8 @@ from ratchet.components.evaluation.promotion.decision_record import Decision, re
 T = TypeVar("T")
 SCHEMA_VERSION = 2
 """Raised when an unfinished night of the version before cannot be resumed, because names of steps, files or modules changed."""
+FAILURE_FILE = "failure.json"
+"""File of a night's folder that holds the error which ended its latest start."""
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

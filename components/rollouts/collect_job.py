@@ -16,12 +16,16 @@ from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 
 
+JOB_FILE, PROGRESS_FILE = "job.json", "progress.json"
+
+
 class CollectJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of JOB.json: the values of a CollectPlan, and the two folders."""
+    """The contents of JOB.json: the values of a CollectPlan, the two folders, and what is collected, for people."""
 
     plan: dict[str, object]
     folder: str
     answers: str
+    title: str = ""
 
 
 def main(path: Path) -> int:
@@ -33,7 +37,7 @@ def main(path: Path) -> int:
             CollectPlan.load(job.plan),
             Path(job.folder),
             # Not durable: it is written five times a second, and worthless after a crash.
-            on_progress=lambda progress: write_json(answers / "progress.json", progress, durable=False),
+            on_progress=lambda progress: write_json(answers / PROGRESS_FILE, progress, durable=False),
         )
     except OSError as error:
         failure: RatchetError = InfrastructureError(
