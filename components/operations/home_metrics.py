@@ -184,7 +184,10 @@ def _add_night(samples: Samples, night: Night, is_running: bool) -> None:
     if point.cost is not None and point.cost.trained_tokens is not None:
         samples["trained_tokens"][()] = point.cost.trained_tokens
     if (quality := point.quality) is not None:
-        samples["build_episodes"][()], samples["build_quarantined"][()] = quality.episodes or 0, quality.quarantined or 0
+        samples["build_episodes"][()], samples["build_quarantined"][()] = (
+            quality.episodes or 0,
+            quality.quarantined or 0,
+        )
         samples["build_failed_checks"] |= {(severity,): count for severity, count in quality.failed.items()}
 
 

@@ -12,6 +12,7 @@ import msgspec
 from ratchet.components.core import InfrastructureError, RatchetError
 from ratchet.components.core.files import write_json
 from ratchet.components.core.processes import JobFailure
+from ratchet.components.core.run_context import log_to_stderr
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 
@@ -30,6 +31,7 @@ class CollectJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def main(path: Path) -> int:
     """Run the job described in the file JOB.json, write its answer files, and return the exit code (0 on success)."""
+    log_to_stderr()
     job = msgspec.json.decode(path.read_bytes(), type=CollectJob)
     answers = Path(job.answers)
     try:
