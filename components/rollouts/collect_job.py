@@ -16,7 +16,6 @@ from ratchet.components.core.run_context import log_to_stderr
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 
-
 JOB_FILE, PROGRESS_FILE = "job.json", "progress.json"
 
 

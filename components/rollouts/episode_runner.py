@@ -38,7 +38,6 @@ from .collection_plan import Branch, CollectPlan, PlannedEpisode, Stage, StageTi
 from .episode_replay import ReplayDivergence, opening_divergence, result_divergences
 from .trajectory_recorder import EpisodeRecorder, utc_now
 
-
 _log = logging.getLogger(__name__)
 
 
