@@ -128,7 +128,9 @@ class _Exporter:
             _log.warning("spans are lost, and none are sent for %.0f s: %s", PAUSE_SECONDS, error)
 
     def _is_sampled(self, span: SpanRecord) -> bool:
-        return self._sampler.should_sample(None, span.trace_id, span.name).decision.is_sampled()
+        from opentelemetry.sdk.trace.sampling import Decision
+
+        return self._sampler.should_sample(None, span.trace_id, span.name).decision is Decision.RECORD_AND_SAMPLE
 
     def _readable(self, span: SpanRecord) -> "ReadableSpan":
         from opentelemetry.sdk.trace import ReadableSpan

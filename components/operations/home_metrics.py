@@ -165,7 +165,8 @@ def _add_night(samples: Samples, night: Night, is_running: bool) -> None:
     for step, seconds in night.seconds.items():
         samples["step_seconds"][step.replace(night.id, "NIGHT"),] = seconds
     for title, report in _collections(night):
-        _add_episodes(samples, title, report["successes"], report["failures"], report["infrastructure_failures"])
+        if "failures" in report:  # a night of an older version may have counted less
+            _add_episodes(samples, title, report["successes"], report["failures"], report["infrastructure_failures"])
     if is_running:
         for title, progress in _running_collections(night.id):
             _add_episodes(samples, title, progress.successes, progress.failures, progress.lost)
