@@ -147,5 +147,5 @@ def test_a_taken_port_and_an_address_of_another_machine_are_refused(monkeypatch)
             pass
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(free_port()))
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_HOST", "192.0.2.1")
-    with pytest.raises(ConfigurationError, match="192.0.2.1"), metrics_server():
+    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1"), metrics_server():
         pass
