@@ -107,9 +107,7 @@ def test_a_night_that_collects_is_seen_by_prometheus_by_a_collector_and_in_its_l
     monkeypatch.setenv("RATCHET_LOG_FORMAT", "json")
     monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(port := free_port()))
     night = begin_night("smoke", 0, "monday")
-    plan = CollectPlan(
-        taskset="repair", policy="clumsy", limit=10, attempts=2, workers=1, concurrency=2, cohort_size=8
-    )
+    plan = CollectPlan(taskset="repair", policy="clumsy", limit=10, attempts=2, workers=1, concurrency=2, cohort_size=8)
     command = [sys.executable, "-c", "import sys; from ratchet.cli import main; sys.exit(main())", "metrics"]
     exporter = BackgroundProcess(command, log=tmp_path / "metrics.log").start()
     server, ask = _prometheus(tmp_path, port)
