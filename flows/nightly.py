@@ -13,9 +13,11 @@ from typing import Any
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from ratchet.components.core.run_context import name_context_in_logs
 from ratchet.components.datasets.versioning import repair_damaged_files
 from ratchet.components.nights.episode_sets import night_episodes
 from ratchet.components.nights.night_models import NightModel
+from ratchet.components.nights.night_spans import send_night, trace_steps
 from ratchet.components.nights.night_state import begin_night, hold_night_lock
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import load_scale
@@ -56,10 +58,12 @@ def nightly(
 def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str | None) -> dict[str, Any]:
     """Run a night between its lock and its report; return the decision record."""
     parameters = load_scale(scale)
+    name_context_in_logs()
     tag_own_run()
     with hold_night_lock() as claim:  # before the state is read: two that begin at once would resume the same night
         state = begin_night(scale, seed, night, recipe)
         claim(state.id)
+        trace_steps(state)
         for line in repair_damaged_files():
             current_display().say(line)
         parameters = pin_sandbox(parameters)
@@ -72,6 +76,7 @@ def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str
             announce_night(tonight)
             decision = run_steps(tonight)
         state.finish()
+        send_night(state, decision["verdict"])
         tag_own_run(f"verdict:{decision['verdict']}")
     return decision
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ratchet.components.core.home import configured_address, home_folder, home_tag, is_healthy, restrict_file_modes
 from ratchet.components.core.processes import exit_with_children
+from ratchet.components.core.run_context import log_formatter
 from ratchet.components.evaluation.recipe_comparison import ComparisonRecord
 from ratchet.components.nights.comparison_plan import RECORD_STEP, ComparisonPlan
 from ratchet.components.nights.night_state import begin_night, hold_night_lock, open_state_file, running_night
@@ -112,7 +113,7 @@ def log_to_file(name: str) -> Path:
     path = home_folder("logs") / f"{name}.log"
     path.touch(mode=0o600)
     handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(log_formatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     return path

@@ -82,6 +82,7 @@ for command in (
     operating.up,
     operating.down,
     operating.logs,
+    operating.metrics,
     operating.backup,
     operating.restore,
 ):

@@ -19,7 +19,7 @@ from ratchet.components.core.home import home_folder as local
 from ratchet.components.core.processes import run_job_process
 from ratchet.components.models.policy_factory import starts_server
 from ratchet.components.reporting.progress_display import ProgressStep, current_display
-from ratchet.components.rollouts.collect_job import CollectJob
+from ratchet.components.rollouts.collect_job import JOB_FILE, PROGRESS_FILE, CollectJob
 from ratchet.components.rollouts.collection_plan import CollectPlan
 from ratchet.components.rollouts.collection_progress import CollectionProgress, read_progress
 from ratchet.components.training.gpu_locks import reserve_gpus, visible_gpus
@@ -48,8 +48,9 @@ def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]
     for stale in answers.glob("*.json"):
         stale.unlink()
     place = folder.relative_to(home()) if folder.is_absolute() and folder.is_relative_to(home()) else folder
-    job = answers / "job.json"
-    job.write_bytes(msgspec.json.encode(CollectJob(plan.model_dump(mode="json"), str(folder), str(answers))))
+    job = answers / JOB_FILE
+    what = step.name.partition(" ")[2]
+    job.write_bytes(msgspec.json.encode(CollectJob(plan.model_dump(mode="json"), str(folder), str(answers), what)))
     # The workers share the cores; by default torch starts a thread per core in each of them.
     threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
     with _reserve_gpu(plan.policy, step) as gpu:
@@ -58,7 +59,7 @@ def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]
             log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
             error_file=answers / "error.json",
             env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **gpu},
-            on_poll=lambda: _show_progress(step, read_progress(answers / "progress.json")),
+            on_poll=lambda: _show_progress(step, read_progress(answers / PROGRESS_FILE)),
         )
     report: dict[str, Any] = json.loads((answers / "report.json").read_bytes())
     shutil.rmtree(answers, ignore_errors=True)

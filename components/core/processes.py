@@ -14,6 +14,7 @@ from typing import NoReturn, Self
 import msgspec
 
 from .errors import ConfigurationError, DataError, InfrastructureError, RatchetError
+from .run_context import child_environment
 
 
 def process_exists(process: int) -> bool:
@@ -67,7 +68,7 @@ class BackgroundProcess:
         self.command = list(command)
         self.log = log
         self._umask = umask
-        self.env = {**os.environ, **(env or {})}
+        self.env = {**os.environ, **child_environment(), **(env or {})}
         self._guard: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:

@@ -18,11 +18,14 @@ import msgspec
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.files import LockHeld, OwnedLock, lock_owner, write_atomically
 from ratchet.components.core.home import home, home_folder
+from ratchet.components.core.run_context import working_on
 from ratchet.components.evaluation.promotion.decision_record import Decision, read_decision
 
 T = TypeVar("T")
 SCHEMA_VERSION = 2
 """Raised when an unfinished night of the version before cannot be resumed, because names of steps, files or modules changed."""
+FAILURE_FILE = "failure.json"
+"""File of a night's folder that holds the error which ended its latest start."""
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -55,6 +58,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._check: Callable[[str], None] | None = None
+        self._on_end: Callable[[str, int, Exception | None], None] = lambda step, begin, error: None
         self._checked: set[str] = set()
 
     @property
@@ -89,13 +93,19 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
             is_done = step in self.results
         if not is_done:
             self.check_step(step)
-            start_time = time.monotonic()
-            # Kept before it is used, and read back below: a resumed night sees the same value as this one.
-            result = msgspec.to_builtins(work())
+            start_time, begin = time.monotonic(), time.time_ns()
+            try:
+                with working_on(night=self.id, step=step):
+                    # Kept before it is used, and read back below: a resumed night sees the same value as this one.
+                    result = msgspec.to_builtins(work())
+            except Exception as error:
+                self._on_end(step, begin, error)
+                raise
             with self._lock:
                 self.results[step] = result
                 self.durations.append((step, round(time.monotonic() - start_time, 3)))
                 self._save()
+            self._on_end(step, begin, None)
         return self.result(step, kind)
 
     @overload
@@ -122,6 +132,12 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     def before_each_step(self, check: Callable[[str], None]) -> None:
         """Call `check` with the name of each step that is about to run, once; what it raises ends the night there."""
         self._check = check
+
+    def after_each_step(self, report: Callable[[str, int, Exception | None], None]) -> None:
+        """Call `report` after each step of this start that finished or failed, with its name, its begin in nanoseconds
+        since 1970, and its error, if any.
+        """
+        self._on_end = report
 
     def check_step(self, step: str) -> None:
         """Make the check of `before_each_step`, for a step whose work begins before `run_once` is called."""

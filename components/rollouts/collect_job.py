@@ -12,20 +12,25 @@ import msgspec
 from ratchet.components.core import InfrastructureError, RatchetError
 from ratchet.components.core.files import write_json
 from ratchet.components.core.processes import JobFailure
+from ratchet.components.core.run_context import log_to_stderr
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 
+JOB_FILE, PROGRESS_FILE = "job.json", "progress.json"
+
 
 class CollectJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of JOB.json: the values of a CollectPlan, and the two folders."""
+    """The contents of JOB.json: the values of a CollectPlan, the two folders, and what is collected, for people."""
 
     plan: dict[str, object]
     folder: str
     answers: str
+    title: str = ""
 
 
 def main(path: Path) -> int:
     """Run the job described in the file JOB.json, write its answer files, and return the exit code (0 on success)."""
+    log_to_stderr()
     job = msgspec.json.decode(path.read_bytes(), type=CollectJob)
     answers = Path(job.answers)
     try:
@@ -33,7 +38,7 @@ def main(path: Path) -> int:
             CollectPlan.load(job.plan),
             Path(job.folder),
             # Not durable: it is written five times a second, and worthless after a crash.
-            on_progress=lambda progress: write_json(answers / "progress.json", progress, durable=False),
+            on_progress=lambda progress: write_json(answers / PROGRESS_FILE, progress, durable=False),
         )
     except OSError as error:
         failure: RatchetError = InfrastructureError(

@@ -5,6 +5,7 @@ turns of its parent; it is valid only if its environment repeats them, so any di
 """
 
 import contextlib
+import logging
 import math
 import os
 import subprocess
@@ -27,6 +28,7 @@ from ratchet.components.core import (
     ToolResult,
 )
 from ratchet.components.core.environment_registry import make, spec
+from ratchet.components.core.run_context import working_on
 from ratchet.components.models.callable_policy import SystemPromptPolicy, version_with_system
 from ratchet.components.models.policy_factory import make_policy, policy_version
 from ratchet.components.tasksets import Taskset
@@ -35,6 +37,8 @@ from ratchet.components.trajectories.trajectory import Agent, Provenance, Trajec
 from .collection_plan import Branch, CollectPlan, PlannedEpisode, Stage, StageTimeout, StageTimeouts
 from .episode_replay import ReplayDivergence, opening_divergence, result_divergences
 from .trajectory_recorder import EpisodeRecorder, utc_now
+
+_log = logging.getLogger(__name__)
 
 
 class Diverged(InfrastructureError):
@@ -119,7 +123,8 @@ class Episode:
     def run_guarded(self, move: Callable[[], None]) -> None:
         """Call `move`, which plays a part of the attempt; an exception ends the attempt and is stored, not raised."""
         try:
-            move()
+            with working_on(task=self.planned.task.task_id, episode=self.planned.episode_id):
+                move()
         except ConfigurationError as error:
             self._end(configuration_error=error)
         except BaseException as error:  # an environment may raise anything, SystemExit included
@@ -185,19 +190,23 @@ class Episode:
         """
         begin = time.perf_counter()
         results: list[ToolResult] = []
+        call_seconds: list[float] = []
         step: TimeStep | None = None
         reward = 0.0
         for call in reply.calls:
             if call.parse_error is not None:
                 results.append(ToolResult(call.call_id, f"error: {call.parse_error}", error=call.parse_error))
+                call_seconds.append(0.0)
                 continue
             self._enter("step")
+            call_begin = time.perf_counter()
             step = self.environment.step({"tool": call.tool, "params": call.arguments, "call_id": call.call_id})
             reward += step.reward
             result: ToolResult = step.info.get("result") or ToolResult(call.call_id, step.observation)
             if result.call_id != call.call_id:
                 result = msgspec.structs.replace(result, call_id=call.call_id)
             results.append(result)
+            call_seconds.append(time.perf_counter() - call_begin)
             if step.done:
                 break
         if not reply.calls and reply.stop_reason != "context":
@@ -205,7 +214,7 @@ class Episode:
             step = self.environment.answer(reply.text, truncated=reply.stop_reason == "length")
             # Where replies in text are no answers the policy stopped, and an end from outside is no reward of the turn.
             reward = step.reward if step.terminated else 0.0
-        self.recorder.record(reply, results, reward, time.perf_counter() - begin)
+        self.recorder.record(reply, results, reward, time.perf_counter() - begin, call_seconds)
         if step is None or not step.done:
             step = None
             if not reply.calls:
@@ -274,7 +283,15 @@ class Episode:
             self.trajectory = trajectory
             self.infrastructure_error, self.configuration_error = infrastructure_error, configuration_error
             self.ended = True
+        _log.info("episode ended: %s", self._end_text())
         self._on_end(self)
+
+    def _end_text(self) -> str:
+        error = self.configuration_error or self.infrastructure_error
+        outcome = self.trajectory.outcome if self.trajectory is not None else None
+        if outcome is None:
+            return f"{type(error).__name__}: {error}"
+        return "success" if outcome.success else outcome.reason or "unknown"
 
 
 SPARE_STEPS = 8

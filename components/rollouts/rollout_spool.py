@@ -13,6 +13,7 @@ import msgspec
 
 from ratchet.components.core import ConfigurationError, Policy
 from ratchet.components.core.files import fsync_path, try_lock_file, write_atomically
+from ratchet.components.core.otlp_export import traces_enabled
 from ratchet.components.trajectories.shards import read_jsonl, read_manifest, write_shard_lines
 from ratchet.components.trajectories.token_sidecar import TurnTokens, encode_tokens
 from ratchet.components.trajectories.trajectory import Trajectory
@@ -219,6 +220,10 @@ class RolloutSpool:
         and remove its journal.
         """
         write_shard_lines(self.folder, number, [episode.episode_id for episode in self.cohorts[number]], lines, tokens)
+        if traces_enabled():
+            from ratchet.components.trajectories.episode_spans import send_episodes
+
+            send_episodes(lines)
         # The journal goes last: a kill before this line leaves both, and `saved` reads the shard.
         self._sharded.add(number)
         self._journals.pop(number, None)

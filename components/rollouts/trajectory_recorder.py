@@ -115,9 +115,16 @@ class EpisodeRecorder:
         """Return a view of the messages so far; later turns do not change it."""
         return ConversationView(self, self._length)
 
-    def record(self, reply: PolicyReply, results: list[ToolResult], reward: float | None, seconds: float) -> None:
+    def record(
+        self,
+        reply: PolicyReply,
+        results: list[ToolResult],
+        reward: float | None,
+        seconds: float,
+        call_seconds: Sequence[float] = (),
+    ) -> None:
         """Record one turn: the reply and the results of its calls, in order. `reward`: the environment's, None if
-        unknown; `seconds`: time spent in the environment.
+        unknown; `seconds`: time spent in the environment; `call_seconds`: in each of the executed calls.
         """
         turn = Turn(
             index=len(self.turns),
@@ -130,6 +137,7 @@ class EpisodeRecorder:
             stop_reason=reply.stop_reason,
             usage=reply.usage,
             seconds=round(reply.seconds + seconds, 4),
+            call_seconds=tuple(round(one, 4) for one in call_seconds) or msgspec.UNSET,
         )
         if reply.tokens is not None:
             self.tokens.append(
@@ -140,7 +148,7 @@ class EpisodeRecorder:
 
     def record_replayed(self, turn: Turn) -> None:
         """Record a replayed turn of the parent episode, without its token usage and duration."""
-        self.turns.append(msgspec.structs.replace(turn, usage=None, seconds=None))
+        self.turns.append(msgspec.structs.replace(turn, usage=None, seconds=None, call_seconds=msgspec.UNSET))
         self._length += 1 + len(turn.results)
 
     def _without_known_prefix(self, trace: TokenTrace) -> TokenTrace:

@@ -20,6 +20,7 @@ import msgspec
 
 from ratchet.components.core import ConfigurationError, InfrastructureError, RatchetError
 from ratchet.components.core.files import write_atomically
+from ratchet.components.core.run_context import log_to_stderr
 
 from . import accelerate_launch, gpu_locks, gpu_memory
 from .base_model import pin_base_model
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Errors are printed and, once the configuration has been read, written to `error.json`.
     """
+    log_to_stderr()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     # A fork after tokenizers has used its threads may deadlock.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -113,7 +113,8 @@ def _check_turn(position: int, turn: Turn, is_last: bool) -> Iterator[RuleViolat
         advice = "number the turns from 0, without gaps"
         yield RuleViolation(f"{turn_path}.index", f"is {turn.index} and must be {position}", advice)
     yield from _check_number(f"{turn_path}.env_reward", turn.env_reward)
-    yield from _check_number(f"{turn_path}.seconds", turn.seconds, minimum=0)
+    for seconds in (turn.seconds, *(turn.call_seconds or ())):
+        yield from _check_number(f"{turn_path}.seconds", seconds, minimum=0)
     if turn.usage is not None:
         for name in turn.usage.__struct_fields__:
             yield from _check_number(f"{turn_path}.usage.{name}", getattr(turn.usage, name), minimum=0)

@@ -66,7 +66,10 @@ class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One reply of the policy and the results of its calls. A step is one call with its result."""
+    """One reply of the policy and the results of its calls. A step is one call with its result.
+
+    `seconds`: of the reply and its calls; `call_seconds`: of each executed call, omitted where it was not measured.
+    """
 
     index: int
     agent_id: str
@@ -78,6 +81,7 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     stop_reason: str | None = None
     usage: Usage | None = None
     seconds: float | None = None
+    call_seconds: tuple[float, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -17,7 +17,7 @@ import msgspec
 from ratchet.components.core import ConfigurationError, RatchetError
 from ratchet.components.core.files import open_atomically, write_atomically
 from ratchet.components.nights.episode_sets import NightEpisodes
-from ratchet.components.nights.night_state import Night, list_nights
+from ratchet.components.nights.night_state import FAILURE_FILE, Night, list_nights
 from ratchet.components.nights.report_contents import gather_report
 from ratchet.components.redaction import error_line
 from ratchet.components.reporting.night_report import NightReport, report_document
@@ -27,7 +27,6 @@ from ratchet.components.tracking.run_writer import TrackedRun
 
 T = TypeVar("T")
 HTML_FILE, MARKDOWN_FILE = "report.html", "report.md"
-_FAILURE_FILE = "failure.json"
 REPORT_ARTIFACT = "night-report"
 """Key of the report in the Prefect run."""
 _log = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class RenderedReport(NamedTuple):
 @contextmanager
 def report_at_end(night: Night, run: TrackedRun, played: NightEpisodes) -> Iterator[None]:
     """Write the night's report when the block ends. Only errors of the block are raised."""
-    failure = night.folder / _FAILURE_FILE
+    failure = night.folder / FAILURE_FILE
     failure.unlink(missing_ok=True)
     try:
         yield
@@ -158,7 +157,7 @@ def _save_failure(path: Path, error: Exception) -> None:
 
 def _read_failure(night: Night) -> NightFailure | None:
     try:
-        return msgspec.json.decode((night.folder / _FAILURE_FILE).read_bytes(), type=NightFailure)
+        return msgspec.json.decode((night.folder / FAILURE_FILE).read_bytes(), type=NightFailure)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -1,7 +1,9 @@
-"""Commands for a machine that runs unattended: up, down, logs, notify test, backup, restore."""
+"""Commands for a machine that runs unattended: up, down, logs, metrics, notify test, backup, restore."""
 
 import os
 import shlex
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -95,6 +97,19 @@ def notify_test(event: Annotated[str, Option(help="verdict, failure, person or b
         print_text(f"{receiver}: {'sent' if error is None else f'not sent: {error}'}")
     if failed := sum(error is not None for _, error in deliveries):
         raise InfrastructureError(f"{failed} of {len(deliveries)} receivers were not told")
+
+
+def metrics() -> None:
+    """Serve the state of this home for Prometheus until Ctrl-C: nights, episodes, failures, data, cost.
+
+    The address is OTEL_EXPORTER_PROMETHEUS_HOST (default localhost) and OTEL_EXPORTER_PROMETHEUS_PORT (9464).
+    """
+    from ratchet.components.operations.home_metrics import metrics_server
+
+    require_clone()
+    with suppress(KeyboardInterrupt), metrics_server() as url:
+        print_text(url)
+        threading.Event().wait()
 
 
 def backup(

@@ -71,7 +71,9 @@ def test_a_branch_is_its_parent_up_to_a_turn_and_then_the_policys_own(make_plan,
     for each in found:
         parent = next(one for one in parents if one.episode_id == each.parent.episode_id)
         assert each.parent == Parent(parent.episode_id, 1) and each.task == parent.task
-        assert each.turns[0] == msgspec.structs.replace(parent.turns[0], usage=None, seconds=None)
+        assert each.turns[0] == msgspec.structs.replace(
+            parent.turns[0], usage=None, seconds=None, call_seconds=msgspec.UNSET
+        )
         assert len(each.turns) == 3 and each.turns[1].calls == parent.turns[1].calls
         assert each.content_hash == parent.content_hash  # the teacher does again what it did
     assert len({each.episode_id for each in found} | {each.episode_id for each in parents}) == 6

@@ -24,7 +24,7 @@ def untimed(folder):
             row = msgspec.json.decode(line)
             row["provenance"].pop("collected_at")
             for turn in row["turns"]:
-                turn.pop("seconds")
+                del turn["seconds"], turn["call_seconds"]
             rows.append(msgspec.json.encode(row))
         found[entry.shard] = rows
     return found
