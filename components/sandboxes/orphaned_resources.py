@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ratchet.components.core import SandboxUnavailable
+from ratchet.components.core.processes import owner_is_dead, token_owner_is_dead
 
 from . import persistent_sandboxes
-from .docker_engine import LABEL, OWNER_LABEL, owner_is_dead
+from .docker_engine import LABEL, OWNER_LABEL
 from .local_sandbox import remove_folder
 
 ENGINE_SECONDS = 10.0
@@ -119,12 +120,19 @@ def orphaned_folders() -> Iterator[OrphanedResource]:
     if not Path("/proc/self/cmdline").is_file():
         return
     folders = [folder for folder in Path(tempfile.gettempdir()).glob("ratchet-sandboxes-*") if _owned_by_us(folder)]
-    # A launcher makes its folder before it starts: a young folder without a launcher may be about to get one.
-    old_folders = [folder for folder in folders if _age(folder) > MIN_AGE_SECONDS]
+    old_folders = [folder for folder in folders if _is_abandoned(folder)]
     arguments = _running_arguments() if old_folders else set()
     for folder in old_folders:
         if str(folder) not in arguments:
             yield OrphanedResource("folder", str(folder), partial(remove_folder, folder))
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether the process that made a folder has ended; where that is unknown, whether it is old enough: a launcher
+    makes its folder before it starts.
+    """
+    is_dead = token_owner_is_dead(folder.name)
+    return _age(folder) > MIN_AGE_SECONDS if is_dead is None else is_dead
 
 
 def _owned_by_us(folder: Path) -> bool:

@@ -46,8 +46,8 @@ from ratchet.components.core import (
 )
 from ratchet.components.core.files import write_atomically
 from ratchet.components.core.home import home
+from ratchet.components.core.processes import owner_is_dead, owner_label
 
-from .docker_engine import owner_is_dead, owner_label
 from .sandbox_config import SandboxConfig
 from .sandbox_factory import make_sandbox
 

@@ -114,7 +114,7 @@ def test_a_job_that_was_killed_long_ago_is_resumed_and_not_taken_for_one_that_ha
     run_instead(tmp_path, monkeypatch, LOGGING)
     config = job(tmp_path)
     config.output.mkdir(parents=True)
-    long_ago = time.time() - 50_000
+    long_ago = time.monotonic() - 50_000
     (config.output / "heartbeat.json").write_text(
         json.dumps({"at": long_ago, "moved": long_ago, "phase": "training", "step": 3})
     )
