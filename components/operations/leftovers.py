@@ -7,6 +7,7 @@ Locks need no removal: the kernel releases those of a dead process (core/files.p
 (datasets/versioning/dvc_client.py), and the GPU slots of a Prefect server have a lease (tasks/train.py).
 """
 
+import logging
 import os
 import shutil
 import tempfile
@@ -43,6 +44,7 @@ from ratchet.components.sandboxes.orphaned_resources import (
 )
 from ratchet.components.training.heartbeat import HEARTBEAT_FILE, read_heartbeat
 
+_log = logging.getLogger(__name__)
 ABANDONED_SECONDS = 3600.0
 """Age at which a download is taken for abandoned."""
 UNKNOWN_OWNER_SECONDS = 24 * 3600.0
@@ -62,14 +64,14 @@ def remove_leftovers(*, dry_run: bool = False) -> Iterator[str]:
 
 
 def remove_leftovers_at_start() -> Iterator[str]:
-    """Remove leftovers at the start of a night, and yield a line for each, and for what could not be removed. Prefect's
-    stale runs are closed by the caller, who knows the server.
+    """Remove leftovers at the start of a night, and yield a line for each. What could not be removed is logged: it is no
+    reason to play no night. Prefect's stale runs are closed by the caller, who knows the server.
     """
     return (line.strip() for line in _sweep(dry_run=False, count=False))
 
 
 def _sweep(dry_run: bool, *, count: bool) -> Iterator[str]:
-    """Yield a line for each leftover and, with `count`, for their number by kind; errors become a line."""
+    """Yield a line for each leftover and, with `count`, for their number by kind and for each error."""
     for name, leftovers in (
         # First: an orphan may hold the lock of a collection or a build, and write more files.
         ("processes without an owner", _processes()),
@@ -88,7 +90,9 @@ def _sweep(dry_run: bool, *, count: bool) -> Iterator[str]:
                 yield f"  {'would remove' if dry_run else 'removed'} {leftover.kind} {leftover.name}"
                 number += 1
         except (RatchetError, OSError) as error:
-            yield f"{name}: {' '.join(str(error).split())}"
+            _log.warning("%s: %s", name, error)
+            if count:
+                yield f"{name}: {' '.join(str(error).split())}"
             continue
         if count:
             yield f"{number} {name} {'found' if dry_run else 'removed'}"
@@ -106,10 +110,10 @@ def abandoned_files() -> Iterator[OrphanedResource]:
     """
     hidden = [*_temporary_files(home())]
     if Path("dvc.yaml").is_file():
-        hidden += [*Path().glob(".*.tmp"), *_temporary_files(Path("data")), *_temporary_files(Path(".dvc/tmp"))]
+        hidden += [*Path().glob(".*.tmp"), *_temporary_files(Path("data")), *_temporary_files(Path(".dvc"))]
     # Only with a token: anybody may name a folder ratchet-something.
-    named = [*(home() / "run").glob("*-*"), *Path(tempfile.gettempdir()).glob("ratchet-[!s]*")]
-    for path in (*hidden, *(path for path in named if OWNER_TOKEN.search(path.name))):
+    named = [*(home() / "run").glob("*-*"), *Path(tempfile.gettempdir()).glob("ratchet-*")]
+    for path in (*hidden, *(path for path in named if _is_ours(path.name))):
         if _is_abandoned(path):
             remove = partial(_remove_tree, path) if path.is_dir() else partial(path.unlink, missing_ok=True)
             yield OrphanedResource("folder" if path.is_dir() else "file", str(path), remove)
@@ -118,6 +122,11 @@ def abandoned_files() -> Iterator[OrphanedResource]:
 def _temporary_files(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         yield from (Path(place, name) for name in (*folders, *files) if name.startswith(".") and name.endswith(".tmp"))
+
+
+def _is_ours(name: str) -> bool:
+    # A sandbox's folder is removed once its launcher has ended too: `orphaned_folders`.
+    return OWNER_TOKEN.search(name) is not None and not name.startswith("ratchet-sandboxes-")
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -4,8 +4,8 @@ Run as a program it is one of three processes. `serve` imports the flow once, th
 asked for on stdin (a JSON object a line). `collect` and `train` stand in for the two kinds of job. All of them obey the faults
 of `SIMULATED_FAULTS` (see `FaultHook`).
 
-Left out, because each has fault tests of its own: the Prefect and MLflow servers, with lost connections (test_topology.py stops each
-of them during a night, tests/components/tracking ends a process between any two changes of the registry and lets MLflow fail),
+Left out, because each has fault tests of its own: the Prefect and MLflow servers, with lost connections (test_topology.py stops
+each of them during a night, tests/components/tracking ends a process between any two changes of the registry and lets MLflow fail),
 DVC (test_build_killed.py kills a build at each of its writes), containers (tests/docker/test_faults.py), torch.
 """
 

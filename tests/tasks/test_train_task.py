@@ -77,7 +77,7 @@ def test_a_finished_job_differs_by_what_it_learned_not_by_how_it_was_run(tmp_pat
 HANGING = """
 import json, pathlib, sys, time
 output = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["output"])
-now = time.time()
+now = time.monotonic()
 (output / "heartbeat.json").write_text(json.dumps({"at": now, "moved": now - 5000, "phase": "training", "step": 3}))
 time.sleep(600)
 """
