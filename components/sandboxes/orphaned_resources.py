@@ -99,7 +99,7 @@ def orphaned_persistent_sandboxes() -> Iterator[OrphanedResource]:
     for sandbox in persistent_sandboxes.recorded_sandboxes():
         if not sandbox.alive:
             yield OrphanedResource("sandbox", sandbox.id, partial(persistent_sandboxes.stop_sandbox, sandbox.id))
-        elif time.time() > sandbox.expires + MIN_AGE_SECONDS:
+        elif _daemon_age(sandbox.pid) > sandbox.expires - sandbox.created + MIN_AGE_SECONDS:
             yield OrphanedResource("sandbox", sandbox.id, partial(_kill_daemon, sandbox))
     for folder in persistent_sandboxes.sandboxes_folder().glob("*"):
         if (
@@ -107,6 +107,18 @@ def orphaned_persistent_sandboxes() -> Iterator[OrphanedResource]:
             and _age(folder) > persistent_sandboxes.START_SECONDS
         ):
             yield OrphanedResource("sandbox", folder.name, partial(remove_folder, folder))
+
+
+def _daemon_age(pid: int) -> float:
+    """Return for how many seconds a process has run, also where the clock of the machine was set meanwhile: psutil derives
+    the start from the present clock.
+    """
+    import psutil
+
+    try:
+        return time.time() - psutil.Process(pid).create_time()
+    except psutil.Error:
+        return 0.0
 
 
 def _kill_daemon(sandbox: persistent_sandboxes.PersistentSandbox) -> None:

@@ -365,6 +365,7 @@ def put_in_place() -> None:
 
     @contextlib.contextmanager
     def flow_process(title: str, log_name: str) -> Any:
+        run_night.log_to_file(log_name)
         yield lambda: ""
 
     run_night.flow_process, run_night.close_stale_runs = flow_process, lambda *_: 0

@@ -2,17 +2,19 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from dead_owner import dead_label, dead_token
 from patience import LIMIT, until
 
-from ratchet.components.core.files import temporary_path
+from ratchet.components.core.files import temporary_path, write_json
 from ratchet.components.core.home import home, record_server, recorded_address
 from ratchet.components.core.processes import OWNER_VARIABLE, owner_label, owner_token
 from ratchet.components.nights.night_state import hold_night_lock
 from ratchet.components.operations import leftovers
+from ratchet.components.sandboxes import persistent_sandboxes
 from ratchet.components.training.heartbeat import Heartbeat
 
 
@@ -104,6 +106,17 @@ def test_the_heartbeat_of_a_killed_job_is_removed_and_that_of_a_running_one_is_n
         (stale / "heartbeat.json").write_text(text.replace(owner_label(), dead_label()))
         assert list(leftovers.remove_leftovers_at_start()) == [f"removed heartbeat {stale / 'heartbeat.json'}"]
         assert (beating / "heartbeat.json").is_file()
+
+
+def test_a_standing_sandbox_stays_where_the_clock_of_the_machine_was_set_on_past_its_time():
+    folder = persistent_sandboxes.sandboxes_folder() / "s-1"
+    folder.mkdir(parents=True)
+    before = time.time() - 90_000
+    record = persistent_sandboxes.PersistentSandbox(
+        "s-1", "local", None, os.getpid(), owner_label(), before, before + 80_000, {}
+    )
+    write_json(folder / persistent_sandboxes.RECORD_FILE, record)
+    assert list(leftovers.remove_leftovers_at_start()) == [] and folder.is_dir()
 
 
 def test_stale_prefect_runs_stay_while_a_lock_is_held_also_before_its_owner_has_written_its_name():
