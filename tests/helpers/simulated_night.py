@@ -162,30 +162,47 @@ def train(config_file: Path) -> int:
 
 
 def collect(job: Path) -> int:
-    """The real collection, with a policy that answers right as often as its checkpoint's skill says."""
+    """The real collection, of a policy that knows as many answers as its checkpoint's skill says, in a world of words."""
+    from ratchet.components.core import Environment, TimeStep
+    from ratchet.components.core.task_spec import REFERENCE_REPLY_FILE
     from ratchet.components.models import scripted_policies
     from ratchet.components.models.checkpoint_folders import checkpoint_version
-    from ratchet.components.rollouts import collect_job, collection, episode_runner
+    from ratchet.components.rollouts import collect_job, collection
+
+    class Quiz(Environment):
+        tools = ()
+
+        def reset(self, *, task: Any = None, seed: int | None = None) -> TimeStep:
+            self.right = task.reference[REFERENCE_REPLY_FILE]
+            return TimeStep(task.description)
+
+        def step(self, action: Any) -> TimeStep:
+            raise NotImplementedError
+
+        def answer(self, text: str, *, truncated: bool = False) -> TimeStep:
+            outcome = {"success": text == self.right, "score": float(text == self.right), "reason": "answered"}
+            return TimeStep("", outcome["score"], True, info={"outcome": outcome})
 
     class Skilled(scripted_policies.Teacher):
         name = "transformers"
 
-        def __init__(self, taskset, checkpoint):
+        def __init__(self, taskset: Any, checkpoint: Path) -> None:
             super().__init__(taskset)
             self.version = checkpoint_version(checkpoint)
             self.skill = json.loads((checkpoint / "config.json").read_bytes())["skill"]
 
-        def reply(self, reference, rng):
+        def reply(self, reference: str, rng: Any) -> str:
             return reference if rng.random() < self.skill else "I do not know."
 
-    usual = episode_runner.make_policy
+    usual = collection.play_into
 
-    def make_policy(name, taskset, **options):
-        kind, _, source = name.partition(":")
-        return Skilled(taskset, Path(source)) if kind == "transformers" else usual(name, taskset, **options)
+    def play_into(folder: Path, planned: Any, identity: str, plan: Any, taskset: Any, **options: Any) -> Any:
+        _, _, checkpoint = plan.policy.partition(":")
+        policy = Skilled(taskset, Path(checkpoint)) if checkpoint else scripted_policies.Teacher(taskset)
+        agent = collection.LoadedAgent(policy, Quiz)
+        return usual(folder, planned, identity, plan, taskset, **{**options, "agent": agent})
 
-    episode_runner.make_policy = make_policy
-    collection.plays_in_lockstep = lambda name: False
+    collection.play_into = play_into
     return collect_job.main(job)
 
 
