@@ -9,6 +9,7 @@ Locks need no removal: the kernel releases those of a dead process (core/files.p
 
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -49,6 +50,8 @@ ABANDONED_SECONDS = 3600.0
 """Age at which a download is taken for abandoned."""
 UNKNOWN_OWNER_SECONDS = 24 * 3600.0
 """Age at which a temporary file is removed whose owner cannot be checked."""
+OTHER_TEMPORARY_NAME = re.compile(r"\.(.+\.)?(\d+|[\w-]{22})\.tmp")
+"""Name of a temporary file of an older Ratchet (with a process id), or of DVC."""
 COMPARISON_FLOW = "compare-recipes"
 """Name of the Prefect flow of a comparison of recipes."""
 
@@ -58,7 +61,7 @@ def remove_leftovers(*, dry_run: bool = False) -> Iterator[str]:
     yield from _sweep(dry_run, count=True)
     running = [f"{kind} {owner}" for kind in get_args(Locked) if (owner := lock_owner(lock_path(kind))) is not None]
     if running:
-        yield f"{' and '.join(running)} is running: its Prefect runs stay"
+        yield f"{' and '.join(running).strip()} is running: its Prefect runs stay"
     elif not dry_run:
         yield _prefect_runs()
 
@@ -132,6 +135,8 @@ def _is_ours(name: str) -> bool:
 def _is_abandoned(path: Path) -> bool:
     if (is_dead := token_owner_is_dead(path.name)) is not None:
         return is_dead
+    if not OWNER_TOKEN.search(path.name) and not OTHER_TEMPORARY_NAME.fullmatch(path.name):
+        return False
     try:
         return time.time() - path.lstat().st_mtime > UNKNOWN_OWNER_SECONDS
     except OSError:  # renamed meanwhile

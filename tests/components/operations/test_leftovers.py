@@ -65,7 +65,12 @@ def test_a_process_id_that_was_given_to_another_process_keeps_no_file():
 
 
 def test_what_others_named_like_ours_stays_however_old_it_is():
-    kept = [Path("tmp/ratchet-mine"), Path("tmp/ratchet-stack-a1"), Path("home/run/night.lock"), Path("data/.notes")]
+    kept = [
+        Path("tmp/ratchet-mine"),
+        Path("tmp/ratchet-stack-a1"),
+        Path("home/run/night.lock"),
+        Path("data/.notes.tmp"),
+    ]
     for path in kept:
         path.mkdir(parents=True)
         os.utime(path, (0, 0))
