@@ -116,7 +116,7 @@ def _daemon_age(pid: int) -> float:
     import psutil
 
     try:
-        return time.time() - psutil.Process(pid).create_time()
+        return time.time() - float(psutil.Process(pid).create_time())
     except psutil.Error:
         return 0.0
 
