@@ -316,6 +316,7 @@ class NoRun:
 
 def run_dvc(arguments: list[str], root: Path) -> str:
     """`dvc add` and `dvc checkout` of folders, with a cache of whole folders."""
+    from ratchet.components.core import InfrastructureError
     from ratchet.components.core.files import write_atomically
     from ratchet.components.datasets.versioning.dvc_lock import dvc_md5, read_pointer
 
@@ -323,7 +324,10 @@ def run_dvc(arguments: list[str], root: Path) -> str:
         folder = root / target.removesuffix(".dvc")
         if arguments[0] == "add":
             md5 = dvc_md5(folder)
-            shutil.copytree(folder, root / "cache" / md5, dirs_exist_ok=True)
+            try:
+                shutil.copytree(folder, root / "cache" / md5, dirs_exist_ok=True)
+            except shutil.Error as error:  # of many files
+                raise InfrastructureError(f"`dvc add` failed: {error.args[0][0][2]}") from error
             pointer = {"outs": [{"md5": md5, "hash": "md5", "path": folder.name}]}
             write_atomically(folder.with_name(f"{folder.name}.dvc"), json.dumps(pointer).encode() + b"\n")
         else:
