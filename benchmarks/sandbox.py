@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ratchet.components.core import Sandbox
+from ratchet.components.core import Sandbox, processes
 from ratchet.components.sandboxes import SandboxConfig, container_pool, docker_engine, make_sandbox
 from ratchet.components.sandboxes.container_spec import AGENT_USER, ENVIRONMENT, ContainerSpec
 
@@ -51,7 +51,7 @@ def plain_container() -> Iterator[str]:
     """A container with our limits that sleeps: what `docker exec` works in."""
     api = docker_engine.docker_client(PATIENCE).api
     spec = ContainerSpec.from_config(CONFIG)
-    labels = {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: docker_engine.owner_label()}
+    labels = {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: processes.owner_label()}
     container = api.create_container(
         spec.image, ["sleep", "3600"], user=AGENT_USER, working_dir="/workspace", environment=ENVIRONMENT,
         labels=labels, host_config=spec.host_config(api),

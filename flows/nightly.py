@@ -13,6 +13,7 @@ from typing import Any
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from ratchet.components.core.processes import own_children
 from ratchet.components.core.run_context import name_context_in_logs
 from ratchet.components.datasets.versioning import repair_damaged_files
 from ratchet.components.nights.episode_sets import night_episodes
@@ -21,6 +22,7 @@ from ratchet.components.nights.night_spans import send_night, trace_steps
 from ratchet.components.nights.night_state import begin_night, hold_night_lock
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import load_scale
+from ratchet.components.operations.leftovers import remove_leftovers_at_start
 from ratchet.components.reporting.decision_text import verdict_line
 from ratchet.components.reporting.progress_display import current_display
 from ratchet.components.tracking.run_writer import night_run
@@ -61,10 +63,11 @@ def run_whole_night(scale: str, seed: int | None, night: str | None, recipe: str
     name_context_in_logs()
     tag_own_run()
     with hold_night_lock() as claim:  # before the state is read: two that begin at once would resume the same night
+        own_children()
         state = begin_night(scale, seed, night, recipe)
         claim(state.id)
         trace_steps(state)
-        for line in repair_damaged_files():
+        for line in (*remove_leftovers_at_start(), *repair_damaged_files()):
             current_display().say(line)
         parameters = pin_sandbox(parameters)
         how = load_recipe(state.recipe or parameters.recipe, parameters.size)

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core.home import configured_address, home_folder, home_tag, is_healthy, restrict_file_modes
-from ratchet.components.core.processes import exit_with_children
+from ratchet.components.core.processes import exit_with_children, own_children
 from ratchet.components.core.run_context import log_formatter
 from ratchet.components.evaluation.recipe_comparison import ComparisonRecord
 from ratchet.components.nights.comparison_plan import RECORD_STEP, ComparisonPlan
 from ratchet.components.nights.night_state import begin_night, hold_night_lock, open_state_file, running_night
-from ratchet.components.operations.leftovers import COMPARISON_FLOW, close_stale_runs
-from ratchet.components.reporting.progress_display import ProgressDisplay
+from ratchet.components.operations.leftovers import COMPARISON_FLOW, close_stale_runs, remove_leftovers_at_start
+from ratchet.components.reporting.progress_display import ProgressDisplay, current_display
 from ratchet.flows.home_servers import PrefectServer
 from ratchet.flows.night_notifications import notify_failure
 
@@ -58,6 +58,8 @@ def run_comparison(plan: ComparisonPlan) -> ComparisonRecord:
             claim(plan.state.id)
             # Read again: until the lock was free another process may have gone on with it.
             plan = msgspec.structs.replace(plan, state=open_state_file(plan.state.folder / "state.json"))
+            for line in remove_leftovers_at_start():
+                current_display().say(line)
             with flow_process(f"comparison {plan.state.id}", plan.state.id) as ready:
                 from prefect import tags
 
@@ -80,6 +82,7 @@ def flow_process(title: str, log_name: str) -> Iterator[Callable[[], str]]:
     begun = time.monotonic()
     log = log_to_file(log_name)
     restrict_file_modes()
+    own_children()
     server = PrefectServer().start()  # sets the environment that Prefect reads when it is imported
     _exit_on_signals()
     with ProgressDisplay() as display:

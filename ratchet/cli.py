@@ -154,6 +154,9 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         failure = _machine_error(error)
         return _print_unexpected(error) if failure is None else _print_expected(failure)
+    except MemoryError as error:
+        advice = "end other programs, or lower `concurrency` and `workers` of the scale, and repeat the command"
+        return _print_expected(InfrastructureError(f"out of memory{f' ({error})' if str(error) else ''}; {advice}"))
     except Exception as error:
         return _print_unexpected(error)
     # A command that ran in a sandbox may itself have exited with 130: that is a CommandExitCode, not an interrupt here.

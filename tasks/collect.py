@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 
 from ratchet.components.core.home import home
 from ratchet.components.core.home import home_folder as local
-from ratchet.components.core.processes import run_job_process
+from ratchet.components.core.processes import owner_token, run_job_process
 from ratchet.components.models.policy_factory import starts_server
 from ratchet.components.reporting.progress_display import ProgressStep, current_display
 from ratchet.components.rollouts.collect_job import JOB_FILE, PROGRESS_FILE, CollectJob
@@ -43,8 +43,8 @@ def play(title: str, plan: CollectPlan, folder: Path) -> dict[str, Any]:
 def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]:
     """Run the collection in a process of its own."""
     name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
-    answers = local("run", f"player-{name}")
-    # Answers of a killed run of the same collection would be taken for this run's.
+    answers = local("run", f"player-{owner_token()}-{name}")
+    # Answers of an attempt that failed would be taken for this one's.
     for stale in answers.glob("*.json"):
         stale.unlink()
     place = folder.relative_to(home()) if folder.is_absolute() and folder.is_relative_to(home()) else folder

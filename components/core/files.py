@@ -18,6 +18,7 @@ from typing import IO, Any, BinaryIO, Self, TypeVar
 import msgspec
 
 from .errors import ConfigurationError, DataError, InfrastructureError
+from .processes import owner_token
 
 
 def lock_file(file: int | IO[bytes] | IO[str]) -> None:
@@ -122,7 +123,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 
     `durable=False` skips fsync, as in `open_atomically`.
     """
-    with _rename_when_written(path, _temporary_path(path).open("wb"), durable=durable) as file:
+    with _rename_when_written(path, temporary_path(path).open("wb"), durable=durable) as file:
         file.write(data)
 
 
@@ -139,7 +140,7 @@ def open_atomically(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, "its folder cannot be written to")
-        opened = _temporary_path(path).open("wb")
+        opened = temporary_path(path).open("wb")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the path is right
             raise
@@ -184,14 +185,15 @@ def fsync_path(path: Path) -> None:
         os.close(file)
 
 
-def _temporary_path(path: Path) -> Path:
-    # The process id keeps two processes that write the same file apart; the last rename wins.
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def temporary_path(path: Path) -> Path:
+    """Return the path beside `path` at which this process writes it; `ratchet reap` removes it once the process is dead."""
+    # The owner's token keeps two processes that write the same file apart; the last rename wins.
+    return path.with_name(f".{path.name}.{owner_token()}.tmp")
 
 
 @contextmanager
 def _rename_when_written(path: Path, temporary_file: BinaryIO, *, durable: bool = True) -> Iterator[BinaryIO]:
-    temporary = _temporary_path(path)
+    temporary = temporary_path(path)
     try:
         with temporary_file as file:
             yield file

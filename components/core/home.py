@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from .errors import ConfigurationError
-from .files import write_atomically
+from .files import temporary_path, write_atomically
+from .processes import owner_is_alive, owner_label, owner_pid
 
 
 def home() -> Path:
@@ -82,7 +83,7 @@ def write_credential(name: str, value: str, *, replace: bool = True) -> None:
     path = credential_path(name)
     private_home()
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = temporary_path(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
     # The mode is given at creation: after a later chmod another user may have it open already.
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(value)
@@ -232,8 +233,7 @@ def authorization_header(name: str) -> dict[str, str]:
 
 def record_server(name: str, url: str, pid: int, owner: int | None = None) -> None:
     """Record in a file of the home that the process `pid`, started by `owner` (None: this process), serves `name` at `url`."""
-    # With the start times: the system gives a process id to another process later.
-    processes = [[process_id, _process_start_time(process_id)] for process_id in (pid, owner or os.getpid())]
+    processes = [owner_label(pid), owner_label(owner)]
     write_atomically(_record_path(name), json.dumps({"url": url, "processes": processes}).encode())
 
 
@@ -251,18 +251,16 @@ def recorded_address(name: str) -> str | None:
 def recorded_process(name: str) -> int | None:
     """Return the process id of a recorded server; None as in `recorded_address`."""
     record = _live_record(name)
-    return None if record is None else int(record["processes"][0][0])
+    return None if record is None else owner_pid(record["processes"][0])
 
 
 def _live_record(name: str) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = json.loads(_record_path(name).read_bytes())
-        processes_live = all(
-            start_time is not None and _process_start_time(int(pid)) == start_time
-            for pid, start_time in record["processes"]
-        )
+        # A record of another boot or pid namespace is of a server that this process cannot reach.
+        processes_live = all(owner_is_alive(label) for label in record["processes"])
         return record if processes_live and "url" in record else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -300,14 +298,3 @@ def without_password(url: str) -> str:
 
 def _record_path(name: str) -> Path:
     return home_folder("run") / f"{name}.json"
-
-
-def _process_start_time(pid: int) -> float | None:
-    """Return the start time of a process, which with its pid identifies it; None if it has ended."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except psutil.Error:
-        return None

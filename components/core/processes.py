@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -17,15 +21,116 @@ from .errors import ConfigurationError, DataError, InfrastructureError, RatchetE
 from .run_context import child_environment
 
 
-def process_exists(process: int) -> bool:
-    """Return whether a process of that id exists."""
+@cache
+def _boot_id() -> str:
+    """Return an identifier of this boot and this pid namespace, within which process ids are meaningful."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    return os.uname().nodename
+
+
+def _process_start_time(pid: int) -> str | None:
+    """Return a process's start time (Linux: clock ticks since boot), or None if no such process is alive."""
+    if not Path("/proc/self/stat").exists():
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
+        return None
     try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it exists, and belongs to another user
-        return True
-    return True
+        # Not psutil's `create_time`, which moves with the system's clock.
+        # The name, in parentheses, may contain blanks and parentheses. After it come field 3, the state, and field 22.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def owner_label(pid: int | None = None) -> str:
+    """Return what identifies a process (None: this one) among all of all boots: boot id, pid namespace, process id and
+    start time.
+    """
+    pid = os.getpid() if pid is None else pid
+    return f"{_boot_id()}/{pid}/{_process_start_time(pid)}"
+
+
+def owner_is_dead(label: str) -> bool:
+    """Return True if the process of a label has ended.
+
+    False if it is alive, and for a label of another boot or pid namespace, where its process cannot be checked.
+    """
+    # A process id alone proves nothing: it is reused, and means another process in another pid namespace or after a reboot.
+    boot, pid, start_time = _label_parts(label)
+    return boot == _boot_id() and pid.isdigit() and _process_start_time(int(pid)) != start_time
+
+
+def owner_is_alive(label: str) -> bool:
+    """Return True if the process of a label runs; False also where it cannot be checked."""
+    boot, pid, start_time = _label_parts(label)
+    return boot == _boot_id() and pid.isdigit() and _process_start_time(int(pid)) == start_time
+
+
+def owner_pid(label: str) -> int:
+    """Return the process id of a label."""
+    return int(_label_parts(label)[1])
+
+
+def _label_parts(label: str) -> tuple[str, str, str]:
+    """Return boot id with pid namespace, process id, and start time."""
+    process, _, start_time = label.rpartition("/")
+    boot, _, pid = process.rpartition("/")
+    return boot, pid, start_time
+
+
+OWNER_TOKEN = re.compile(r"(\d+)-([\d.]+)-([0-9a-f]{8})")
+
+
+def owner_token() -> str:
+    """Return this process's `owner_label` as a part of a file name, with a hash of boot and pid namespace."""
+    return f"{os.getpid()}-{_process_start_time(os.getpid())}-{zlib.crc32(_boot_id().encode()):08x}"
+
+
+def token_owner_is_dead(name: str) -> bool | None:
+    """Return whether the owner of a file has ended, from the `owner_token` in its name; None where the name has none, or
+    one of another boot or pid namespace, where the process cannot be checked.
+    """
+    found = OWNER_TOKEN.search(name)
+    if found is None or found[3] != f"{zlib.crc32(_boot_id().encode()):08x}":
+        return None
+    return _process_start_time(int(found[1])) != found[2]
+
+
+OWNER_VARIABLE = "RATCHET_OWNER"
+"""Environment variable of every process that a night or a comparison starts: the `owner_label` of that run's process."""
+
+
+def own_children() -> None:
+    """Mark the processes that this one starts from now on, and theirs, so that `orphaned_processes` finds them."""
+    os.environ[OWNER_VARIABLE] = owner_label()
+
+
+def orphaned_processes() -> Iterator[tuple[int, str]]:
+    """Yield id and command line of every process that an ended process marked by `own_children`."""
+    prefix = f"{OWNER_VARIABLE}=".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            for entry in (folder / "environ").read_bytes().split(b"\0"):
+                if entry.startswith(prefix) and owner_is_dead(entry.removeprefix(prefix).decode("utf-8", "replace")):
+                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                    yield int(folder.name), " ".join(command.split())
+
+
+def kill_process(pid: int, seconds: float = 10.0) -> None:
+    """Kill a process and wait until it has ended, so that it holds no lock. Raises InfrastructureError after `seconds`."""
+    start_time, deadline = _process_start_time(pid), time.monotonic() + seconds
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while start_time is not None and _process_start_time(pid) == start_time:
+        if time.monotonic() > deadline:
+            raise InfrastructureError(f"process {pid} does not end although it was killed; a disk or mount may hang")
+        time.sleep(0.02)
 
 
 def free_port() -> int:

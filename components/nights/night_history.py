@@ -8,6 +8,7 @@ import msgspec
 from ratchet.components.core import DataError
 from ratchet.components.evaluation.night_trends import NightCost, NightPoint, NightQuality, night_point
 
+from .comparison_plan import list_comparisons
 from .night_state import Night, list_nights, night_decision, running_night
 
 
@@ -157,3 +158,23 @@ def _seconds(result: object) -> float | None:
 def _sum(reports: list[dict[str, Any]], name: str) -> int | None:
     counts = [int(report[name]) for report in reports if isinstance(report.get(name), int | float)]
     return sum(counts) if counts else None
+
+
+def models_in_use() -> dict[str, str]:
+    """Return the policy versions of all models that unfinished nights and comparisons have found, registered or trained,
+    each with its user. Raises DataError.
+    """
+    unfinished = [state for state in (*list_nights(), *list_comparisons()) if not state.is_finished]
+    return {version: f"unfinished {state.id}" for state in unfinished for version in _policy_versions(state.results)}
+
+
+def _policy_versions(value: Any) -> Iterator[str]:
+    """Yield the policy version of each model in a step's result (a NightModel as JSON values)."""
+    if isinstance(value, dict):
+        if isinstance(version := value.get("policy_version"), str) and "checkpoint" in value:
+            yield version
+        for part in value.values():
+            yield from _policy_versions(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _policy_versions(part)

@@ -41,7 +41,8 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     `ended`: times of its first start and its last step (ISO 8601, UTC). `results`: return value of each finished step.
     `recipe`: as requested; None for the scale's own. `durations`: seconds of each finished step, in the order in which
     they ended; older nights did not record them. `schema_version`: of the Ratchet that began it. `home`: the folder of
-    local state when it was saved; older nights did not record it.
+    local state when it was saved; older nights did not record it. `number`: its place in the order of the home's nights,
+    from 1; 0 for older nights.
     """
 
     id: str = msgspec.field(name="night")
@@ -54,6 +55,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
     durations: list[tuple[str, float]] = msgspec.field(default=[], name="seconds")
     schema_version: int = SCHEMA_VERSION
     home: str = ""
+    number: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -220,7 +222,8 @@ def next_night(scale: str, seed: int | None = None, night: str | None = None, re
         if seed is None
         else seed
     )
-    return Night(id=name, scale=scale, seed=night_seed, begun=begin_time, recipe=recipe)
+    number = max((night_state.number for night_state in list_nights()), default=0) + 1
+    return Night(id=name, scale=scale, seed=night_seed, begun=begin_time, recipe=recipe, number=number)
 
 
 def begin_in(folder: Path, id: str, *, scale: str, seed: int, begun: str) -> Night:
@@ -293,10 +296,10 @@ def _with_own_paths(content: bytes, saved_home: str, folder: Path) -> bytes:
 
 
 def list_nights() -> list[Night]:
-    """Return every night of this home, in the order in which they began."""
+    """Return every night of this home, in the order in which they began, also where the clock was set meanwhile."""
     states = [open_night(path.parent.name) for path in (home() / "nights").glob("*/state.json")]
     # Not by name: a night may be named by hand.
-    return sorted(states, key=lambda state: (state.begun, state.id))
+    return sorted(states, key=lambda state: (state.number, state.begun, state.id))
 
 
 def _now() -> str:

@@ -19,6 +19,7 @@ from ratchet.components.core import (
     spec,
 )
 from ratchet.components.core.environment_wrappers import Wrapper
+from ratchet.components.core.processes import owner_token
 from ratchet.components.models.callable_policy import AgentFunction, SystemPromptPolicy, as_policy
 from ratchet.components.models.policy_factory import make_policy
 from ratchet.components.rollouts.collection import LoadedAgent, play_into
@@ -88,7 +89,11 @@ def collect(
             }
         )
         planned = plan_episodes(plan, taskset, policy.version)
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
+        place = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix=f"ratchet-play-{owner_token()}-"))
+            if folder is None
+            else folder
+        )
         identity = plan_hash(plan, policy.version, taskset.hash)
         loaded = LoadedAgent(policy, make_environment)
         try:

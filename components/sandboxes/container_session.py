@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any
 
 from ratchet.components.core import SandboxUnavailable
+from ratchet.components.core.processes import owner_label
 
 from . import docker_engine
 from .container_spec import AGENT_USER, ContainerSpec
@@ -311,7 +312,7 @@ class SessionContainer:
             "working_dir": "/workspace",
             "environment": self.spec.environment(),
             "hostname": "sandbox",
-            "labels": {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: docker_engine.owner_label()},
+            "labels": {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: owner_label()},
             "host_config": self.spec.host_config(api),
             "stdin_open": True,
             "healthcheck": {"test": ["NONE"]},  # that of an image would run while commands run

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from ratchet.components.core import SandboxUnavailable
+from ratchet.components.core.processes import owner_is_dead
 
 # The SDK's default is 10: with more threads, connections would be closed and opened again for each call.
 MAX_CONNECTIONS = 256
@@ -152,42 +152,6 @@ def image_problem(image: str, timeout: float) -> str:
     finally:
         with suppress(Exception):
             client.close()
-
-
-@cache
-def _boot_id() -> str:
-    """Return an identifier of this boot and this pid namespace, within which process ids are meaningful."""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    return os.uname().nodename
-
-
-def _process_start_time(pid: int) -> str | None:
-    """Return a process's start time in clock ticks since boot, or None if no such process is alive."""
-    try:
-        # The name, in parentheses, may contain blanks and parentheses. After it come field 3, the state, and field 22.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else fields[19]
-
-
-def owner_label() -> str:
-    """Return the OWNER_LABEL of this process's containers: boot id, pid namespace, process id and start time."""
-    pid = os.getpid()
-    return f"{_boot_id()}/{pid}/{_process_start_time(pid)}"
-
-
-def owner_is_dead(label: str) -> bool:
-    """Return True if the owner process of a label has ended.
-
-    False if it is alive, and for a label of another boot or pid namespace, where its process cannot be checked.
-    """
-    # A process id alone proves nothing: it is reused, and means another process in another pid namespace or after a reboot.
-    boot, _, start_time = label.rpartition("/")
-    boot, _, pid = boot.rpartition("/")
-    return boot == _boot_id() and pid.isdigit() and _process_start_time(int(pid)) != start_time
 
 
 def remove_orphans(timeout: float) -> int:

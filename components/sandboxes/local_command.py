@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.components.core import CommandResult, CommandTimeout, OutputLimitExceeded, SandboxUnavailable
+from ratchet.components.core.processes import owner_token
 
 # The launcher's package without the rest of Ratchet: `sandboxes` is this folder, but its __init__.py is not run.
 LAUNCHER_SCRIPT = """
@@ -45,7 +46,7 @@ class CommandLauncher:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="ratchet-sandboxes-"))
+            self.folder = Path(tempfile.mkdtemp(prefix=f"ratchet-sandboxes-{owner_token()}-"))
             self.folder.chmod(0o711)
             self.root = self.folder / "root"
             self.root.mkdir()

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ratchet.components.core import SandboxUnavailable
+from ratchet.components.core.processes import owner_is_dead, token_owner_is_dead
 
 from . import persistent_sandboxes
-from .docker_engine import LABEL, OWNER_LABEL, owner_is_dead
+from .docker_engine import LABEL, OWNER_LABEL
 from .local_sandbox import remove_folder
 
 ENGINE_SECONDS = 10.0
@@ -98,7 +99,7 @@ def orphaned_persistent_sandboxes() -> Iterator[OrphanedResource]:
     for sandbox in persistent_sandboxes.recorded_sandboxes():
         if not sandbox.alive:
             yield OrphanedResource("sandbox", sandbox.id, partial(persistent_sandboxes.stop_sandbox, sandbox.id))
-        elif time.time() > sandbox.expires + MIN_AGE_SECONDS:
+        elif _daemon_age(sandbox.pid) > sandbox.expires - sandbox.created + MIN_AGE_SECONDS:
             yield OrphanedResource("sandbox", sandbox.id, partial(_kill_daemon, sandbox))
     for folder in persistent_sandboxes.sandboxes_folder().glob("*"):
         if (
@@ -106,6 +107,18 @@ def orphaned_persistent_sandboxes() -> Iterator[OrphanedResource]:
             and _age(folder) > persistent_sandboxes.START_SECONDS
         ):
             yield OrphanedResource("sandbox", folder.name, partial(remove_folder, folder))
+
+
+def _daemon_age(pid: int) -> float:
+    """Return for how many seconds a process has run, also where the clock of the machine was set meanwhile: psutil derives
+    the start from the present clock.
+    """
+    import psutil
+
+    try:
+        return time.time() - float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return 0.0
 
 
 def _kill_daemon(sandbox: persistent_sandboxes.PersistentSandbox) -> None:
@@ -119,12 +132,19 @@ def orphaned_folders() -> Iterator[OrphanedResource]:
     if not Path("/proc/self/cmdline").is_file():
         return
     folders = [folder for folder in Path(tempfile.gettempdir()).glob("ratchet-sandboxes-*") if _owned_by_us(folder)]
-    # A launcher makes its folder before it starts: a young folder without a launcher may be about to get one.
-    old_folders = [folder for folder in folders if _age(folder) > MIN_AGE_SECONDS]
+    old_folders = [folder for folder in folders if _is_abandoned(folder)]
     arguments = _running_arguments() if old_folders else set()
     for folder in old_folders:
         if str(folder) not in arguments:
             yield OrphanedResource("folder", str(folder), partial(remove_folder, folder))
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether the process that made a folder has ended; where that is unknown, whether it is old enough: a launcher
+    makes its folder before it starts.
+    """
+    is_dead = token_owner_is_dead(folder.name)
+    return _age(folder) > MIN_AGE_SECONDS if is_dead is None else is_dead
 
 
 def _owned_by_us(folder: Path) -> bool:

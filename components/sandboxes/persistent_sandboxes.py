@@ -46,8 +46,8 @@ from ratchet.components.core import (
 )
 from ratchet.components.core.files import write_atomically
 from ratchet.components.core.home import home
+from ratchet.components.core.processes import owner_is_dead, owner_label
 
-from .docker_engine import owner_is_dead, owner_label
 from .sandbox_config import SandboxConfig
 from .sandbox_factory import make_sandbox
 
@@ -61,7 +61,7 @@ SOCKET_FILE = "socket"
 class PersistentSandbox(msgspec.Struct, frozen=True):
     """The record of one sandbox. `pid` is the daemon's, `config` the SandboxConfig.
 
-    - `owner`: the daemon's owner label (see docker_engine.owner_label). `created`, `expires`: Unix times.
+    - `owner`: the daemon's owner label (see core.processes.owner_label). `created`, `expires`: Unix times.
     - `lost`: the reason why the sandbox and its files were lost, for example a restart of the engine; else empty.
     """
 

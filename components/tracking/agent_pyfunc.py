@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratchet.components.core import ConfigurationError, PolicyRequest, ToolSpec
+from ratchet.components.core.processes import owner_token
 
 from .checkpoint_stores import checkpoint_store
 from .checkpoint_transfer import EXAMPLE_FILE, MODEL_FILE
@@ -30,7 +31,7 @@ TOOLS_PARAM = "tools"
 def store_flavour(location: str, model_id: str) -> None:
     """Store the files of the flavour beside the checkpoint at `location`."""
     store = checkpoint_store(location)
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as temporary:
+    with tempfile.TemporaryDirectory(prefix=f"ratchet-agent-{owner_token()}-") as temporary:
         folder = Path(temporary)
         (folder / EXAMPLE_FILE).write_text(json.dumps(EXAMPLE))
         _description(model_id).save(str(folder / MODEL_FILE))

@@ -1,4 +1,5 @@
-"""Checkpoint retention: remove the files of old versions that have no alias and no descendant with an alias.
+"""Checkpoint retention: remove the files of old versions that nothing needs: no alias, no unfinished night, and no descendant
+of which one of these is true.
 
 The version stays in the registry with its tags, so that lineage still finds it.
 """
@@ -55,29 +56,36 @@ class PruneReport(msgspec.Struct, frozen=True):
     kept: list[RetainedVersion]
 
 
-def retention_reasons(refs: Sequence[ModelRef], alias_versions: Mapping[str, int], keep: int) -> list[RetainedVersion]:
+def retention_reasons(
+    refs: Sequence[ModelRef], alias_versions: Mapping[str, int], keep: int, in_use: Mapping[str, str] | None = None
+) -> list[RetainedVersion]:
     """Return each version that still has its files, oldest first, with the reason to keep them; None for no reason.
 
-    Reasons: an alias points to it, a version with an alias descends from it, or it is one of the `keep` newest.
+    Reasons: an alias points to it, it is in use, such a version descends from it, or it is one of the `keep` newest.
+    `in_use`: further versions that are needed, and for what, by policy version.
     """
     reasons: dict[int, str] = {}
     for ref in sorted(refs, key=lambda ref: ref.version):
         for alias in sorted(alias for alias, version in alias_versions.items() if version == ref.version):
             reasons.setdefault(ref.version, f"@{alias}")
+        if why := (in_use or {}).get(ref.policy_version):
+            reasons.setdefault(ref.version, why)
     for version, alias in list(reasons.items()):
         _keep_lineage(version, alias, refs, reasons)
     present = sorted((ref for ref in refs if not ref.is_pruned), key=lambda ref: ref.version)
-    for ref in present[len(present) - keep :] if keep else ():
+    for ref in present[-keep:] if keep else ():
         reasons.setdefault(ref.version, f"among the newest {keep}")
     return [RetainedVersion(ref.version, ref.policy_version, reasons.get(ref.version)) for ref in present]
 
 
-def prune_checkpoints(keep: int, name: str = AGENT, *, dry_run: bool = False) -> PruneReport:
+def prune_checkpoints(
+    keep: int, name: str = AGENT, *, in_use: Mapping[str, str] | None = None, dry_run: bool = False
+) -> PruneReport:
     """Remove the files of versions without a reason to keep them (see `retention_reasons`), and abandoned uploads. May
     be repeated after any interruption.
 
-    `keep`: number of newest versions to keep; `dry_run`: only report. Versions are chosen and marked under
-    `registry_lock`, so that no promotion of this home moves an alias meanwhile.
+    `keep`: number of newest versions to keep; `in_use`: as in `retention_reasons`; `dry_run`: only report. Versions are
+    chosen and marked under `registry_lock`, so that no promotion of this home moves an alias meanwhile.
     """
     latest = (time.time() - ABANDONED_SECONDS) * 1000
     abandoned = [
@@ -86,10 +94,10 @@ def prune_checkpoints(keep: int, name: str = AGENT, *, dry_run: bool = False) ->
         if float(model.last_updated_timestamp or model.creation_timestamp) < latest
     ]
     if dry_run:
-        retained, pruned = _plan_prune(name, keep)
+        retained, pruned = _plan_prune(name, keep, in_use)
     else:
         with registry_lock(name):
-            retained, pruned = _mark_pruned(name, keep)
+            retained, pruned = _mark_pruned(name, keep, in_use)
     report = PruneReport(
         [ref.version for ref in pruned],
         sum(checkpoint_size(ref) for ref in pruned),
@@ -107,17 +115,19 @@ def prune_checkpoints(keep: int, name: str = AGENT, *, dry_run: bool = False) ->
     return report
 
 
-def _plan_prune(name: str, keep: int) -> tuple[list[RetainedVersion], list[ModelRef]]:
+def _plan_prune(name: str, keep: int, in_use: Mapping[str, str] | None) -> tuple[list[RetainedVersion], list[ModelRef]]:
     """Return what is kept and what is not."""
     refs = versions(name)
-    retained = retention_reasons(refs, aliases(name), keep)
+    retained = retention_reasons(refs, aliases(name), keep, in_use)
     prunable = {version.version for version in retained if version.why is None}
     return retained, [ref for ref in refs if ref.version in prunable]
 
 
-def _mark_pruned(name: str, keep: int) -> tuple[list[RetainedVersion], list[ModelRef]]:
+def _mark_pruned(
+    name: str, keep: int, in_use: Mapping[str, str] | None
+) -> tuple[list[RetainedVersion], list[ModelRef]]:
     """Mark what goes, so that nobody promotes it, and unmark what another home has given an alias meanwhile."""
-    retained, pruned = _plan_prune(name, keep)
+    retained, pruned = _plan_prune(name, keep, in_use)
     for ref in pruned:
         call_registry(partial(client().set_model_version_tag, name, str(ref.version), PRUNED_TAG, "true"))
     marked = {ref.version for ref in pruned}
@@ -128,7 +138,7 @@ def _mark_pruned(name: str, keep: int) -> tuple[list[RetainedVersion], list[Mode
         else ref
         for ref in versions(name)
     ]
-    retained = retention_reasons(refs, aliases(name), keep)
+    retained = retention_reasons(refs, aliases(name), keep, in_use)
     prunable = {entry.version for entry in retained if entry.why is None} & marked
     for version in sorted(marked - prunable):
         call_registry(partial(client().delete_model_version_tag, name, str(version), PRUNED_TAG))

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from ratchet.components.core import InfrastructureError
 from ratchet.components.core.files import fsync_path
+from ratchet.components.core.processes import owner_token
 
 from .mlflow_client import MlflowRefusal, call_mlflow, tracking_uri
 
@@ -145,7 +146,7 @@ class MlflowStore:
 
     def read(self, name: str, start: int = 0) -> Iterator[bytes]:
         """Download the whole file, then yield its blocks from `start` on."""
-        with tempfile.TemporaryDirectory(prefix="ratchet-checkpoint-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"ratchet-checkpoint-{owner_token()}-") as folder:
             path = Path(self._reach(lambda repository: repository.download_artifacts(name, folder)))
             with path.open("rb") as file:
                 file.seek(start)

@@ -16,6 +16,7 @@ import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.home import home
+from ratchet.components.core.processes import owner_token
 
 from .agent_pyfunc import store_flavour
 from .checkpoint_stores import local_folder
@@ -369,5 +370,5 @@ def read_version_decision(version: int, name: str = AGENT) -> bytes | None:
     ref = get_version(version, name)
     if RECORD_TAG not in ref.tags or ref.run_id is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"ratchet-decision-{owner_token()}-") as folder:
         return Path(call_registry(partial(client().download_artifacts, ref.run_id, DECISION_FILE, folder))).read_bytes()

@@ -21,6 +21,7 @@ import msgspec
 from ratchet.components.core import InfrastructureError
 from ratchet.components.core.files import hold_lock, lock_file, try_lock_file
 from ratchet.components.core.home import home
+from ratchet.components.core.processes import owner_token
 
 from .mlflow_client import MlflowRefusal, artifact_root, call_mlflow, client, default_tracking_uri
 from .run_records import (
@@ -204,7 +205,7 @@ def logged_model_id(version: "ModelVersion") -> str:
 
 def _log_artifact(client: "MlflowClient", run_id: str, record: ArtifactFile) -> None:
     folder, _, name = record.path.rpartition("/")
-    with tempfile.TemporaryDirectory(prefix="ratchet-artifact-") as temporary:
+    with tempfile.TemporaryDirectory(prefix=f"ratchet-artifact-{owner_token()}-") as temporary:
         path = Path(temporary) / name
         path.write_bytes(record.content)
         client.log_artifact(run_id, str(path), folder or None)
@@ -283,7 +284,11 @@ class RecordWriter:
     def _open(self) -> None:
         folder = spool_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / f"{time.time_ns():020d}-{os.getpid()}.jsonl").open("ab")
+        with hold_lock(folder / "sync.lock"):
+            # Later than every file that waits, also after the system's clock was set back.
+            stamps = (path.name.partition("-")[0] for path in folder.glob("*-*.jsonl"))
+            latest = max((int(stamp) for stamp in stamps if stamp.isdecimal()), default=0)
+            self._file = (folder / f"{max(time.time_ns(), latest + 1):020d}-{os.getpid()}.jsonl").open("ab")
         # Held until the process ends, however it ends: `sync` leaves a file alone that is being written.
         lock_file(self._file)
 

@@ -1,4 +1,8 @@
-"""Heartbeat file of a job: its phase, its step and the time of its last progress, for the process that supervises it."""
+"""Heartbeat file of a job: its phase, its step and the time of its last progress, for the process that supervises it.
+
+Times are seconds of the monotonic clock, which all processes of a machine share: a step of the system's clock must not look
+like a stall.
+"""
 
 import threading
 import time
@@ -6,18 +10,21 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.components.core.processes import owner_label
+
 HEARTBEAT_FILE = "heartbeat.json"
 
 
 class HeartbeatState(msgspec.Struct, frozen=True):
-    """Contents of the heartbeat file. `at`: time of writing; `moved`: time of the last progress; both in seconds since
-    the epoch. `phase`: what the job was doing then; `step`: its optimiser step.
+    """Contents of the heartbeat file. `at`: time of writing; `moved`: time of the last progress. `phase`: what the job was
+    doing then; `step`: its optimiser step; `owner`: `owner_label` of its process.
     """
 
     at: float
     moved: float
     phase: str
     step: int = 0
+    owner: str = ""
 
 
 def read_heartbeat(output: Path) -> HeartbeatState | None:
@@ -37,7 +44,7 @@ class Heartbeat:
         self._path, self._seconds = output / HEARTBEAT_FILE, seconds
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        self._progress: tuple[float, str, int] = (time.time(), "starting", 0)
+        self._progress: tuple[float, str, int] = (time.monotonic(), "starting", 0)
 
     def __enter__(self) -> "Heartbeat":
         self._thread.start()
@@ -50,7 +57,7 @@ class Heartbeat:
 
     def phase(self, name: str, step: int | None = None) -> None:
         """Record progress: the current phase and, where given, the optimiser step."""
-        self._progress = (time.time(), name, self._progress[2] if step is None else step)
+        self._progress = (time.monotonic(), name, self._progress[2] if step is None else step)
 
     def _beat(self) -> None:
         while True:
@@ -58,7 +65,9 @@ class Heartbeat:
             # Renamed when it is complete, so that a reader never sees half of it.
             temporary = self._path.with_suffix(".tmp")
             try:
-                temporary.write_bytes(msgspec.json.encode(HeartbeatState(time.time(), moved, phase, step)))
+                temporary.write_bytes(
+                    msgspec.json.encode(HeartbeatState(time.monotonic(), moved, phase, step, owner_label()))
+                )
                 temporary.replace(self._path)
             except OSError:
                 pass  # a full disk ends the job where it saves a checkpoint, with a message about it

@@ -117,7 +117,7 @@ def _check_progress(step: ProgressReporter, config: JobConfig, earlier: Set[byte
         loss, total = metrics.get("loss"), metrics.get("total_steps") or config.optimization.steps
         step.update(metrics.get("step"), total, f"loss {loss:.3f}" if loss else "")
     heartbeat = read_heartbeat(config.output)
-    if heartbeat is not None and (idle_seconds := stalled_seconds(heartbeat, config, time.time())) is not None:
+    if heartbeat is not None and (idle_seconds := stalled_seconds(heartbeat, config, time.monotonic())) is not None:
         raise InfrastructureError(
             f"training in {config.output} has not moved for {idle_seconds:.0f} s ({heartbeat.phase}, step {heartbeat.step}); "
             "it was ended: run the same command again, and raise run.stalled_after if it was only slow"
@@ -125,8 +125,8 @@ def _check_progress(step: ProgressReporter, config: JobConfig, earlier: Set[byte
 
 
 def stalled_seconds(heartbeat: HeartbeatState, config: JobConfig, now: float) -> float | None:
-    """Return for how many seconds a job has made no progress if it counts as stalled, else None. `now`: in seconds
-    since the epoch.
+    """Return for how many seconds a job has made no progress if it counts as stalled, else None. `now`: time of
+    the monotonic clock.
 
     A job is stalled after more than `run.stalled_after` seconds without progress, or without writing its heartbeat; the
     latter only if the heartbeat is also ten intervals late.

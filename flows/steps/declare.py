@@ -1,7 +1,7 @@
 """Declare: fix tonight's deciding tasks, significance level, margins and power before anything is played."""
 
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from ratchet.components.evaluation.promotion.decision_record import Decision
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration, PromotionRule
@@ -36,7 +36,7 @@ def declare_tonight(tonight: NightContext) -> NightDeclaration | None:
     families = [tasks_by_id[task_id].family for task_id in tasks]
     how = (rule, past_nights(tonight.night), families, scale.evaluation.attempts)
     declaration = night.run_once(
-        DECLARED_STEP, lambda: declare_night(*how, at=datetime.now(UTC).isoformat(timespec="seconds")), NightDeclaration
+        DECLARED_STEP, lambda: declare_night(*how, at=_declaration_time(night)), NightDeclaration
     )
     current_display().say(_declaration_text(declaration))
     return declaration
@@ -85,6 +85,15 @@ def _declared_at(night: Night) -> tuple[str, str]:
     """Return when a night declared, or when it began if it did not; ties are broken by the beginning."""
     declaration = night.result(DECLARED_STEP, NightDeclaration)
     return declaration.at if declaration is not None else night.begun, night.begun
+
+
+def _declaration_time(state: Night) -> str:
+    """Return the time, or a second after the latest other declaration where the clock says less: it may have been set back,
+    and `_is_overtaken` would take that night for one that declared after this one.
+    """
+    earlier = [datetime.fromisoformat(_declared_at(night)[0]) for night in list_nights() if night.id != state.id]
+    at = max([datetime.now(UTC), *(time + timedelta(seconds=1) for time in earlier)])
+    return at.isoformat(timespec="seconds")
 
 
 def past_night(night: Night) -> PastNight:

@@ -115,7 +115,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def reap(dry_run: Annotated[bool, Option("--dry-run", help="Only list what would be removed.")] = False) -> None:
-    """Remove what killed processes left behind: orphaned sandboxes, incomplete files, stale Prefect runs.
+    """Remove what killed processes left behind: processes, sandboxes, temporary files, stale Prefect runs.
 
     Nothing that a running process owns is touched, and no data is removed. Example: `ratchet reap --dry-run`
     """

@@ -187,13 +187,15 @@ def prune_checkpoints(
     name: ModelOption = "agent",
     as_json: AsJson = False,
 ) -> None:
-    """Remove checkpoints without an alias or a descendant with one, except the newest; and uploads abandoned a day ago.
+    """Remove checkpoints that no alias, no unfinished night and none of their descendants needs, except the newest; and
+    uploads abandoned a day ago.
 
     The version and its tags stay in the registry; only its files are removed. Example: `ratchet models prune --keep 5 --dry-run`
     """
+    from ratchet.components.nights.night_history import models_in_use
     from ratchet.components.tracking import checkpoint_retention
 
-    report = checkpoint_retention.prune_checkpoints(keep, name, dry_run=dry_run)
+    report = checkpoint_retention.prune_checkpoints(keep, name, in_use=models_in_use(), dry_run=dry_run)
     if as_json:
         print_json(report)
     else:

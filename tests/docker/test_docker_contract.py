@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 from patience import LIMIT
 
-from ratchet.components.core import CommandTimeout, OutputLimitExceeded, SandboxUnavailable
+from ratchet.components.core import CommandTimeout, OutputLimitExceeded, SandboxUnavailable, processes
 from ratchet.components.sandboxes import SandboxConfig, container_pool, docker_engine, make_sandbox
 from ratchet.components.sandboxes.docker_sandbox import DockerSandbox
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.xdist_group("doc
 
 def _containers():
     found = docker_engine.docker_client(30.0).api.containers(all=True, filters={"label": f"{docker_engine.LABEL}=1"})
-    return {each["Id"] for each in found if each["Labels"][docker_engine.OWNER_LABEL] == docker_engine.owner_label()}
+    return {each["Id"] for each in found if each["Labels"][docker_engine.OWNER_LABEL] == processes.owner_label()}
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_an_absent_image_is_unavailable_and_leaves_nothing():
 def test_the_container_of_a_dead_owner_is_swept_and_that_of_a_living_one_is_not(sandbox):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    place, _, started = docker_engine.owner_label().rsplit("/", 2)
+    place, _, started = processes.owner_label().rsplit("/", 2)
     api = docker_engine.docker_client(30.0).api
     labels = {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: f"{place}/{ended.pid}/{started}"}
     host = api.create_host_config(network_mode="none")

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from patience import LIMIT, until
 
-from ratchet.components.core import CommandTimeout, SandboxUnavailable
+from ratchet.components.core import CommandTimeout, SandboxUnavailable, processes
 from ratchet.components.sandboxes import SandboxConfig, container_pool, docker_engine, make_sandbox
 from ratchet.components.sandboxes.container_spec import ContainerSpec
 from ratchet.components.sandboxes.docker_sandbox import DockerSandbox
@@ -30,7 +30,7 @@ def _engine_is_here():
 
 def _containers():
     found = docker_engine.docker_client(30.0).api.containers(all=True, filters={"label": f"{docker_engine.LABEL}=1"})
-    return {each["Id"] for each in found if each["Labels"][docker_engine.OWNER_LABEL] == docker_engine.owner_label()}
+    return {each["Id"] for each in found if each["Labels"][docker_engine.OWNER_LABEL] == processes.owner_label()}
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """Many nights of a home: what each declares before it plays, fresh tasks, and the match with the anchor."""
 
+from datetime import datetime
+
 import msgspec
 import night_world
 import pytest
@@ -114,7 +116,7 @@ def test_each_night_declares_the_p_values_and_levels_of_the_season_before_it(wor
     assert declared(another)["expected_false"] == pytest.approx(0.05)
 
 
-def killed_before(effect, world):
+def killed_before(effect, world, seed=1):
     """A night that dies before an effect; the night, which goes on when it is given again."""
     seen = []
     happens = world.happens
@@ -127,8 +129,8 @@ def killed_before(effect, world):
 
     world.happens = happen
     with pytest.raises(Killed):
-        run()
-    return begin_night("smoke", 1)
+        run(seed=seed)
+    return begin_night("smoke", seed)
 
 
 @pytest.mark.parametrize("effect", ["seal {night}", "train challenger", "evaluate champion", "evaluate challenger"])
@@ -172,6 +174,23 @@ def test_a_night_that_goes_on_after_another_has_tested_declares_anew(world, lord
         assert tasks[1] <= {each.task.task_id for each in episodes(again, agent)}, (
             "what it had played was of other tasks"
         )
+
+
+def test_a_night_that_declares_after_the_clock_was_set_back_keeps_what_it_has_played(world, monkeypatch):
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime(2020, 1, 1, tzinfo=zone)
+
+    first, _ = run()
+    monkeypatch.setattr(declare, "datetime", Earlier)
+    world.effects.clear()
+    world.jobs.clear()
+    killed = killed_before("evaluate challenger", world, seed=7)
+    assert declared(killed)["at"] > declared(first)["at"]
+    played = len(episodes(killed, "champion"))
+    run(seed=7)
+    assert played and world.effects.count("evaluate champion") == 1, "it is not taken for overtaken"
 
 
 def test_nothing_is_declared_after_the_fact(world):

@@ -1,16 +1,16 @@
 """`ratchet export`: from the tables of the last build to folders that trainers read."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 from built import Built
+from dead_owner import dead_token
 from episodes import night_of
+
+from ratchet.components.core.files import temporary_path
 
 
 @pytest.fixture
@@ -48,12 +48,11 @@ def test_sft_is_written_into_a_new_folder_and_counted(run, clone):
 
 
 def test_what_a_killed_export_left_beside_is_removed_by_the_next_and_what_runs_is_not(run, clone):
-    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
-        gone.wait()
-    for process in (gone.pid, os.getppid()):
-        Path(f"out/.sft.{process}.tmp").mkdir(parents=True)
+    dead, running = Path(f"out/.sft.{dead_token()}.tmp"), temporary_path(Path("out/sft.old"))
+    for path in (dead, running):
+        path.mkdir(parents=True)
     assert run("export", "--format", "sft", "-o", "out/sft")[0] == 0
-    assert {path.name for path in Path("out").iterdir()} == {"sft", f".sft.{os.getppid()}.tmp"}
+    assert not dead.exists() and {path.name for path in Path("out").iterdir()} == {"sft", running.name}
 
 
 def test_filters_take_fewer_rows(run, clone):

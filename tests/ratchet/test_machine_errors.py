@@ -23,8 +23,9 @@ from ratchet import cli
         (OSError(errno.EIO, "Input/output error"), 4, "Input/output error; repeat the command"),
         (OSError(errno.EMFILE, "Too many open files", "a"), 4, "a: Too many open files; repeat the command"),
         (OSError(errno.ENOSPC, "No space left on device", "/mnt/a"), 4, "/mnt/a: No space left on device: free space"),
+        (MemoryError(), 4, "out of memory; end other programs"),
     ],
-    ids=["read-only", "no permission", "broken disk", "no more files", "full"],
+    ids=["read-only", "no permission", "broken disk", "no more files", "full", "no memory"],
 )
 def test_what_the_machine_refuses_is_one_line_and_no_bug(error, code, said, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from dead_owner import dead_token
 from patience import LIMIT, gone, until
 
 from ratchet import cli
+from ratchet.components.core.files import temporary_path
 from ratchet.components.sandboxes import persistent_sandboxes
 from ratchet.components.sandboxes.docker_engine import OWNER_LABEL, docker_client, image_problem
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
@@ -219,21 +221,17 @@ def test_a_sandbox_that_cannot_be_made_says_why_and_leaves_no_record(ratchet):
 
 
 def test_reap_removes_half_written_files_of_the_dead_alone(ratchet, tmp_path):
-    dead = subprocess.Popen(["true"])
-    dead.wait()
     spool = tmp_path / "home" / "spool" / "night"
     spool.mkdir(parents=True)
-    for pid in (dead.pid, os.getpid()):
-        (spool / f".shard-00000.jsonl.{pid}.tmp").touch()
+    dead, living = spool / f".shard-00000.jsonl.{dead_token()}.tmp", temporary_path(spool / "shard-00000.jsonl")
+    for path in (dead, living):
+        path.touch()
     (spool / "shard-00000.jsonl").touch()
     assert "would remove file" in ratchet("reap", "--dry-run").stdout.decode()
     assert len(list(spool.iterdir())) == 3
     out = ratchet("reap").stdout.decode()
-    assert f".shard-00000.jsonl.{dead.pid}.tmp" in out and "1 half-written files removed" in out
-    assert sorted(each.name for each in spool.iterdir()) == [
-        f".shard-00000.jsonl.{os.getpid()}.tmp",
-        "shard-00000.jsonl",
-    ]
+    assert dead.name in out and "1 half-written files removed" in out
+    assert sorted(each.name for each in spool.iterdir()) == [living.name, "shard-00000.jsonl"]
 
 
 def test_reap_removes_the_folders_of_killed_local_sandboxes(tmp_path, monkeypatch):
@@ -276,7 +274,8 @@ def test_reap_removes_a_container_whose_owner_has_died(ratchet):
         pytest.skip(f"no Docker engine answers that has {DEFAULT_IMAGE}; .ci/run starts one")
     import docker
 
-    from ratchet.components.sandboxes.docker_engine import LABEL, OWNER_LABEL, owner_label
+    from ratchet.components.core.processes import owner_label
+    from ratchet.components.sandboxes.docker_engine import LABEL, OWNER_LABEL
 
     api = docker.from_env().api
     place = owner_label().rsplit("/", 2)[0]

@@ -77,7 +77,7 @@ def test_a_finished_job_differs_by_what_it_learned_not_by_how_it_was_run(tmp_pat
 HANGING = """
 import json, pathlib, sys, time
 output = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["output"])
-now = time.time()
+now = time.monotonic()
 (output / "heartbeat.json").write_text(json.dumps({"at": now, "moved": now - 5000, "phase": "training", "step": 3}))
 time.sleep(600)
 """
@@ -114,7 +114,7 @@ def test_a_job_that_was_killed_long_ago_is_resumed_and_not_taken_for_one_that_ha
     run_instead(tmp_path, monkeypatch, LOGGING)
     config = job(tmp_path)
     config.output.mkdir(parents=True)
-    long_ago = time.time() - 50_000
+    long_ago = time.monotonic() - 50_000
     (config.output / "heartbeat.json").write_text(
         json.dumps({"at": long_ago, "moved": long_ago, "phase": "training", "step": 3})
     )

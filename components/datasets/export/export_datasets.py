@@ -7,8 +7,7 @@ of the user's.
 """
 
 import argparse
-import os
-import re
+import glob
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.configuration import read_section
 from ratchet.components.core.errors import block_pandas, run_stage
-from ratchet.components.core.files import write_atomically
-from ratchet.components.core.processes import process_exists
+from ratchet.components.core.files import temporary_path, write_atomically
+from ratchet.components.core.processes import token_owner_is_dead
 from ratchet.components.trajectories.parallel_shards import ShardProgress, gc_paused, print_progress
 
 from ..stage_params import ExportParams
@@ -204,8 +203,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `out` that is renamed to `out` on success and deleted on failure."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigurationError(f"{out} is there already; give a new folder")
-    # The pid tells the next export whether this one still runs.
-    place = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    place = temporary_path(out)
     for leftover in _left(out):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
@@ -222,10 +220,8 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
 def _left(out: Path) -> Iterator[Path]:
     """Yield the temporary folders of earlier exports to `out` whose process no longer exists."""
-    named = re.compile(rf"\.{re.escape(out.name)}\.(\d+)\.tmp")
-    for path in out.parent.iterdir() if out.parent.is_dir() else ():
-        match = named.fullmatch(path.name)
-        if match and path.is_dir() and not process_exists(int(match[1])):
+    for path in out.parent.glob(f".{glob.escape(out.name)}.*.tmp"):
+        if path.is_dir() and token_owner_is_dead(path.name):
             yield path
 
 

@@ -7,7 +7,6 @@ folder itself is only read; when it has grown, the next build imports it again u
 import errno
 import hashlib
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pydantic import field_validator
 
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.core.configuration import Configuration, read_section
-from ratchet.components.core.files import file_sha256, write_atomically
+from ratchet.components.core.files import file_sha256, temporary_path, write_atomically
 from ratchet.components.trajectories.blobs import is_blob_name
 from ratchet.components.trajectories.shards import (
     MANIFEST,
@@ -106,7 +105,7 @@ def import_folder(folder: Path, *, root: Path = Path()) -> str:
 def _write_import(folder: Path, entries: list[ShardEntry], target: Path) -> None:
     """Write a folder of shards atomically."""
     # Beside the target: a rename is atomic on one file system only.
-    spool = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    spool = temporary_path(target)
     shutil.rmtree(spool, ignore_errors=True)
     spool.mkdir(parents=True)
     try:

@@ -5,13 +5,12 @@ after the training. A build of the current inputs is refused if a sealed folder 
 the changed folder.
 """
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
-from ratchet.components.core.files import write_atomically
+from ratchet.components.core.files import temporary_path, write_atomically
 from ratchet.components.trajectories.shards import read_manifest
 
 from . import dvc_client
@@ -49,10 +48,8 @@ def seal_file(kind: Path, night: str, content: bytes, *, root: Path = Path()) ->
     folder = root / kind / night
     if folder.exists() or (root / pointer_of(night, kind)).is_file():
         raise ConfigurationError(f"{kind / night} is already sealed; a night is sealed once")
-    # Left by a process that was killed.
-    for leftover in folder.parent.glob(f".{night}.[0-9]*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    spool = folder.with_name(f".{night}.{os.getpid()}.tmp")
+    spool = temporary_path(folder)
+    shutil.rmtree(spool, ignore_errors=True)  # of an attempt that failed
     spool.mkdir(parents=True)
     write_atomically(spool / SEALED_FILES[kind], content)
     # By rename: a night is sealed with its whole content, or not at all.

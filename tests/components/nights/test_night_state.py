@@ -3,6 +3,7 @@ import time
 import pytest
 
 from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.nights import night_state
 from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_state import (
     begin_night,
@@ -66,6 +67,13 @@ def test_a_result_of_the_wrong_shape_is_one_line_that_names_night_step_and_place
             ask()
         assert "\n" not in str(caught.value) and str(night.folder) in str(caught.value)
     assert night.result("another", kind) is None
+
+
+def test_nights_stand_in_the_order_of_their_beginnings_also_where_the_clock_was_set_back(monkeypatch):
+    for name, now in (("one", "2026-11-27"), ("two", "2036-01-01"), ("three", "2026-11-28")):
+        monkeypatch.setattr(night_state, "_now", lambda now=now: f"{now}T01:00:00.000000+00:00")
+        begin_night("smoke", None, name).finish()
+    assert [night.id for night in list_nights()] == ["one", "two", "three"]
 
 
 def test_a_finished_night_is_followed_by_another_with_the_next_seed():

@@ -5,7 +5,7 @@ import time
 import pytest
 from patience import LIMIT
 
-from ratchet.components.core import ConfigurationError, SandboxUnavailable
+from ratchet.components.core import ConfigurationError, SandboxUnavailable, processes
 from ratchet.components.sandboxes import (
     SandboxConfig,
     describe_backend,
@@ -69,16 +69,16 @@ def test_without_an_engine_docker_is_unavailable_in_one_line(monkeypatch, tmp_pa
 
 
 def test_an_owner_is_dead_only_when_it_is_known_to_be():
-    mine = docker_engine.owner_label()
+    mine = processes.owner_label()
     ended = subprocess.Popen(["true"])
     ended.wait()
     place, pid, started = mine.rsplit("/", 2)
     assert pid == str(os.getpid())
-    assert not docker_engine.owner_is_dead(mine)
-    assert docker_engine.owner_is_dead(f"{place}/{ended.pid}/{started}")
-    assert docker_engine.owner_is_dead(f"{place}/{pid}/1")  # the id was given to another process
-    assert not docker_engine.owner_is_dead(f"another-boot/1/{ended.pid}/{started}")
-    assert not docker_engine.owner_is_dead("")
+    assert not processes.owner_is_dead(mine)
+    assert processes.owner_is_dead(f"{place}/{ended.pid}/{started}")
+    assert processes.owner_is_dead(f"{place}/{pid}/1")  # the id was given to another process
+    assert not processes.owner_is_dead(f"another-boot/1/{ended.pid}/{started}")
+    assert not processes.owner_is_dead("")
 
 
 def test_what_auto_takes_is_said_in_one_line_with_the_reason(monkeypatch, tmp_path):

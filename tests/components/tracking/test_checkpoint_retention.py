@@ -1,11 +1,14 @@
 """Whose checkpoints are kept: an alias, its lineage, the newest; nothing else."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from fake_registry import Registry, installed
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.tracking import champion_aliases, checkpoint_retention
@@ -54,6 +57,46 @@ def test_a_version_that_does_not_say_where_it_began_keeps_all_that_are_older() -
         1: "@champion may descend from it: version 2 does not say from what it began",
         2: "@champion descends from it", 3: "@champion", 4: None,
     }  # fmt: skip
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[ModelRef], dict[str, int], set[str]]:
+    """Versions that began from earlier ones (or from none, or do not say from what), some of them registered again or pruned;
+    aliases; and what unfinished nights use.
+    """
+    refs: list[ModelRef] = []
+    for version in range(1, draw(st.integers(1, 12)) + 1):
+        policy = draw(st.sampled_from([version, version, version, *range(1, version)]))
+        base = draw(st.sampled_from(["", None, *(each.policy_version for each in refs)]))
+        tags = {"pruned": "true"} if draw(st.integers(0, 5)) == 0 else {}
+        refs.append(msgspec.structs.replace(ref(version, base, **tags), policy_version=f"p{policy}"))
+    numbers = st.integers(1, len(refs))
+    named = draw(st.dictionaries(st.sampled_from(["champion", "previous", "anchor", "mine"]), numbers))
+    return refs, named, {f"p{number}" for number in draw(st.sets(numbers, max_size=2))}
+
+
+def ancestors(found: ModelRef, refs: list[ModelRef]) -> Iterator[ModelRef]:
+    """From what a version may descend: by its tag, else from anything older."""
+    base = found.tags.get("base")
+    older = [each for each in refs if each.version < found.version] if base is None else []
+    yield from older or (each for each in refs if base and each.policy_version == base)
+
+
+@given(histories(), st.integers(0, 3))
+def test_nothing_goes_that_an_alias_or_an_unfinished_night_may_descend_from_and_everything_else_does(
+    history: tuple[list[ModelRef], dict[str, int], set[str]], keep: int
+) -> None:
+    refs, named, in_use = history
+    needed = {each.version for each in refs if each.version in named.values() or each.policy_version in in_use}
+    while (
+        more := {each.version for found in refs if found.version in needed for each in ancestors(found, refs)} - needed
+    ):
+        needed |= more
+    present = [each.version for each in refs if not each.is_pruned]
+    reasons = retention_reasons(refs, named, keep, dict.fromkeys(in_use, "an unfinished night"))
+    assert {each.version for each in reasons if each.why} == (needed & {*present}) | {
+        *present[max(0, len(present) - keep) :]
+    }
 
 
 def test_what_was_pruned_is_not_counted_and_still_leads_to_its_ancestors() -> None:

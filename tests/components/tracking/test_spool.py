@@ -176,6 +176,17 @@ def test_nights_that_waited_are_told_in_the_order_in_which_they_were_played(mlfl
     assert [run for run in begun if run != "w4"] == ["first", "second", "third", "fourth"]
 
 
+def test_nights_that_waited_are_told_in_their_order_also_where_the_clock_was_set_back_between_them(mlflow, monkeypatch):
+    mlflow.up = lambda call: False
+    for name, now in (("first", 3_000), ("second", 2_000), ("third", 1_000)):
+        monkeypatch.setattr(record_upload.time, "time_ns", lambda now=now: now * 10**9)
+        night(name)
+    mlflow.up = lambda call: True
+    record_upload.sync()
+    begun = [each.run for each in mlflow.told if isinstance(each, RunStart) and each.parent is None]
+    assert [run for run in begun if run != "w4"] == ["first", "second", "third"]
+
+
 def test_a_line_that_was_cut_short_is_counted_and_the_rest_is_told(mlflow):
     mlflow.up = lambda call: False
     night()

@@ -35,6 +35,16 @@ def test_the_heartbeat_is_written_periodically_and_records_progress(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_step_of_the_systems_clock_is_no_stall(tmp_path, monkeypatch):
+    with Heartbeat(tmp_path, 0.01):
+        until(lambda: read_heartbeat(tmp_path) is not None)
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        first = read_heartbeat(tmp_path)
+        until(lambda: read_heartbeat(tmp_path).at > first.at)
+        job = make_job("sft", output=tmp_path, train="t", run={"stalled_after": 60})
+        assert stalled_seconds(read_heartbeat(tmp_path), job, time.monotonic()) is None
+
+
 def test_a_full_disk_does_not_stop_the_heartbeat(tmp_path):
     with Heartbeat(tmp_path / "later", 0.01):
         time.sleep(0.05)

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.core.files import temporary_path
 from ratchet.components.datasets.versioning import (
     JUDGEMENTS,
     LABELS,
@@ -215,8 +216,8 @@ class TestWhatIsSealedBesideANight:
         with pytest.raises(ConfigurationError, match="data/judgements/n1 is already sealed; a night is sealed once"):
             seal_file(JUDGEMENTS, "n1", b"", root=project)
 
-    def test_leaves_nothing_of_a_process_that_was_killed_while_it_wrote(self, project: Path) -> None:
-        (project / "data/judgements/.n1.123.tmp").mkdir(parents=True)
+    def test_leaves_nothing_of_an_attempt_that_failed_while_it_wrote(self, project: Path) -> None:
+        temporary_path(project / "data/judgements/n1").mkdir(parents=True)
         seal_file(JUDGEMENTS, "n1", b"", root=project)
         assert [path.name for path in (project / "data/judgements").iterdir()] == ["n1"]
 
