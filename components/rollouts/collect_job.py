@@ -1,7 +1,7 @@
 """Run one collection in a process of its own, so that its memory and threads end with it.
 
-`python -m ratchet.components.rollouts.collect_job JOB.json`, where JOB holds `plan`, `folder` (for the episodes) and
-`answers`: a folder for `progress.json`, `report.json` and, on failure, `error.json`.
+`python -m ratchet.components.rollouts.collect_job JOB.json`, where JOB holds `plan`, `folder` (for the episodes),
+`answers`: a folder for `progress.json`, `report.json` and, on failure, `error.json`, and `cohort` to play only one.
 """
 
 import sys
@@ -22,6 +22,7 @@ class CollectJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: dict[str, object]
     folder: str
     answers: str
+    cohort: int | None = None
 
 
 def main(path: Path) -> int:
@@ -32,6 +33,7 @@ def main(path: Path) -> int:
         report = collect(
             CollectPlan.load(job.plan),
             Path(job.folder),
+            cohort=job.cohort,
             # Not durable: it is written five times a second, and worthless after a crash.
             on_progress=lambda progress: write_json(answers / "progress.json", progress, durable=False),
         )

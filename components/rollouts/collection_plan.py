@@ -18,6 +18,7 @@ from ratchet.components.tasksets import Taskset
 from ratchet.components.trajectories.trajectory import Trajectory, episode_id, group_id
 
 Stage = Literal["reset", "act", "step", "grade", "close"]
+Executor = Literal["local", "ray", "prefect"]
 
 
 class StageTimeout(InfrastructureError):
@@ -46,7 +47,7 @@ class StageTimeouts(Configuration):
 
 UNHASHED_FIELDS = {
     *("workers", "concurrency", "model_threads", "sandbox", "policy", "system"),
-    *("retries", "patience", "min_completed", "timeouts", "until"),
+    *("retries", "patience", "min_completed", "timeouts", "until", "executor"),
 }
 """Plan fields that may change between two runs over one folder. (`policy` and `system` are covered by the version.)"""
 
@@ -66,6 +67,8 @@ class CollectPlan(Configuration):
 
     `parts`: ascending numbers of tasks after which a cohort ends in any case. `until`: one of `parts`; only that many
     tasks are played, and a later run over the same folder with a larger `until`, or none, continues from there.
+
+    `executor`: where a night plays the cohorts: in this process's machine, on a Ray cluster or by Prefect workers.
     """
 
     taskset: str
@@ -91,6 +94,7 @@ class CollectPlan(Configuration):
     min_completed: float = Field(0.95, ge=0, le=1)
     timeouts: StageTimeouts = StageTimeouts()
     sandbox: SandboxConfig = SandboxConfig()
+    executor: Executor = "local"
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
@@ -206,6 +210,12 @@ def cohorts(
         if until is None or stop <= until
         for start in range(begin, stop, size)
     ]
+
+
+def plan_cohorts(plan: CollectPlan, planned: list[PlannedEpisode]) -> dict[int, list[PlannedEpisode]]:
+    """Return the cohorts of the plan's episodes, by number."""
+    until = None if plan.until is None else plan.until * plan.attempts
+    return dict(enumerate(cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)))
 
 
 def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:

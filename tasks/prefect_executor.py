@@ -1,0 +1,77 @@
+"""Cohorts as flow runs of a work pool, which Prefect workers on several machines serve.
+
+A machine's worker serves the pool with `infra/worker/start.sh rollouts`. A run that failed, or whose worker Prefect has
+declared offline, is created anew, so that another machine plays the cohort.
+"""
+
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.core.home import home_tag
+from ratchet.components.rollouts.collection_plan import CollectPlan
+
+POOL = "rollouts"
+DEPLOYMENT = f"collect-cohort/{POOL}"
+MAX_RUNS = 100
+"""Runs that wait or play at once: more would only be polled."""
+MAX_TRIES = 3
+POLL_SECONDS = 2.0
+
+
+def play_by_workers(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Iterator[int | None]:
+    """Play cohorts by flow runs of DEPLOYMENT; yield the number of each one that has ended, and None after each poll.
+
+    Raises ConfigurationError without that deployment, InfrastructureError for a cohort that failed MAX_TRIES times. The
+    other runs are then cancelled.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+    from prefect.exceptions import ObjectNotFound
+    from prefect.states import Cancelling, Crashed
+
+    waiting, running, tries = deque(numbers), dict[UUID, int](), Counter[int]()
+    with get_client(sync_client=True) as client:
+        try:
+            deployment = client.read_deployment_by_name(DEPLOYMENT)
+        except ObjectNotFound as error:
+            raise ConfigurationError(
+                f"the Prefect server has no deployment {DEPLOYMENT}; start a worker: infra/worker/start.sh {POOL}"
+            ) from error
+        try:
+            while waiting or running:
+                while waiting and len(running) < MAX_RUNS:
+                    number = waiting.popleft()
+                    parameters, tags = {"location": location, "number": number}, [home_tag()]
+                    run = client.create_flow_run_from_deployment(deployment.id, parameters=parameters, tags=tags)
+                    running[run.id] = number
+                time.sleep(POLL_SECONDS)
+                workers = client.read_workers_for_work_pool(POOL)
+                offline = {worker.name for worker in workers if worker.status == "OFFLINE"}
+                ids = FlowRunFilterId(any_=list(running))
+                for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(id=ids), limit=MAX_RUNS):
+                    assert run.state is not None
+                    is_lost = not run.state.is_final() and run.labels.get("prefect.worker.name") in offline
+                    if is_lost:
+                        client.set_flow_run_state(run.id, Crashed(message="its worker is offline"), force=True)
+                    if not (is_lost or run.state.is_final()):
+                        continue
+                    number = running.pop(run.id)
+                    if run.state.is_completed():
+                        yield number
+                        continue
+                    tries[number] += 1
+                    if tries[number] == MAX_TRIES:
+                        raise InfrastructureError(
+                            f"cohort {number} failed {MAX_TRIES} times, last on {run.labels.get('prefect.worker.name')}: "
+                            f"{run.state.message}; see flow run {run.name} in Prefect, then run the same command again"
+                        )
+                    waiting.append(number)
+                yield None
+        finally:
+            for run_id in running:
+                with contextlib.suppress(Exception):  # the server may be what failed
+                    client.set_flow_run_state(run_id, Cancelling())
