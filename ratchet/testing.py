@@ -214,7 +214,7 @@ class SandboxConformance:
         assert sandbox.run(["echo", "usable"]).stdout == b"usable\n"
 
     def test_a_process_has_no_more_memory_than_the_limit(self) -> None:
-        with self.make(memory_mb=128) as sandbox:
+        with self.make(memory_mb=128, workspace_mb=16) as sandbox:
             code = "held = bytearray(256 << 20)\nheld[::4096] = b'x' * len(held[::4096])"
             assert sandbox.run(["python3", "-c", code], timeout=PATIENCE).exit_code != 0
             assert sandbox.run(["echo", "usable"]).stdout == b"usable\n"

@@ -21,6 +21,7 @@ FORMS = {
     "rewards": ["--quick"],
     "rollouts": ["--quick"],
     "sandbox": ["--quick", "--swerex", "absent"],
+    "sandbox_concurrency": ["--quick"],
     "sanitising": ["--corpus", "corpus.jsonl"],
     "statistics_accuracy": ["--speed-only"],
     "tracking": ["--quick"],

@@ -39,7 +39,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CollectPlan:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "flow/.ratchet"))
     monkeypatch.setenv("RATCHET_ARTIFACTS", str(tmp_path / "store"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", f"{2 * LIMIT:.0f}")
+    for name, seconds in {"raylet_start_wait_time_s": LIMIT, "agent_register_timeout_ms": 1000 * LIMIT}.items():
+        monkeypatch.setenv(f"RAY_{name}", f"{seconds:.0f}")
     tasks = [task.task_id for task in load_taskset("orders").tasks("train")][:125]
     plan = {"taskset": "orders", "task_ids": tasks, "policy": "agents:answer", "attempts": 4, "cohort_size": 10}
     return CollectPlan.load({**plan, "concurrency": 4, "executor": "ray"})
@@ -80,9 +81,7 @@ def check(plan: CollectPlan, folder: Path) -> list[Any]:
     return played
 
 
-def test_a_lost_node_costs_no_episode_and_repeats_none(
-    plan: CollectPlan, cluster: Any, tmp_path: Path
-) -> None:
+def test_a_lost_node_costs_no_episode_and_repeats_none(plan: CollectPlan, cluster: Any, tmp_path: Path) -> None:
     begin = time.monotonic()
     collect(plan.model_copy(update={"executor": "local"}), tmp_path / "alone")
     alone = 500 / (time.monotonic() - begin)
@@ -113,8 +112,12 @@ def test_a_lost_node_costs_no_episode_and_repeats_none(
     assert report["episodes"] == report["replayed"] == 500
     check(changed, folder)
     assert cohorts_of(tmp_path / "first") and len(cohorts_of(tmp_path / "second")) > begun_before
-    assert not any(path.is_file() for path in (tmp_path / "store").rglob("*")), "the store holds nothing of what was sealed"
-    print(f"\nepisodes/s: one process {alone:.1f}, two nodes {both:.1f}, first of them lost midway {500 / report['seconds']:.1f}")
+    assert not any(path.is_file() for path in (tmp_path / "store").rglob("*")), (
+        "the store holds nothing of what was sealed"
+    )
+    print(
+        f"\nepisodes/s: one process {alone:.1f}, two nodes {both:.1f}, first of them lost midway {500 / report['seconds']:.1f}"
+    )
 
 
 def test_the_policy_is_asked_on_the_node_with_the_gpu_and_the_episodes_run_on_the_other(
