@@ -20,10 +20,10 @@ from ratchet.components.core import ConfigurationError, InfrastructureError
 from ratchet.components.core.files import hold_lock, write_atomically
 from ratchet.components.core.home import home, home_folder
 from ratchet.components.models.policy_factory import checkpoint_folders
-from ratchet.components.rollouts.collection_plan import CollectPlan, PlannedEpisode, plan_cohorts, plan_episodes, plan_hash
+from ratchet.components.rollouts.collection_plan import CollectPlan, plan_cohorts, plan_episodes, plan_hash
 from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.rollouts.rollout_spool import RolloutSpool
-from ratchet.components.tasksets import load_taskset
+from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.tracking.checkpoint_stores import CheckpointStore, checkpoint_store
 from ratchet.components.tracking.checkpoint_transfer import (
     CheckpointListing,
@@ -44,11 +44,11 @@ class SharedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoints: dict[str, CheckpointListing] = {}
 
 
-def identify(plan: CollectPlan) -> tuple[str, list[PlannedEpisode]]:
-    """Return the hash of a plan and its episodes, from the taskset and the policy on this machine."""
+def _identify(plan: CollectPlan) -> tuple[str, Taskset, str]:
+    """Return the hash of a plan, its taskset and the version of its policy, as they are on this machine."""
     taskset = load_taskset(plan.taskset)
     version = planned_version(plan, taskset)
-    return plan_hash(plan, version, taskset.hash), plan_episodes(plan, taskset, version)
+    return plan_hash(plan, version, taskset.hash), taskset, version
 
 
 class SharedCollection:
@@ -109,7 +109,8 @@ def share_collection(plan: CollectPlan, folder: Path) -> Iterator[SharedCollecti
             f"executor: {plan.executor} needs a store that all machines reach; set RATCHET_ARTIFACTS to s3://BUCKET/PREFIX "
             "or to a shared folder"
         )
-    identity, planned = identify(plan)
+    identity, taskset, version = _identify(plan)
+    planned = plan_episodes(plan, taskset, version)
     root = shared.rstrip("/") if "://" in shared else str(Path(shared).absolute())
     location = f"{root}/rollouts/{identity}"
     with RolloutSpool(folder, plan_cohorts(plan, planned), identity) as spool:
@@ -144,7 +145,7 @@ def read_shared_plan(location: str) -> CollectPlan:
         policy = policy.replace(source, str(target))
     here = {"executor": "local", "policy": policy, "workers": 1, "model_threads": plan.model_threads or 1}
     plan = plan.model_copy(update=here)
-    if identify(plan)[0] != shared.identity:
+    if _identify(plan)[0] != shared.identity:
         raise ConfigurationError(
             f"the taskset {plan.taskset} or the policy here differs from that of {location}; bring this machine's project to "
             "the same commit"

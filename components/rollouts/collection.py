@@ -23,7 +23,7 @@ from ratchet.components.models.policy_factory import plays_in_lockstep
 from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.trajectories.trajectory import Trajectory
 
-from .collection_plan import CollectPlan, PlannedEpisode, plan_cohorts, plan_episodes, plan_hash
+from .collection_plan import CollectPlan, PlannedEpisode, plan_cohort, plan_cohorts, plan_episodes, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
 from .episode_runner import Episode, EpisodeSettings, planned_version, prepare_policy, prepare_settings
 from .independent_play import play_independently
@@ -101,7 +101,9 @@ def collect(
     taskset = load_taskset(plan.taskset)
     spec(taskset.head.environment)  # raises for an unregistered environment, before a model is loaded
     version = planned_version(plan, taskset)
-    planned = plan_episodes(plan, taskset, version)
+    planned = (
+        plan_episodes(plan, taskset, version) if cohort is None else plan_cohort(plan, taskset, version, cohort)
+    )
     identity = plan_hash(plan, version, taskset.hash)
     return play_into(folder, planned, identity, plan, taskset, cohort=cohort, agent=agent, on_progress=on_progress)
 
@@ -120,15 +122,13 @@ def play_into(
     """Like `collect`, for episodes that are planned already.
 
     `identity`: hash of the plan, stored in a new folder; a folder with another one is refused. `planned` must be the
-    same on resumption. `agent` plays in this process; None: the plan's policy. `on_progress` is called about five times
+    same on resumption; with `cohort`, it holds the episodes of that cohort. `agent` plays in this process; None: the plan's policy. `on_progress` is called about five times
     a second with the same, updated object.
 
     Raises what `collect` raises.
     """
     version = agent.policy.version if agent else planned_version(plan, taskset)
-    episodes_by_cohort = plan_cohorts(plan, planned)
-    if cohort is not None:
-        episodes_by_cohort = {cohort: episodes_by_cohort[cohort]}
+    episodes_by_cohort = plan_cohorts(plan, planned) if cohort is None else {cohort: planned}
     with handle_stop_signals() as stop_request, RolloutSpool(folder, episodes_by_cohort, identity) as spool:
         collection = _Collection(plan, taskset, spool, stop_request, on_progress or (lambda progress: None), agent)
         try:

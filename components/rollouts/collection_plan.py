@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import msgspec
 from pydantic import Field, model_validator
@@ -17,6 +17,7 @@ from ratchet.components.sandboxes import SandboxConfig
 from ratchet.components.tasksets import Taskset
 from ratchet.components.trajectories.trajectory import Trajectory, episode_id, group_id
 
+T = TypeVar("T")
 Stage = Literal["reset", "act", "step", "grade", "close"]
 Executor = Literal["local", "ray", "prefect"]
 
@@ -171,11 +172,25 @@ def episode_seed(seed: int, task_id: str, attempt: int) -> int:
 
 def plan_episodes(plan: CollectPlan, taskset: Taskset, policy_version: str) -> list[PlannedEpisode]:
     """Return all episodes of the plan by task, then attempt. Raises ConfigurationError for unknown tasks, or none."""
-    return [
-        PlannedEpisode.create(task, attempt, episode_seed(plan.seed, task.task_id, attempt), policy_version)
-        for task in _tasks(plan, taskset)
-        for attempt in range(plan.attempts)
-    ]
+    tasks = _tasks(plan, taskset)
+    return _plan_range(plan, tasks, range(len(tasks) * plan.attempts), policy_version)
+
+
+def plan_cohort(plan: CollectPlan, taskset: Taskset, policy_version: str, number: int) -> list[PlannedEpisode]:
+    """Return the episodes of one cohort of the plan, without planning the others. Raises what `plan_episodes` raises."""
+    tasks = _tasks(plan, taskset)
+    return _plan_range(plan, tasks, plan_cohorts(plan, range(len(tasks) * plan.attempts))[number], policy_version)
+
+
+def _plan_range(
+    plan: CollectPlan, tasks: Sequence[TaskSpec], indices: Sequence[int], policy_version: str
+) -> list[PlannedEpisode]:
+    episodes = []
+    for index in indices:
+        task, attempt = tasks[index // plan.attempts], index % plan.attempts
+        seed = episode_seed(plan.seed, task.task_id, attempt)
+        episodes.append(PlannedEpisode.create(task, attempt, seed, policy_version))
+    return episodes
 
 
 def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
@@ -196,8 +211,8 @@ def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
 
 
 def cohorts(
-    episodes: list[PlannedEpisode], size: int, ends: Sequence[int] = (), until: int | None = None
-) -> list[list[PlannedEpisode]]:
+    episodes: Sequence[T], size: int, ends: Sequence[int] = (), until: int | None = None
+) -> list[Sequence[T]]:
     """Split episodes into consecutive cohorts of at most `size`, each of which becomes a shard.
 
     `ends`: numbers of episodes after which a cohort ends in any case. `until`: one of `ends`, after which episodes are
@@ -212,8 +227,8 @@ def cohorts(
     ]
 
 
-def plan_cohorts(plan: CollectPlan, planned: list[PlannedEpisode]) -> dict[int, list[PlannedEpisode]]:
-    """Return the cohorts of the plan's episodes, by number."""
+def plan_cohorts(plan: CollectPlan, planned: Sequence[T]) -> dict[int, Sequence[T]]:
+    """Return the cohorts of all of the plan's episodes, by number."""
     until = None if plan.until is None else plan.until * plan.attempts
     return dict(enumerate(cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)))
 

@@ -16,8 +16,8 @@ from patience import LIMIT, until
 from prefect_client import SharedPrefect, ask
 
 from ratchet.components.core.processes import free_port
-from ratchet.components.operations.shared_collection import identify
-from ratchet.components.rollouts.collection_plan import CollectPlan
+from ratchet.components.rollouts.collection_plan import CollectPlan, plan_episodes
+from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.shards import read_folder, read_manifest
 
@@ -33,7 +33,8 @@ def answer(request):
 PLAY = """
 import json, sys
 from pathlib import Path
-from ratchet.components.rollouts.collection_plan import CollectPlan
+from ratchet.components.rollouts.collection_plan import CollectPlan, plan_episodes
+from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.tasks.collect import play
 report = play.fn("collect", CollectPlan.load(json.loads(sys.argv[1])), Path("out"))
 print(json.dumps(report), file=sys.__stdout__)
@@ -122,14 +123,18 @@ def test_two_workers_play_every_episode_once_although_one_is_lost(
     assert report["episodes"] == report["replayed"] == 400
     episodes = list(read_folder(played))
     monkeypatch.chdir(flow.folder)
-    planned = identify(CollectPlan.load(values))[1]
-    assert [episode.episode_id for episode in episodes] == [episode.episode_id for episode in planned]
+    assert [episode.episode_id for episode in episodes] == planned_ids(CollectPlan.load(values))
     assert len({episode.episode_id for episode in episodes}) == 400
     assert first.cohorts() and second.cohorts() and second.process is not None and second.process.returncode == -9
     left = s3_client(address["AWS_ENDPOINT_URL"]).list_objects_v2(Bucket=BUCKET, Prefix="artifacts/rollouts/")
     assert left["KeyCount"] == 0, "the store holds nothing of what was sealed"
     states = {run["state_type"] for run in ask(address, "/flow_runs/filter", {})}
     assert "RUNNING" not in states and "CRASHED" in states, "the run of the lost worker is closed, and was played again"
+
+
+def planned_ids(plan: CollectPlan) -> list[str]:
+    taskset = load_taskset(plan.taskset)
+    return [episode.episode_id for episode in plan_episodes(plan, taskset, planned_version(plan, taskset))]
 
 
 def workers_of(address: dict[str, str]) -> int:

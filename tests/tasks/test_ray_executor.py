@@ -10,9 +10,9 @@ import pytest
 from patience import LIMIT, until
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
-from ratchet.components.operations.shared_collection import identify
 from ratchet.components.rollouts.collection import collect
-from ratchet.components.rollouts.collection_plan import CollectPlan
+from ratchet.components.rollouts.collection_plan import CollectPlan, plan_episodes
+from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.shards import read_folder, read_manifest
 from ratchet.tasks import ray_executor
@@ -39,8 +39,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CollectPlan:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "flow/.ratchet"))
     monkeypatch.setenv("RATCHET_ARTIFACTS", str(tmp_path / "store"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    for name, seconds in {"raylet_start_wait_time_s": LIMIT, "agent_register_timeout_ms": 1000 * LIMIT}.items():
-        monkeypatch.setenv(f"RAY_{name}", f"{seconds:.0f}")
+    monkeypatch.setenv("RAY_agent_register_timeout_ms", f"{1000 * LIMIT:.0f}")
     tasks = [task.task_id for task in load_taskset("orders").tasks("train")][:125]
     plan = {"taskset": "orders", "task_ids": tasks, "policy": "agents:answer", "attempts": 4, "cohort_size": 10}
     return CollectPlan.load({**plan, "concurrency": 4, "executor": "ray"})
@@ -55,7 +54,13 @@ def cluster(tmp_path: Path, plan: CollectPlan, monkeypatch: pytest.MonkeyPatch) 
 
     def add_node(name: str, **options: Any) -> Any:
         home = {"RATCHET_HOME": str(tmp_path / name / ".ratchet")}
-        node = add(env_vars=home, object_store_memory=100 << 20, include_dashboard=False, **options)
+        for tries_left in reversed(range(5)):  # a node gives up after 30 s, which a busy machine needs
+            try:
+                node = add(env_vars=home, object_store_memory=100 << 20, include_dashboard=False, **options)
+                break
+            except Exception:
+                if not tries_left:
+                    raise
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         return node
 
@@ -72,10 +77,15 @@ def cohorts_of(home: Path) -> set[str]:
     return {path.stem for path in home.glob(".ratchet/cohorts/*/*.lock")}
 
 
+def planned_ids(plan: CollectPlan) -> list[str]:
+    taskset = load_taskset(plan.taskset)
+    return [episode.episode_id for episode in plan_episodes(plan, taskset, planned_version(plan, taskset))]
+
+
 def check(plan: CollectPlan, folder: Path) -> list[Any]:
     """All planned identities, none twice, with intact shards; return the episodes."""
     played = list(read_folder(folder))
-    assert [episode.episode_id for episode in played] == [episode.episode_id for episode in identify(plan)[1]]
+    assert [episode.episode_id for episode in played] == planned_ids(plan)
     assert len({episode.episode_id for episode in played}) == len(played) == 500
     assert len(read_manifest(folder)) == 50
     return played
