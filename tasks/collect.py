@@ -88,7 +88,7 @@ def play_here(plan: CollectPlan, folder: Path, step: ProgressStep, cohort: int |
     with _reserve_gpu(plan, step) as gpu:
         run_job_process(
             [sys.executable, "-m", "ratchet.components.rollouts.collect_job", str(job)],
-            log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
+            log=local("logs") / f"collect-{'-'.join(place.parts[1 : None if cohort is None else -1])}.log",
             error_file=answers / "error.json",
             env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **gpu},
             on_poll=lambda: _show_progress(step, read_progress(answers / "progress.json")),

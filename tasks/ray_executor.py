@@ -22,8 +22,8 @@ from ratchet.components.rollouts.collection_plan import CollectPlan
 from ratchet.components.rollouts.episode_runner import prepare_policy
 from ratchet.components.tasksets import load_taskset
 
-LOST_NODES = 5
-"""Times that a cohort, or the actor of a policy, is started again after the loss of its node."""
+MAX_RETRIES = 5
+"""Times that a cohort, or the actor of a policy, is started again after the loss of its node or an InfrastructureError."""
 POLL_SECONDS = 1.0
 _connecting = threading.Lock()
 
@@ -77,7 +77,8 @@ def play_on_ray(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Ite
     import ray
 
     _connect()
-    play = ray.remote(num_cpus=1, max_retries=LOST_NODES)(collect_cohort)
+    retries = {"max_retries": MAX_RETRIES, "retry_exceptions": [InfrastructureError]}
+    play = ray.remote(num_cpus=1, **retries)(collect_cohort)
     with _policy_servers(plan, location) as servers:
         pending = {play.remote(location, number, server): number for number, server in zip(numbers, cycle(servers))}
         try:
@@ -118,7 +119,7 @@ def _policy_servers(plan: CollectPlan, location: str) -> Iterator[list[Any]]:
         return
     gpus = int(ray.cluster_resources().get("GPU", 0))
     options = {"num_cpus": 0, "num_gpus": 1 if gpus else 0, "max_concurrency": 16 * plan.concurrency}
-    actor = ray.remote(**options, max_restarts=LOST_NODES, max_task_retries=LOST_NODES)(ServedPolicy)
+    actor = ray.remote(**options, max_restarts=MAX_RETRIES, max_task_retries=MAX_RETRIES)(ServedPolicy)
     servers = [actor.remote(location) for _ in range(max(gpus, 1))]
     try:
         yield servers
