@@ -1,9 +1,10 @@
 """From measured units on paper to a million episodes a night: what grows, what it costs, and what breaks first.
 
 Measured here, on small runs: an episode (bytes, processor time, in a local sandbox), planning, the manifest at growing numbers
-of shards, the requests of a shared collection to its store, reading and hashing records, and with `--prefect` a flow run of
-a Prefect server (seconds, requests, rows). Everything else is multiplication, printed with its factors. What one process does
-alone (the night's own) is compared with the night: the first three are the bottlenecks.
+of shards, the requests of a shared collection to its store, reading and hashing records, and with `--prefect` a flow run
+(seconds, requests, rows of the server's database). The data build is not run: the bounds that `data.py --build`
+enforces stand for it. Everything else is multiplication. What the night's own process does alone,
+and no further machine makes faster, is compared with the night: the first three are the bottlenecks.
 
     python benchmarks/scale.py [--episodes 1000000] [--hours 8] [--cohort 500] [--prefect] [--json] [--quick]
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from data_build import LIMIT_EXPONENT, LIMIT_MEMORY, LIMIT_SECONDS
 
 from ratchet.components.core.home import home
 from ratchet.components.operations import shared_collection
@@ -34,8 +36,8 @@ from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.shards import read_folder, write_shard_lines
 
 TASKSET = "programs"
-REQUESTS_OF_A_RUN = 12
-"""HTTP requests of a flow run beside those measured: the worker's polls and logs, counted once in a server's access log."""
+BUILT = 100_000
+"""Trajectories of the data build for which `benchmarks/data.py` enforces the bounds in `data_build`."""
 MIB = 1 << 20
 
 
@@ -127,29 +129,34 @@ def store_requests(folder: Path, cohorts: int) -> dict[str, float]:
 
 
 def prefect_run(runs: int) -> dict[str, float]:
-    """Seconds of the server, and rows of its database, for each flow run with the states that the engine sets."""
+    """Seconds, requests and rows of the server's database for each run of a flow that does nothing, by Prefect's own engine.
+
+    The polls of a worker and of the night come on top: one each in a second or two, whatever the number of runs.
+    """
+    import httpx
+
     from ratchet.flows.home_servers import PrefectServer
 
+    sent = []
+    for client in (httpx.Client, httpx.AsyncClient):
+        send = client.send
+        client.send = lambda *values, _send=send, **names: (sent.append(1), _send(*values, **names))[1]  # type: ignore[method-assign]
     server = PrefectServer().start()
     try:
         server.ready()
         from prefect import flow
-        from prefect.client.orchestration import get_client
-        from prefect.states import Completed, Pending, Running, Scheduled
 
         @flow
         def unit() -> None:
             """Nothing."""
 
-        before = rows()
-        with get_client(sync_client=True) as client:
-            begin = time.perf_counter()
-            for _ in range(runs):
-                run = client.create_flow_run(unit, state=Scheduled())
-                for state in (Pending(), Running(), Completed()):
-                    client.set_flow_run_state(run.id, state)
-            spent = time.perf_counter() - begin
-        return {"seconds": spent / runs, "rows": (rows() - before) / runs, "requests": 4.0}
+        unit()
+        before, requests, begin = rows(), len(sent), time.perf_counter()
+        for _ in range(runs):
+            unit()
+        spent, requested = time.perf_counter() - begin, len(sent) - requests
+        time.sleep(5)  # until the last events are written
+        return {"seconds": spent / runs, "rows": (rows() - before) / runs, "requests": requested / runs}
     finally:
         server.stop()
 
@@ -172,8 +179,7 @@ def measure(quick: bool, prefect: bool, cohort: int) -> dict[str, Any]:
             "plan seconds": planning(),
             "manifest seconds": {"constant": constant, "for each shard": slope},
             "store requests of a cohort": store_requests(folder, 2 if quick else 4),
-            # Without --prefect: measured on 2026-11-27, on two busy cores.
-            "flow run": prefect_run(20) if prefect else {"seconds": 0.12, "rows": 9.0, "requests": 4.0},
+            "flow run": prefect_run(4 if quick else 20) if prefect else {},
             "load average": os.getloadavg()[0],
         }
 
@@ -193,9 +199,9 @@ def extrapolate(units: dict[str, Any], arguments: argparse.Namespace) -> dict[st
         "DVC objects": objects,
         "S3 requests": sum(requests.values()) + 2 * objects,
         "Prefect flow runs": shards,
-        "Prefect requests a second": shards * (run["requests"] + REQUESTS_OF_A_RUN) / night,
-        "PostgreSQL rows": shards * run["rows"],
+        **({"Prefect requests": shards * run["requests"], "PostgreSQL rows": shards * run["rows"]} if run else {}),
         "processor hours": processors,
+        "GiB of memory of the build": LIMIT_MEMORY / 2**30 * max(1.0, episodes / BUILT),
         "Docker hosts": processors / arguments.hours / arguments.host_cores,
         "cost, processors": processors * arguments.core_hour,
         "cost, S3 requests": (requests.get("put", 0) + objects) / 1000 * arguments.put_1000
@@ -203,18 +209,14 @@ def extrapolate(units: dict[str, Any], arguments: argparse.Namespace) -> dict[st
         "cost, S3 a month": size * arguments.gb_month,
     }
     alone = {
+        "data build, at most": LIMIT_SECONDS * (episodes / BUILT) ** LIMIT_EXPONENT,
         "listing shards in the manifest": shards * listing["constant"] + listing["for each shard"] * shards**2 / 2,
-        "planning, once": episodes * units["plan seconds"],
-        "planning, in each cohort (on all hosts together)": episodes
-        * units["plan seconds"]
-        * shards
-        / max(1, sums["Docker hosts"])
-        / arguments.host_cores,
+        "planning": episodes * units["plan seconds"],
         "reading the shards for the report": episodes * unit["read seconds"],
         "hashing for DVC": size * 1e9 / MIB / unit["hash MiB/s"],
         "taking shards from the store": shards * arguments.request_seconds * 5,
         "pushing by DVC": objects * arguments.request_seconds * 2,
-        "flow runs of the Prefect server": shards * run["seconds"],
+        **({"starting and ending flow runs": shards * run["seconds"]} if run else {}),
     }
     ranked = sorted(alone.items(), key=lambda item: -item[1])
     return {

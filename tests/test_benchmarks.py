@@ -23,6 +23,7 @@ FORMS = {
     "sandbox": ["--quick", "--swerex", "absent"],
     "sandbox_concurrency": ["--quick"],
     "sanitising": ["--corpus", "corpus.jsonl"],
+    "scale": ["--quick"],
     "statistics_accuracy": ["--speed-only"],
     "tracking": ["--quick"],
     "training": ["--quick", "--only", "format"],

@@ -39,7 +39,6 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CollectPlan:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "flow/.ratchet"))
     monkeypatch.setenv("RATCHET_ARTIFACTS", str(tmp_path / "store"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_agent_register_timeout_ms", f"{4000 * LIMIT:.0f}")
     tasks = [task.task_id for task in load_taskset("orders").tasks("train")][:125]
     plan = {"taskset": "orders", "task_ids": tasks, "policy": "agents:answer", "attempts": 4, "cohort_size": 10}
     return CollectPlan.load({**plan, "concurrency": 4, "executor": "ray"})
@@ -47,30 +46,23 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CollectPlan:
 
 @pytest.fixture
 def cluster(tmp_path: Path, plan: CollectPlan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from ray._private import ray_constants, services
+    from ray._private import ray_constants
     from ray.cluster_utils import Cluster
 
-    # Ray gives a node 30 seconds to start, in a number that no setting changes, and a busy machine needs more.
-    get_node = services.get_node
-
-    def get_started_node(*arguments: Any) -> Any:
-        end = time.monotonic() + 4 * LIMIT
-        while True:
-            try:
-                return get_node(*arguments)
-            except RuntimeError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.5)
-
-    monkeypatch.setattr(services, "get_node", get_started_node)
     monkeypatch.setattr(ray_constants, "RAY_DASHBOARD_STARTUP_TIMEOUT_S", 4 * LIMIT)
     cluster = Cluster()
     add = cluster.add_node
 
     def add_node(name: str, **options: Any) -> Any:
         home = {"RATCHET_HOME": str(tmp_path / name / ".ratchet")}
-        node = add(env_vars=home, object_store_memory=100 << 20, include_dashboard=False, **options)
+        end = time.monotonic() + 10 * LIMIT
+        while True:
+            try:
+                node = add(env_vars=home, object_store_memory=100 << 20, include_dashboard=False, **options)
+                break
+            except Exception:  # Ray gives a node's agents 15 seconds to start, and a busy machine needs more
+                if time.monotonic() > end:
+                    raise
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         return node
 
