@@ -138,9 +138,7 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(figures))
     else:
-        print(
-            f"{figures['sandboxes']} {figures['backend']} sandboxes at once, {figures['cores']} cores, load {figures['load average']:.1f}"
-        )
+        print(f"{figures['sandboxes']} {figures['backend']} sandboxes at once; load {figures['load average']:.1f}")
         for what, values in figures["milliseconds"].items():
             print(f"{what:10}" + "".join(f"{name:>8} {value:9.1f} ms" for name, value in values.items()))
         print(

@@ -1,10 +1,10 @@
 """From measured units on paper to a million episodes a night: what grows, what it costs, and what breaks first.
 
-Measured here, on small runs: an episode (bytes, processor time, in a local sandbox), planning, the manifest at growing numbers
-of shards, the requests of a shared collection to its store, reading and hashing records, and with `--prefect` a flow run
-(seconds, requests, rows of the server's database). The data build is not run: the bounds that `data.py --build`
-enforces stand for it. Everything else is multiplication. What the night's own process does alone,
-and no further machine makes faster, is compared with the night: the first three are the bottlenecks.
+Measured here, on small runs: an episode (bytes, and seconds with a scripted policy in a local sandbox), planning, the manifest
+at growing numbers of shards, the requests of a shared collection to its store, reading and hashing records, and with `--prefect`
+a flow run (seconds, requests, rows of the server's database). The data build is not run: the bounds that `data.py --build`
+enforces stand for it. Everything else is multiplication. What the night's own process does alone, and no further machine makes
+faster, is compared with the night: the first three are the bottlenecks.
 
     python benchmarks/scale.py [--episodes 1000000] [--hours 8] [--cohort 500] [--prefect] [--json] [--quick]
 
@@ -23,9 +23,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import psutil
 from data_build import LIMIT_EXPONENT, LIMIT_MEMORY, LIMIT_SECONDS
 
 from ratchet.components.core.home import home
@@ -38,6 +37,8 @@ from ratchet.components.trajectories.shards import read_folder, write_shard_line
 TASKSET = "programs"
 BUILT = 100_000
 """Trajectories of the data build for which `benchmarks/data.py` enforces the bounds in `data_build`."""
+MAX_CONTAINERS = 64
+"""Containers of a process of Ratchet on a host of 16 processors or more (`SandboxConfig.max_containers`)."""
 MIB = 1 << 20
 
 
@@ -48,29 +49,29 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - begin
 
 
-def processor_time() -> float:
-    """Processor seconds of this process, its children and what they have waited for."""
-    return sum(
-        sum(process.cpu_times()[:4]) for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
-    )
-
-
 def small_plan(episodes: int, cohort: int) -> CollectPlan:
     """A collection by the scripted teacher in local sandboxes."""
-    values = {"taskset": TASKSET, "policy": "rewriter", "limit": episodes, "attempts": 1, "cohort_size": cohort}
+    values = {
+        "taskset": TASKSET,
+        "policy": "rewriter",
+        "limit": episodes,
+        "attempts": 1,
+        "cohort_size": cohort,
+        "concurrency": 1,
+    }
     return CollectPlan.load({**values, "sandbox": {"backend": "local"}, "executor": "ray"})
 
 
 def episode(folder: Path, count: int) -> dict[str, float]:
-    """Bytes, processor seconds and seconds to read, of one episode; MiB a second to hash."""
-    before = processor_time()
+    """Bytes, seconds to play and to read, of one episode; MiB a second to hash. A busy machine needs more seconds to play."""
+    begin = time.perf_counter()
     collect(small_plan(count, count), folder)
-    spent = processor_time() - before
+    spent = time.perf_counter() - begin
     size = sum(path.stat().st_size for path in folder.glob("shard-*"))
     data = os.urandom(64 * MIB)
     return {
         "bytes": size / count,
-        "processor seconds": spent / count,
+        "play seconds": spent / count,
         "read seconds": seconds(lambda: sum(1 for _ in read_folder(folder))) / count,
         "hash MiB/s": 64 / seconds(lambda: hashlib.md5(data, usedforsecurity=False).hexdigest()),
     }
@@ -96,7 +97,7 @@ def manifest(folder: Path, cohort: int, shards: int) -> tuple[float, float]:
 class CountingStore:
     """A store that counts its requests by kind."""
 
-    counts: Counter[str] = Counter()
+    counts: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -192,7 +193,8 @@ def extrapolate(units: dict[str, Any], arguments: argparse.Namespace) -> dict[st
     size = episodes * unit["bytes"] / 1e9
     requests = {name: shards * count for name, count in units["store requests of a cohort"].items()}
     objects = 2 * shards + 3
-    processors = episodes * unit["processor seconds"] / 3600
+    processors = episodes * unit["play seconds"] / 3600
+    containers = episodes * arguments.episode_seconds / night
     sums = {
         "shards": shards,
         "GB of records": size,
@@ -200,10 +202,14 @@ def extrapolate(units: dict[str, Any], arguments: argparse.Namespace) -> dict[st
         "S3 requests": sum(requests.values()) + 2 * objects,
         "Prefect flow runs": shards,
         **({"Prefect requests": shards * run["requests"], "PostgreSQL rows": shards * run["rows"]} if run else {}),
-        "processor hours": processors,
+        "processor hours, at most": processors,
+        "sandboxes open at once": containers,
         "GiB of memory of the build": LIMIT_MEMORY / 2**30 * max(1.0, episodes / BUILT),
-        "Docker hosts": processors / arguments.hours / arguments.host_cores,
-        "cost, processors": processors * arguments.core_hour,
+        "Docker hosts": max(processors / arguments.hours / arguments.host_cores, containers / MAX_CONTAINERS),
+        "cost, Docker hosts": -(-containers // MAX_CONTAINERS)
+        * arguments.host_cores
+        * arguments.hours
+        * arguments.core_hour,
         "cost, S3 requests": (requests.get("put", 0) + objects) / 1000 * arguments.put_1000
         + (sum(requests.values()) - requests.get("put", 0) + objects) / 1000 * arguments.get_1000,
         "cost, S3 a month": size * arguments.gb_month,
@@ -232,6 +238,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=1_000_000)
     parser.add_argument("--hours", type=float, default=8.0, help="of a night")
     parser.add_argument("--cohort", type=int, default=500, help="episodes of a shard")
+    parser.add_argument("--episode-seconds", type=float, default=60.0, help="of an episode, mostly the model's")
     parser.add_argument("--host-cores", type=int, default=32, help="cores of a host of sandboxes")
     parser.add_argument("--core-hour", type=float, default=0.04, help="price of a core for an hour")
     parser.add_argument("--put-1000", type=float, default=0.005, help="price of 1,000 PUT requests")

@@ -8,12 +8,20 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from typing import Any
 
 import msgspec
 
-from ratchet.components.core import ConfigurationError, InfrastructureError, Policy, PolicyReply, PolicyRequest, RatchetError
+from ratchet.components.core import (
+    ConfigurationError,
+    InfrastructureError,
+    Policy,
+    PolicyReply,
+    PolicyRequest,
+    RatchetError,
+)
 from ratchet.components.core.errors import first_line
 from ratchet.components.models.policy_factory import starts_server
 from ratchet.components.operations.shared_collection import read_shared_plan, shared_cohort
@@ -51,7 +59,7 @@ class RemotePolicy(Policy):
         import ray
 
         self._actor = actor
-        for name, value in _result(lambda: ray.get(actor.describe.remote())).items():
+        for name, value in _result(partial(ray.get, actor.describe.remote())).items():
             setattr(self, name, value)
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
@@ -60,7 +68,7 @@ class RemotePolicy(Policy):
 
         # Messages are a view of a list that grows: Ray would send the whole of it.
         copies = [msgspec.structs.replace(request, messages=list(request.messages)) for request in requests]
-        replies: list[PolicyReply] = _result(lambda: ray.get(self._actor.act.remote(copies)))
+        replies: list[PolicyReply] = _result(partial(ray.get, self._actor.act.remote(copies)))
         return replies
 
 
@@ -74,9 +82,7 @@ def play_on_ray(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Ite
     """Play cohorts on the cluster that RAY_ADDRESS names (default: that of this machine); yield the number of each one that
     has ended, and None about every second. Raises what a cohort raised; the others are then cancelled.
     """
-    import ray
-
-    _connect()
+    ray = _connect()
     retries = {"max_retries": MAX_RETRIES, "retry_exceptions": [InfrastructureError]}
     play = ray.remote(num_cpus=1, **retries)(collect_cohort)
     with _policy_servers(plan, location) as servers:
@@ -85,7 +91,7 @@ def play_on_ray(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Ite
             while pending:
                 ended, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
                 for reference in ended:
-                    _result(lambda reference=reference: ray.get(reference))
+                    _result(partial(ray.get, reference))
                     yield pending.pop(reference)
                 yield None
         finally:
@@ -93,7 +99,8 @@ def play_on_ray(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Ite
                 ray.cancel(reference, force=True)
 
 
-def _connect() -> None:
+def _connect() -> Any:
+    """Return the module ray, connected to the cluster. Raises ConfigurationError, InfrastructureError."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -107,6 +114,7 @@ def _connect() -> None:
                 raise InfrastructureError(
                     f"no Ray cluster answers ({first_line(error)}); start one with `ray start --head`, or set RAY_ADDRESS"
                 ) from error
+    return ray
 
 
 @contextmanager
@@ -139,4 +147,6 @@ def _result(get: Callable[[], Any]) -> Any:
             raise error.cause from None
         raise
     except ray.exceptions.RayError as error:
-        raise InfrastructureError(f"the Ray cluster lost a cohort: {first_line(error)}; run the same command again") from error
+        raise InfrastructureError(
+            f"the Ray cluster lost a cohort: {first_line(error)}; run the same command again"
+        ) from error

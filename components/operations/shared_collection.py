@@ -24,7 +24,7 @@ from ratchet.components.rollouts.collection_plan import CollectPlan, plan_cohort
 from ratchet.components.rollouts.episode_runner import planned_version
 from ratchet.components.rollouts.rollout_spool import RolloutSpool
 from ratchet.components.tasksets import Taskset, load_taskset
-from ratchet.components.tracking.checkpoint_stores import CheckpointStore, checkpoint_store
+from ratchet.components.tracking.checkpoint_stores import checkpoint_store
 from ratchet.components.tracking.checkpoint_transfer import (
     CheckpointListing,
     fetch_checkpoint,

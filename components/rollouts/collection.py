@@ -101,9 +101,7 @@ def collect(
     taskset = load_taskset(plan.taskset)
     spec(taskset.head.environment)  # raises for an unregistered environment, before a model is loaded
     version = planned_version(plan, taskset)
-    planned = (
-        plan_episodes(plan, taskset, version) if cohort is None else plan_cohort(plan, taskset, version, cohort)
-    )
+    planned = plan_episodes(plan, taskset, version) if cohort is None else plan_cohort(plan, taskset, version, cohort)
     identity = plan_hash(plan, version, taskset.hash)
     return play_into(folder, planned, identity, plan, taskset, cohort=cohort, agent=agent, on_progress=on_progress)
 
@@ -122,8 +120,8 @@ def play_into(
     """Like `collect`, for episodes that are planned already.
 
     `identity`: hash of the plan, stored in a new folder; a folder with another one is refused. `planned` must be the
-    same on resumption; with `cohort`, it holds the episodes of that cohort. `agent` plays in this process; None: the plan's policy. `on_progress` is called about five times
-    a second with the same, updated object.
+    same on resumption; with `cohort`, it holds the episodes of that cohort. `agent` plays in this process; None: the plan's
+    policy. `on_progress` is called about five times a second with the same, updated object.
 
     Raises what `collect` raises.
     """

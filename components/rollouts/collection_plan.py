@@ -210,9 +210,7 @@ def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
     return tasks
 
 
-def cohorts(
-    episodes: Sequence[T], size: int, ends: Sequence[int] = (), until: int | None = None
-) -> list[Sequence[T]]:
+def cohorts(episodes: Sequence[T], size: int, ends: Sequence[int] = (), until: int | None = None) -> list[Sequence[T]]:
     """Split episodes into consecutive cohorts of at most `size`, each of which becomes a shard.
 
     `ends`: numbers of episodes after which a cohort ends in any case. `until`: one of `ends`, after which episodes are
