@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from patience import LIMIT, until
 
@@ -72,6 +73,9 @@ def cluster(tmp_path: Path, plan: CollectPlan, monkeypatch: pytest.MonkeyPatch) 
     finally:
         ray.shutdown()
         cluster.shutdown()
+        for process in psutil.Process().children(recursive=True):  # of a node that did not start
+            if any("/ray/" in word for word in process.cmdline()):
+                process.kill()
 
 
 def cohorts_of(home: Path) -> set[str]:
