@@ -50,9 +50,8 @@ def census(backend: str) -> dict[str, int]:
         "folders": len(list(Path(tempfile.gettempdir()).glob("ratchet-sandboxes-*/*"))),
     }
     if backend == "docker":
-        from ratchet.components.sandboxes import container_pool, docker_engine
+        from ratchet.components.sandboxes import docker_engine
 
-        container_pool.drain()
         found = docker_engine.docker_client(60.0).api.containers(
             all=True, filters={"label": f"{docker_engine.OWNER_LABEL}={docker_engine.owner_label()}"}
         )
@@ -112,6 +111,10 @@ def measure(backend: str, count: int) -> dict[str, Any]:
     done.set()
     watcher.join()
     seconds = time.perf_counter() - begin
+    if backend == "docker":
+        from ratchet.components.sandboxes import container_pool
+
+        container_pool.drain()
     after = census(backend)
     return {
         "sandboxes": count,

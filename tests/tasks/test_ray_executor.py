@@ -56,10 +56,16 @@ def cluster(tmp_path: Path, plan: CollectPlan, monkeypatch: pytest.MonkeyPatch) 
 
     def add_node(name: str, **options: Any) -> Any:
         home = {"RATCHET_HOME": str(tmp_path / name / ".ratchet")}
+        lean = {
+            "object_store_memory": 100 << 20,
+            "include_dashboard": False,
+            "include_log_monitor": False,
+            "no_monitor": True,
+        }
         end = time.monotonic() + 10 * LIMIT
         while True:
             try:
-                node = add(env_vars=home, object_store_memory=100 << 20, include_dashboard=False, **options)
+                node = add(env_vars=home, **lean, **options)
                 break
             except Exception:  # Ray gives a node's agents 15 seconds to start, and a busy machine needs more
                 if time.monotonic() > end:
