@@ -61,7 +61,7 @@ class Machine:
         self.folder = folder
         folder.mkdir()
         (folder / "dvc.yaml").touch()  # a project, as far as its worker looks
-        (folder / "agents.py").write_text(AGENT)
+        (folder / "cohort_agents.py").write_text(AGENT)
         self.environment = address | {
             "RATCHET_HOME": str(folder / ".ratchet"),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -87,6 +87,9 @@ class Machine:
                 process.kill()
             self.process.wait()
 
+    def is_playing(self) -> bool:
+        return any(self.folder.glob(".ratchet/cohorts/*/*/plan.txt"))
+
     def cohorts(self) -> set[str]:
         return {path.stem for path in self.folder.glob(".ratchet/cohorts/*/*.lock")}
 
@@ -95,23 +98,35 @@ def test_two_workers_play_every_episode_once_although_one_is_lost(
     address: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = [task.task_id for task in load_taskset("orders").tasks("train")][:100]
-    values = {"taskset": "orders", "task_ids": tasks, "policy": "agents:answer", "attempts": 4, "cohort_size": 40}
+    values = {
+        "taskset": "orders",
+        "task_ids": tasks,
+        "policy": "cohort_agents:answer",
+        "attempts": 4,
+        "cohort_size": 40,
+    }
     flow, first, second = (Machine(tmp_path / name, address) for name in ("flow", "first", "second"))
     played = flow.folder / "out"
     try:
         for machine in (first, second):
             machine.serve()
-        until(lambda: workers_of(address) == 2, 3 * LIMIT)
+        until(lambda: workers_of(address) == 2, 5 * LIMIT)
 
         def lose_second() -> None:
-            until(lambda: second.cohorts() and played.exists() and len(read_manifest(played)) >= 3, 5 * LIMIT)
+            until(lambda: second.is_playing() and played.exists() and len(read_manifest(played)) >= 3, 10 * LIMIT)
             second.kill()
 
         loser = threading.Thread(target=lose_second)
         loser.start()
         command = [sys.executable, "-c", PLAY, json.dumps(values | {"executor": "prefect", "concurrency": 4})]
         done = subprocess.run(
-            command, cwd=flow.folder, env=flow.environment, capture_output=True, text=True, timeout=550, check=False
+            command,
+            cwd=flow.folder,
+            env=flow.environment,
+            capture_output=True,
+            text=True,
+            timeout=10 * LIMIT,
+            check=False,
         )
         loser.join()
     finally:

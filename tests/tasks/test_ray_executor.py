@@ -35,13 +35,13 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CollectPlan:
     """500 episodes of one reply, which is the home of the process that gives it; in 50 cohorts."""
     for name in ("flow", "first", "second"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "agents.py").write_text(AGENT)
+        (tmp_path / name / "ray_agents.py").write_text(AGENT)
     monkeypatch.chdir(tmp_path / "flow")
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / "flow/.ratchet"))
     monkeypatch.setenv("RATCHET_ARTIFACTS", str(tmp_path / "store"))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     tasks = [task.task_id for task in load_taskset("orders").tasks("train")][:125]
-    plan = {"taskset": "orders", "task_ids": tasks, "policy": "agents:answer", "attempts": 4, "cohort_size": 10}
+    plan = {"taskset": "orders", "task_ids": tasks, "policy": "ray_agents:answer", "attempts": 4, "cohort_size": 10}
     return CollectPlan.load({**plan, "concurrency": 4, "executor": "ray"})
 
 
@@ -155,7 +155,7 @@ def test_the_policy_is_asked_on_the_node_with_the_gpu_and_the_episodes_run_on_th
 
 
 def test_a_machine_with_another_agent_is_refused_in_one_line(plan: CollectPlan, cluster: Any, tmp_path: Path) -> None:
-    (tmp_path / "first/agents.py").write_text(AGENT.replace("0.2", "0.3"))
+    (tmp_path / "first/ray_agents.py").write_text(AGENT.replace("0.2", "0.3"))
     cluster.add_node("first", num_cpus=1)
     with pytest.raises(ConfigurationError, match="bring this machine's project to the same commit"):
         play.fn("collect", plan, tmp_path / "out")
