@@ -20,6 +20,10 @@ MAX_RUNS = 100
 """Runs that wait or play at once: more would only be polled."""
 MAX_TRIES = 3
 POLL_SECONDS = 2.0
+PENDING_SECONDS = 900.0
+"""Seconds after which a run that a worker has taken and not begun counts as lost."""
+WORKER_LABEL = "ratchet.worker"
+"""Label of a run: the name of its worker. Prefect's own names the last worker that tried to take the run, not the one that did."""
 
 
 def play_by_workers(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Iterator[int | None]:
@@ -54,9 +58,12 @@ def play_by_workers(plan: CollectPlan, location: str, numbers: Iterable[int]) ->
                 ids = FlowRunFilterId(any_=list(running))
                 for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(id=ids), limit=MAX_RUNS):
                     assert run.state is not None
-                    is_lost = not run.state.is_final() and run.labels.get("prefect.worker.name") in offline
+                    worker = run.labels.get(WORKER_LABEL)
+                    # Before a run has begun it has no such label, and beginning takes seconds.
+                    is_late = run.state.is_pending() and time.time() - run.state.timestamp.timestamp() > PENDING_SECONDS
+                    is_lost = is_late or (not run.state.is_final() and worker in offline)
                     if is_lost:
-                        client.set_flow_run_state(run.id, Crashed(message="its worker is offline"), force=True)
+                        client.set_flow_run_state(run.id, Crashed(message="its worker was lost"), force=True)
                     if not (is_lost or run.state.is_final()):
                         continue
                     number = running.pop(run.id)
@@ -66,7 +73,7 @@ def play_by_workers(plan: CollectPlan, location: str, numbers: Iterable[int]) ->
                     tries[number] += 1
                     if tries[number] == MAX_TRIES:
                         raise InfrastructureError(
-                            f"cohort {number} failed {MAX_TRIES} times, last on {run.labels.get('prefect.worker.name')}: "
+                            f"cohort {number} failed {MAX_TRIES} times, last on {worker}: "
                             f"{run.state.message}; see flow run {run.name} in Prefect, then run the same command again"
                         )
                     waiting.append(number)

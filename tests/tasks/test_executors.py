@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,9 +75,15 @@ class Server:
     def create_flow_run_from_deployment(self, deployment: str, parameters: dict[str, Any], tags: list[str]) -> Any:
         kind = self.states[parameters["number"]].pop(0)
         state = SimpleNamespace(
-            is_final=lambda: kind != "RUNNING", is_completed=lambda: kind == "COMPLETED", message="no space left"
+            is_final=lambda: kind not in ("RUNNING", "PENDING"),
+            is_completed=lambda: kind == "COMPLETED",
+            is_pending=lambda: kind == "PENDING",
+            timestamp=datetime.now(UTC) - timedelta(hours=1),
+            message="no space left",
         )
-        labels = {"prefect.worker.name": "gone" if kind == "RUNNING" else "there"}
+        # Prefect's label is that of the worker which came second.
+        labels = {"prefect.worker.name": "there", "ratchet.worker": "gone" if kind == "RUNNING" else "there"}
+        labels = labels if kind != "PENDING" else {}
         run = SimpleNamespace(id=f"run-{len(self.runs)}", name="run", state=state, labels=labels)
         self.runs[run.id] = run
         return run
@@ -105,10 +112,12 @@ def serve(monkeypatch):
 
 
 def test_a_run_that_failed_or_whose_worker_is_offline_is_created_anew(plan, serve):
-    server = serve({0: ["FAILED", "COMPLETED"], 1: ["RUNNING", "COMPLETED"], 2: ["COMPLETED"]})
-    ended = [number for number in prefect_executor.play_by_workers(plan, "store", [0, 1, 2]) if number is not None]
-    assert sorted(ended) == [0, 1, 2] and len(server.runs) == 5
-    assert server.set == [("run-1", "CRASHED")], "the run of the lost worker is closed"
+    server = serve(
+        {0: ["FAILED", "COMPLETED"], 1: ["RUNNING", "COMPLETED"], 2: ["COMPLETED"], 3: ["PENDING", "COMPLETED"]}
+    )
+    ended = [number for number in prefect_executor.play_by_workers(plan, "store", range(4)) if number is not None]
+    assert sorted(ended) == [0, 1, 2, 3] and len(server.runs) == 7
+    assert server.set == [("run-1", "CRASHED"), ("run-3", "CRASHED")], "the runs of lost workers are closed"
 
 
 def test_a_cohort_that_fails_again_and_again_ends_the_collection_and_cancels_the_others(plan, serve, monkeypatch):
