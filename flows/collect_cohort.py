@@ -15,7 +15,7 @@ from ratchet.tasks.prefect_executor import WORKER_LABEL
 def collect_cohort(location: str, number: int) -> None:
     """Play cohort `number` of the plan at `location` in this machine's home, and store its shard there."""
     with get_client(sync_client=True) as client:
-        label = {WORKER_LABEL: os.environ.get("PREFECT__WORKER_NAME", "")}
+        label: dict[str, bool | int | float | str] = {WORKER_LABEL: os.environ.get("PREFECT__WORKER_NAME", "")}
         client.update_flow_run_labels(UUID(runtime.flow_run.id), label)
     with shared_cohort(location, number) as (plan, folder), current_display().step(f"cohort {number}") as step:
         play_here(plan, folder, step, cohort=number)

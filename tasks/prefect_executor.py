@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.core.errors import first_line
 from ratchet.components.core.home import home_tag
 from ratchet.components.rollouts.collection_plan import CollectPlan
 
@@ -18,7 +19,7 @@ POOL = "rollouts"
 DEPLOYMENT = f"collect-cohort/{POOL}"
 MAX_RUNS = 100
 """Runs that wait or play at once: more would only be polled."""
-MAX_TRIES = 3
+MAX_TRIES = 5
 POLL_SECONDS = 2.0
 PENDING_SECONDS = 900.0
 """Seconds after which a run that a worker has taken and not begun counts as lost."""
@@ -29,15 +30,26 @@ WORKER_LABEL = "ratchet.worker"
 def play_by_workers(plan: CollectPlan, location: str, numbers: Iterable[int]) -> Iterator[int | None]:
     """Play cohorts by flow runs of DEPLOYMENT; yield the number of each one that has ended, and None after each poll.
 
-    Raises ConfigurationError without that deployment, InfrastructureError for a cohort that failed MAX_TRIES times. The
-    other runs are then cancelled.
+    Raises ConfigurationError without that deployment, InfrastructureError for a cohort that failed MAX_TRIES times or a
+    server that does not answer. The other runs are then cancelled.
     """
+    import httpx
+
+    try:
+        yield from _play_runs(location, deque(numbers))
+    except httpx.HTTPError as error:
+        raise InfrastructureError(
+            f"the Prefect server does not answer or refuses: {first_line(error)}; run the same command again"
+        ) from error
+
+
+def _play_runs(location: str, waiting: deque[int]) -> Iterator[int | None]:
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Cancelling, Crashed
 
-    waiting, running, tries = deque(numbers), dict[UUID, int](), Counter[int]()
+    running, tries = dict[UUID, int](), Counter[int]()
     with get_client(sync_client=True) as client:
         try:
             deployment = client.read_deployment_by_name(DEPLOYMENT)

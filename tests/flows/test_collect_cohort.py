@@ -66,7 +66,7 @@ class Machine:
             "RATCHET_HOME": str(folder / ".ratchet"),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
-            "PREFECT_WORKER_HEARTBEAT_SECONDS": "5",
+            "PREFECT_WORKER_HEARTBEAT_SECONDS": "15",
             "PREFECT_WORKER_WEBSERVER_PORT": str(free_port()),
         }
         self.process: subprocess.Popen[bytes] | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
@@ -121,9 +122,9 @@ def test_a_run_that_failed_or_whose_worker_is_offline_is_created_anew(plan, serv
 
 
 def test_a_cohort_that_fails_again_and_again_ends_the_collection_and_cancels_the_others(plan, serve, monkeypatch):
-    server = serve({0: ["FAILED"] * 3, 1: ["RUNNING"]})
+    server = serve({0: ["FAILED"] * 5, 1: ["RUNNING"]})
     monkeypatch.setattr(server, "read_workers_for_work_pool", lambda pool: [])
-    with pytest.raises(InfrastructureError, match="cohort 0 failed 3 times, last on there: no space left"):
+    with pytest.raises(InfrastructureError, match="cohort 0 failed 5 times, last on there: no space left"):
         list(prefect_executor.play_by_workers(plan, "store", [0, 1]))
     assert server.set == [("run-1", "CANCELLING")]
 
@@ -138,3 +139,11 @@ def test_without_a_deployment_the_error_says_how_to_start_a_worker(plan, serve, 
     monkeypatch.setattr(server, "read_deployment_by_name", absent)
     with pytest.raises(ConfigurationError, match=r"start\.sh rollouts"):
         list(prefect_executor.play_by_workers(plan, "store", [0]))
+
+
+def test_a_server_that_does_not_answer_is_an_infrastructure_failure_which_can_be_repeated(plan, serve, monkeypatch):
+    server = serve({0: ["RUNNING"]})
+    monkeypatch.setattr(server, "read_workers_for_work_pool", lambda pool: (_ for _ in ()).throw(httpx.ReadTimeout("")))
+    with pytest.raises(InfrastructureError, match="run the same command again"):
+        list(prefect_executor.play_by_workers(plan, "store", [0]))
+    assert server.set == [("run-0", "CANCELLING")]
