@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import msgspec
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from ratchet.components.core import InfrastructureError
 from ratchet.components.core.home import home
 from ratchet.components.core.home import home_folder as local
 from ratchet.components.core.processes import owner_token, run_job_process
 from ratchet.components.models.policy_factory import starts_server
+from ratchet.components.operations.shared_collection import share_collection
 from ratchet.components.reporting.progress_display import ProgressStep, current_display
 from ratchet.components.rollouts.collect_job import JOB_FILE, PROGRESS_FILE, CollectJob
 from ratchet.components.rollouts.collection_plan import CollectPlan
@@ -25,6 +28,8 @@ from ratchet.components.rollouts.collection_progress import CollectionProgress, 
 from ratchet.components.training.gpu_locks import reserve_gpus, visible_gpus
 from ratchet.components.trajectories.shards import seal_folder
 from ratchet.tasks import RETRY
+from ratchet.tasks.prefect_executor import play_by_workers
+from ratchet.tasks.ray_executor import play_on_ray
 
 
 @task(name="collect", task_run_name="{title}", cache_policy=NO_CACHE, **RETRY)
@@ -41,7 +46,35 @@ def play(title: str, plan: CollectPlan, folder: Path) -> dict[str, Any]:
 
 
 def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]:
-    """Run the collection in a process of its own."""
+    """Run the collection by the plan's executor; return its report."""
+    if plan.executor == "local":
+        return play_here(plan, folder, step)
+    begin = time.monotonic()
+    played = _play_elsewhere(plan, folder, step)
+    report = play_here(plan, folder, step)  # reads the shards, and finds nothing to play
+    return report | {"seconds": time.monotonic() - begin, "replayed": played}
+
+
+def _play_elsewhere(plan: CollectPlan, folder: Path, step: ProgressStep) -> int:
+    """Let other machines play the cohorts that `folder` lacks; return the number of episodes that they played."""
+    executor = play_on_ray if plan.executor == "ray" else play_by_workers
+    with share_collection(plan, folder) as shared:
+        missing = [number for number in shared.unfinished if not shared.adopt(number)]
+        total, played = sum(map(shared.episodes, missing)), 0
+        for ended in executor(plan, shared.location, missing):
+            if ended is not None and shared.adopt(ended):
+                played += shared.episodes(ended)
+            step.update(played, total, f"played by {plan.executor}")
+        if shared.unfinished:
+            raise InfrastructureError(
+                f"{len(shared.unfinished)} cohorts ended without a shard in {shared.location}; run the same command again"
+            )
+        shared.remove()
+    return played
+
+
+def play_here(plan: CollectPlan, folder: Path, step: ProgressStep, cohort: int | None = None) -> dict[str, Any]:
+    """Run the collection, or one cohort of it, in a process of its own; return its report."""
     name = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]
     answers = local("run", f"player-{owner_token()}-{name}")
     # Answers of an attempt that failed would be taken for this one's.
@@ -50,13 +83,15 @@ def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]
     place = folder.relative_to(home()) if folder.is_absolute() and folder.is_relative_to(home()) else folder
     job = answers / JOB_FILE
     what = step.name.partition(" ")[2]
-    job.write_bytes(msgspec.json.encode(CollectJob(plan.model_dump(mode="json"), str(folder), str(answers), what)))
+    job.write_bytes(
+        msgspec.json.encode(CollectJob(plan.model_dump(mode="json"), str(folder), str(answers), what, cohort))
+    )
     # The workers share the cores; by default torch starts a thread per core in each of them.
     threads = str(max(1, (os.cpu_count() or 1) // plan.workers))
-    with _reserve_gpu(plan.policy, step) as gpu:
+    with _reserve_gpu(plan, step) as gpu:
         run_job_process(
             [sys.executable, "-m", "ratchet.components.rollouts.collect_job", str(job)],
-            log=local("logs") / f"collect-{'-'.join(place.parts[1:])}.log",
+            log=local("logs") / f"collect-{'-'.join(place.parts[1 : None if cohort is None else -1])}.log",
             error_file=answers / "error.json",
             env={"OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false", **gpu},
             on_poll=lambda: _show_progress(step, read_progress(answers / PROGRESS_FILE)),
@@ -67,9 +102,9 @@ def _play(plan: CollectPlan, folder: Path, step: ProgressStep) -> dict[str, Any]
 
 
 @contextlib.contextmanager
-def _reserve_gpu(policy: str, step: ProgressStep) -> Iterator[dict[str, str]]:
-    """Claim one GPU for a policy that starts a model server; yield its environment. Served agents take turns."""
-    if not starts_server(policy):
+def _reserve_gpu(plan: CollectPlan, step: ProgressStep) -> Iterator[dict[str, str]]:
+    """Claim one GPU for a policy that starts a model server here; yield its environment. Served agents take turns."""
+    if plan.executor != "local" or not starts_server(plan.policy):
         yield {}
         return
     with reserve_gpus(visible_gpus(), 1, waiting=lambda: step.update(remark="waiting for a GPU")) as names:

@@ -149,6 +149,16 @@ def check_policy(name: str, taskset: Taskset) -> None:
         config.endpoint(config.base_url, "").key()
 
 
+def checkpoint_folders(name: str) -> list[str]:
+    """Return the folders that the named policy loads: its checkpoint, and the step model of best-of-n."""
+    if best_of := BestOfName.parse(name):
+        return [best_of.step_model, *checkpoint_folders(best_of.policy)]
+    kind, _, source = name.partition(":")
+    if kind == "transformers":
+        return [source]
+    return [str(VllmConfig.named(source).checkpoint)] if kind == "vllm" else []
+
+
 def starts_server(name: str) -> bool:
     """Return whether the named policy starts its own model server, on this machine's GPU if there is one."""
     if best_of := BestOfName.parse(name):

@@ -17,7 +17,7 @@ from ratchet.components.models.best_of_policy import BestOfName
 from ratchet.components.models.endpoint import Price
 from ratchet.components.models.policy_factory import check_policy
 from ratchet.components.rewards.judges.judge_config import JudgeConfig, JudgeModelConfig
-from ratchet.components.rollouts.collection_plan import CollectPlan, StageTimeouts
+from ratchet.components.rollouts.collection_plan import CollectPlan, Executor, StageTimeouts
 from ratchet.components.sandboxes import SandboxConfig
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.training.config.job_config import SftConfig
@@ -212,6 +212,7 @@ class Scale(Configuration):
       CPU threads of a worker's model; None for the cores divided by the workers.
     - `retries`: further attempts after an infrastructure failure. `patience`: seconds to wait while everything fails.
       `min_completed`: minimum share of episodes without an infrastructure failure.
+    - `executor`: where episodes are played: on this machine, on a Ray cluster or by Prefect workers (docs/deployment.md).
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -229,6 +230,7 @@ class Scale(Configuration):
     patience: float = Field(300.0, gt=0)
     min_completed: float = Field(0.95, ge=0, le=1)
     timeouts: StageTimeouts = StageTimeouts()
+    executor: Executor = "local"
     demonstrations: PlayConfig
     cold_start: ColdStartConfig
     collection: PlayConfig
@@ -254,7 +256,8 @@ class Scale(Configuration):
         self, play: PlayConfig | EvaluationConfig, policy: str, role: Role, task_ids: tuple[str, ...], seed: int
     ) -> CollectPlan:
         """Return the plan to play `task_ids` with a policy. `play`: attempts, engine and parallelism."""
-        shared = {name: getattr(self, name) for name in (*_ONLINE, "model_threads", "max_new_tokens", "min_completed")}
+        names = (*_ONLINE, "model_threads", "max_new_tokens", "min_completed", "executor")
+        shared = {name: getattr(self, name) for name in names}
         return CollectPlan(
             role=role,
             task_ids=task_ids,

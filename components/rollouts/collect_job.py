@@ -1,7 +1,7 @@
 """Run one collection in a process of its own, so that its memory and threads end with it.
 
-`python -m ratchet.components.rollouts.collect_job JOB.json`, where JOB holds `plan`, `folder` (for the episodes) and
-`answers`: a folder for `progress.json`, `report.json` and, on failure, `error.json`.
+`python -m ratchet.components.rollouts.collect_job JOB.json`, where JOB holds `plan`, `folder` (for the episodes),
+`answers`: a folder for `progress.json`, `report.json` and, on failure, `error.json`, and `cohort` to play only one.
 """
 
 import sys
@@ -26,6 +26,7 @@ class CollectJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: str
     answers: str
     title: str = ""
+    cohort: int | None = None
 
 
 def main(path: Path) -> int:
@@ -37,6 +38,7 @@ def main(path: Path) -> int:
         report = collect(
             CollectPlan.load(job.plan),
             Path(job.folder),
+            cohort=job.cohort,
             # Not durable: it is written five times a second, and worthless after a crash.
             on_progress=lambda progress: write_json(answers / PROGRESS_FILE, progress, durable=False),
         )

@@ -23,7 +23,7 @@ from ratchet.components.models.policy_factory import plays_in_lockstep
 from ratchet.components.tasksets import Taskset, load_taskset
 from ratchet.components.trajectories.trajectory import Trajectory
 
-from .collection_plan import CollectPlan, PlannedEpisode, cohorts, plan_episodes, plan_hash
+from .collection_plan import CollectPlan, PlannedEpisode, plan_cohort, plan_cohorts, plan_episodes, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
 from .episode_runner import Episode, EpisodeSettings, planned_version, prepare_policy, prepare_settings
 from .independent_play import play_independently
@@ -83,9 +83,16 @@ SYNC_SECONDS = 2.0
 
 
 def collect(
-    plan: CollectPlan, folder: Path, *, on_progress: Callable[[CollectionProgress], None] | None = None
+    plan: CollectPlan,
+    folder: Path,
+    *,
+    cohort: int | None = None,
+    agent: LoadedAgent | None = None,
+    on_progress: Callable[[CollectionProgress], None] | None = None,
 ) -> CollectReport:
     """Collect the plan's episodes into `folder`; resume if an earlier run was interrupted.
+
+    `cohort`: play only the cohort of that number. `agent`: the plan's policy where the caller has loaded it.
 
     Raises Interrupted after the first SIGINT or SIGTERM (the second ends the process at once), InfrastructureError if
     fewer than the share `min_completed` of the episodes could be played, ConfigurationError for an invalid plan.
@@ -94,8 +101,9 @@ def collect(
     taskset = load_taskset(plan.taskset)
     spec(taskset.head.environment)  # raises for an unregistered environment, before a model is loaded
     version = planned_version(plan, taskset)
-    planned = plan_episodes(plan, taskset, version)
-    return play_into(folder, planned, plan_hash(plan, version, taskset.hash), plan, taskset, on_progress=on_progress)
+    planned = plan_episodes(plan, taskset, version) if cohort is None else plan_cohort(plan, taskset, version, cohort)
+    identity = plan_hash(plan, version, taskset.hash)
+    return play_into(folder, planned, identity, plan, taskset, cohort=cohort, agent=agent, on_progress=on_progress)
 
 
 def play_into(
@@ -105,20 +113,20 @@ def play_into(
     plan: CollectPlan,
     taskset: Taskset,
     *,
+    cohort: int | None = None,
     agent: LoadedAgent | None = None,
     on_progress: Callable[[CollectionProgress], None] | None = None,
 ) -> CollectReport:
     """Like `collect`, for episodes that are planned already.
 
     `identity`: hash of the plan, stored in a new folder; a folder with another one is refused. `planned` must be the
-    same on resumption. `agent` plays in this process; None: the plan's policy. `on_progress` is called about five times
-    a second with the same, updated object.
+    same on resumption; with `cohort`, it holds the episodes of that cohort. `agent` plays in this process; None: the plan's
+    policy. `on_progress` is called about five times a second with the same, updated object.
 
     Raises what `collect` raises.
     """
     version = agent.policy.version if agent else planned_version(plan, taskset)
-    until = None if plan.until is None else plan.until * plan.attempts
-    episodes_by_cohort = cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)
+    episodes_by_cohort = plan_cohorts(plan, planned) if cohort is None else {cohort: planned}
     with handle_stop_signals() as stop_request, RolloutSpool(folder, episodes_by_cohort, identity) as spool:
         collection = _Collection(plan, taskset, spool, stop_request, on_progress or (lambda progress: None), agent)
         try:
@@ -156,13 +164,16 @@ class _Collection:
         self._reported_at = 0.0
         self._played_now = 0
         self._loss_causes: Counter[str] = Counter()
-        self.progress = CollectionProgress(total=sum(map(len, spool.cohorts)))
+        self.progress = CollectionProgress(total=sum(map(len, spool.cohorts.values())))
         for trajectory in spool.saved():
             self.progress.add(trajectory, saved=True)
 
     def play_independently(self) -> None:
         """Play the missing episodes: each is journaled when it ends, each complete cohort becomes a shard."""
         spool, missing = self._spool, self._spool.missing()
+        if not spool.unfinished():
+            self._report_progress()
+            return  # without loading a policy, which may start a server
         self._played_now = len(missing)
         with self._load() as (policy, settings):
             for number in spool.unfinished():

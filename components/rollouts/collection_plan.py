@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import msgspec
 from pydantic import Field, model_validator
@@ -17,7 +17,9 @@ from ratchet.components.sandboxes import SandboxConfig
 from ratchet.components.tasksets import Taskset
 from ratchet.components.trajectories.trajectory import Trajectory, episode_id, group_id
 
+T = TypeVar("T")
 Stage = Literal["reset", "act", "step", "grade", "close"]
+Executor = Literal["local", "ray", "prefect"]
 
 
 class StageTimeout(InfrastructureError):
@@ -46,7 +48,7 @@ class StageTimeouts(Configuration):
 
 UNHASHED_FIELDS = {
     *("workers", "concurrency", "model_threads", "sandbox", "policy", "system"),
-    *("retries", "patience", "min_completed", "timeouts", "until"),
+    *("retries", "patience", "min_completed", "timeouts", "until", "executor"),
 }
 """Plan fields that may change between two runs over one folder. (`policy` and `system` are covered by the version.)"""
 
@@ -66,6 +68,8 @@ class CollectPlan(Configuration):
 
     `parts`: ascending numbers of tasks after which a cohort ends in any case. `until`: one of `parts`; only that many
     tasks are played, and a later run over the same folder with a larger `until`, or none, continues from there.
+
+    `executor`: where a night plays the cohorts: in this process's machine, on a Ray cluster or by Prefect workers.
     """
 
     taskset: str
@@ -91,6 +95,7 @@ class CollectPlan(Configuration):
     min_completed: float = Field(0.95, ge=0, le=1)
     timeouts: StageTimeouts = StageTimeouts()
     sandbox: SandboxConfig = SandboxConfig()
+    executor: Executor = "local"
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
@@ -167,11 +172,25 @@ def episode_seed(seed: int, task_id: str, attempt: int) -> int:
 
 def plan_episodes(plan: CollectPlan, taskset: Taskset, policy_version: str) -> list[PlannedEpisode]:
     """Return all episodes of the plan by task, then attempt. Raises ConfigurationError for unknown tasks, or none."""
-    return [
-        PlannedEpisode.create(task, attempt, episode_seed(plan.seed, task.task_id, attempt), policy_version)
-        for task in _tasks(plan, taskset)
-        for attempt in range(plan.attempts)
-    ]
+    tasks = _tasks(plan, taskset)
+    return _plan_range(plan, tasks, range(len(tasks) * plan.attempts), policy_version)
+
+
+def plan_cohort(plan: CollectPlan, taskset: Taskset, policy_version: str, number: int) -> list[PlannedEpisode]:
+    """Return the episodes of one cohort of the plan, without planning the others. Raises what `plan_episodes` raises."""
+    tasks = _tasks(plan, taskset)
+    return _plan_range(plan, tasks, plan_cohorts(plan, range(len(tasks) * plan.attempts))[number], policy_version)
+
+
+def _plan_range(
+    plan: CollectPlan, tasks: Sequence[TaskSpec], indices: Sequence[int], policy_version: str
+) -> list[PlannedEpisode]:
+    episodes = []
+    for index in indices:
+        task, attempt = tasks[index // plan.attempts], index % plan.attempts
+        seed = episode_seed(plan.seed, task.task_id, attempt)
+        episodes.append(PlannedEpisode.create(task, attempt, seed, policy_version))
+    return episodes
 
 
 def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
@@ -191,9 +210,7 @@ def _tasks(plan: CollectPlan, taskset: Taskset) -> list[TaskSpec]:
     return tasks
 
 
-def cohorts(
-    episodes: list[PlannedEpisode], size: int, ends: Sequence[int] = (), until: int | None = None
-) -> list[list[PlannedEpisode]]:
+def cohorts(episodes: Sequence[T], size: int, ends: Sequence[int] = (), until: int | None = None) -> list[Sequence[T]]:
     """Split episodes into consecutive cohorts of at most `size`, each of which becomes a shard.
 
     `ends`: numbers of episodes after which a cohort ends in any case. `until`: one of `ends`, after which episodes are
@@ -206,6 +223,12 @@ def cohorts(
         if until is None or stop <= until
         for start in range(begin, stop, size)
     ]
+
+
+def plan_cohorts(plan: CollectPlan, planned: Sequence[T]) -> dict[int, Sequence[T]]:
+    """Return the cohorts of all of the plan's episodes, by number."""
+    until = None if plan.until is None else plan.until * plan.attempts
+    return dict(enumerate(cohorts(planned, plan.cohort_size, [part * plan.attempts for part in plan.parts], until)))
 
 
 def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:

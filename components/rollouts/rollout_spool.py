@@ -5,7 +5,7 @@ machine may lose lines since the last `sync`. A torn or damaged line is dropped,
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -102,17 +102,17 @@ brought from another machine.
 class RolloutSpool:
     """Context manager with exclusive access to the folder. Every planned episode is stored at most once.
 
-    `cohorts`: all planned episodes; the index of a cohort is its number in file names. `identity`: hash of the plan,
+    `cohorts`: planned episodes by cohort; the number of a cohort is that of its shard. `identity`: hash of the plan,
     written to a new folder and compared in an existing one. Exhaust `saved` before any other method.
     A kill at any moment loses no finished episode: a shard and its manifest line are written before the journal is
     removed.
     """
 
-    def __init__(self, folder: Path, cohorts: Sequence[Sequence[PlannedEpisode]], identity: str) -> None:
+    def __init__(self, folder: Path, cohorts: Mapping[int, Sequence[PlannedEpisode]], identity: str) -> None:
         self.folder = folder
         self.cohorts = cohorts
         self._identity = identity
-        self._cohort_of = {episode.episode_id: number for number, cohort in enumerate(cohorts) for episode in cohort}
+        self._cohort_of = {episode.episode_id: number for number, cohort in cohorts.items() for episode in cohort}
         self._journals: dict[int, EpisodeJournal] = {}
         self._sharded: set[int] = set()
         self._lock: int | None = None
@@ -135,7 +135,7 @@ class RolloutSpool:
             self._unlock()
             raise
         sealed = {int(entry.shard[6:11]) for entry in read_manifest(self.folder)}
-        self._sharded = {number for number in sealed if number < len(self.cohorts)}
+        self._sharded = sealed & self.cohorts.keys()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -183,7 +183,7 @@ class RolloutSpool:
 
     def unfinished(self) -> list[int]:
         """Return the numbers of the cohorts without a shard."""
-        return [number for number in range(len(self.cohorts)) if number not in self._sharded]
+        return [number for number in self.cohorts if number not in self._sharded]
 
     def missing(self) -> list[PlannedEpisode]:
         """Return the episodes that are not saved, in plan order."""

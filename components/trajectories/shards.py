@@ -54,8 +54,8 @@ def write_shard_lines(
     """Write a shard as `write_shard` does from encoded records: `lines`, each ending in a newline, one per episode
     id.
     """
-    name = f"shard-{index:05d}.jsonl"
-    if any(entry.shard == name for entry in read_manifest(folder)):
+    name, listed = f"shard-{index:05d}.jsonl", read_manifest(folder)
+    if any(entry.shard == name for entry in listed):
         raise DataError(f"{folder / name} is listed in the manifest already; a finished shard is never rewritten")
     sidecar = f"tokens-{index:05d}.parquet" if tokens is not None else None
     # The manifest line comes last: until then a kill leaves only files that count as unfinished.
@@ -71,8 +71,7 @@ def write_shard_lines(
         tokens_sha256=hashlib.sha256(tokens).hexdigest() if tokens is not None else None,
     )
     # Rewritten as a whole and sorted: shards may be finished in any order, and the manifest's bytes must not tell which.
-    entries = [*read_manifest(folder), entry]
-    entries.sort(key=lambda listed: listed.shard)
+    entries = sorted([*listed, entry], key=lambda each: each.shard)
     write_atomically(folder / MANIFEST, msgspec.json.Encoder().encode_lines(entries))
     return entry
 

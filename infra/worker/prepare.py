@@ -1,5 +1,6 @@
-"""Prepare what a worker needs and leave what exists: a project in the current folder, the S3 bucket, the work pool and the
-deployment of the nightly flow. Run by start.sh at each start: python prepare.py POOL
+"""Prepare what a worker needs and leave what exists: a project in the current folder, the S3 bucket, the work pool and its
+deployment: of the nightly flow, or in the pool `rollouts` of the cohorts that it plays for nights of other machines
+(`executor: prefect`). Run by start.sh at each start: python prepare.py POOL
 """
 
 import os
@@ -25,9 +26,9 @@ def make_bucket(name: str) -> None:
         client.create_bucket(Bucket=name)
 
 
-def deploy_nights(pool: str, project: Path) -> None:
-    """Create the work pool `pool`, and the deployment `nightly/POOL` that runs in `project`; existing ones keep their
-    schedule and parameters.
+def deploy(pool: str, project: Path) -> None:
+    """Create the work pool `pool` and its deployment; existing ones keep their schedule and parameters. Nights run in
+    `project`, cohorts in the project of the worker that plays them.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
@@ -35,8 +36,14 @@ def deploy_nights(pool: str, project: Path) -> None:
     from prefect.types.entrypoint import EntrypointType
     from prefect.workers.process import ProcessWorker
 
+    from ratchet.flows.collect_cohort import collect_cohort
     from ratchet.flows.nightly import nightly
+    from ratchet.tasks.prefect_executor import POOL
 
+    flow, options = nightly, {"cron": "0 1 * * *", "parameters": {"scale": "smoke"}}
+    options["job_variables"] = {"working_dir": str(project)}
+    if pool == POOL:
+        flow, options = collect_cohort, {}
     with get_client(sync_client=True) as client:
         try:
             template = ProcessWorker.get_default_base_job_template()
@@ -44,18 +51,12 @@ def deploy_nights(pool: str, project: Path) -> None:
         except ObjectAlreadyExists:
             pass
         try:
-            client.read_deployment_by_name(f"{nightly.name}/{pool}")
+            client.read_deployment_by_name(f"{flow.name}/{pool}")
             return
         except ObjectNotFound:
             pass
-    deployment = nightly.to_deployment(
-        pool,
-        cron="0 1 * * *",
-        parameters={"scale": "smoke"},
-        work_pool_name=pool,
-        job_variables={"working_dir": str(project)},
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
+    entrypoint = EntrypointType.MODULE_PATH
+    deployment = flow.to_deployment(pool, work_pool_name=pool, entrypoint_type=entrypoint, **options)
     deployment.apply()
 
 
@@ -76,7 +77,7 @@ def main(pool: str) -> None:
     except (BotoCoreError, ClientError) as error:
         print(f"error: the bucket in S3 cannot be made: {error}; check AWS_ENDPOINT_URL and the keys", file=sys.stderr)
         sys.exit(4)
-    deploy_nights(pool, project)
+    deploy(pool, project)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what Prefect prints is no answer
 from ratchet.flows.home_servers import PrefectServer
 server = PrefectServer().start()
-server.ready()
+server.ready(limit=960)  # where many tests run at once, to prepare the database takes minutes
 from prefect.client.orchestration import get_client  # after the server has set the environment
 answer = {name: os.environ[name] for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")}
 print(json.dumps(answer), file=answers, flush=True)
