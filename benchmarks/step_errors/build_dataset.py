@@ -155,7 +155,7 @@ def _turn_without_times(turn: Turn) -> Turn:
     results = tuple(
         msgspec.structs.replace(result, content=_WORKSPACE.sub("/workspace", result.content)) for result in turn.results
     )
-    return msgspec.structs.replace(turn, results=results, seconds=None, usage=None)
+    return msgspec.structs.replace(turn, results=results, seconds=None, usage=None, call_seconds=msgspec.UNSET)
 
 
 def build_dataset(out: Path, seed: int, sandbox: SandboxConfig, shares: dict[str, int] | None = None) -> DatasetCard:
