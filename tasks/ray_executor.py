@@ -110,7 +110,7 @@ def _connect() -> Any:
         if not ray.is_initialized():
             try:
                 ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, configure_logging=False)
-            except (ConnectionError, ray.exceptions.RayError) as error:
+            except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:  # Ray has no one error for it
                 raise InfrastructureError(
                     f"no Ray cluster answers ({first_line(error)}); start one with `ray start --head`, or set RAY_ADDRESS"
                 ) from error

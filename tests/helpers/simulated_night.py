@@ -232,11 +232,19 @@ class Registry:
             self.write(content)
         return msgspec.structs.replace(model, version=content["models"].index(entry) + 1)
 
-    def promote(self, version: int, why: str, **_: Any) -> int:
+    def promote(self, version: int, why: str, *, first: bool = False, **_: Any) -> int:
         content = self.read()
         if content["champions"][-1:] != [version]:
             content["champions"].append(version)
+            if first:
+                content["anchor"] = version
             self.write(content)
+        return version
+
+    def move_anchor(self, version: int) -> int:
+        content = self.read()
+        content["anchor"] = version
+        self.write(content)
         return version
 
     def keep_decision(self, version: int, decision: Any) -> int:
@@ -246,15 +254,19 @@ class Registry:
         return version
 
     def champion(self) -> Any:
+        champions = self.read()["champions"]
+        return self.load(champions[-1]) if champions else None
+
+    def anchor(self) -> Any:
+        return self.load(self.read()["anchor"])
+
+    def load(self, version: int) -> Any:
         import msgspec
 
         from ratchet.components.models.checkpoint_folders import check_checkpoint
         from ratchet.components.nights.night_models import NightModel
 
         content = self.read()
-        if not content["champions"]:
-            return None
-        version = content["champions"][-1]
         model = msgspec.convert(content["models"][version - 1][1], NightModel)
         check_checkpoint(Path(model.checkpoint))
         return msgspec.structs.replace(model, version=version)
@@ -394,7 +406,8 @@ def put_in_place() -> None:
     nightly.night_run = lambda *args, **options: NoRun()
     nightly.find_champion, nightly.promote = registry.champion, registry.promote
     train.register, promote.promote, promote.keep_decision = registry.register, registry.promote, registry.keep_decision
-    evaluate.find_anchor, evaluate.log_evaluation = lambda: None, lambda *_: None
+    promote.roll_back, promote.move_anchor = registry.promote, registry.move_anchor
+    evaluate.find_anchor, evaluate.log_evaluation = registry.anchor, lambda *_: None
     nightly.pin_sandbox = lambda scale: scale
     judge.seal_labels, judge.log_traces = lambda night: {"labels": 0}, lambda *args, **options: {}
     judge.score_path, judge.read_judgement_file = lambda *args: iter(()), lambda *args: iter(())
