@@ -5,6 +5,7 @@ where there are processors and ask it. This module is imported on the nodes, so 
 """
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -108,8 +109,12 @@ def _connect() -> Any:
         raise ConfigurationError("executor: ray needs the package ray; install ratchet[ray]") from error
     with _connecting:  # several agents are evaluated at once, from threads
         if not ray.is_initialized():
+            address = os.environ.get("RAY_ADDRESS", "auto")
+            host, _, port = address.rpartition(":")
             try:
-                ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, configure_logging=False)
+                if host and port.isdigit() and "://" not in address:  # Ray itself tries for minutes
+                    socket.create_connection((host, int(port)), timeout=10).close()
+                ray.init(address=address, log_to_driver=False, configure_logging=False)
             except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:  # Ray has no one error for it
                 raise InfrastructureError(
                     f"no Ray cluster answers ({first_line(error)}); start one with `ray start --head`, or set RAY_ADDRESS"
