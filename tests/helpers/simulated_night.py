@@ -226,7 +226,7 @@ class Registry:
         import msgspec
 
         content = self.read()
-        entry = [title, msgspec.to_builtins(model)]
+        entry = [title, json.loads(msgspec.json.encode(model))]
         if entry not in content["models"]:
             content["models"].append(entry)
             self.write(content)
