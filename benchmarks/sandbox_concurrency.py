@@ -1,7 +1,7 @@
 """200 sandboxes at once on this machine: how long a lease takes, how much memory they need, and what they leave behind.
 
-Every sandbox is opened by a thread of its own and stays open until all of them are; each then runs a few commands and
-stops. A docker sandbox may wait for a container: more than `max_containers` take turns, and only that many use memory.
+Each thread opens one sandbox. When all are open, each runs a few commands and stops its sandbox. A docker sandbox may wait
+for a container: more than `max_containers` take turns, and only that many use memory.
 
     python benchmarks/sandbox_concurrency.py [--sandboxes 200] [--backend local|docker] [--json] [--quick]
 
@@ -42,7 +42,7 @@ def memory() -> float:
 
 
 def census(backend: str) -> dict[str, int]:
-    """What exists now and should not have grown at the end."""
+    """Count what must not have grown at the end: processes, threads, open files, folders and containers."""
     counts = {
         "processes": len(psutil.Process().children(recursive=True)),
         "threads": threading.active_count(),
@@ -50,10 +50,11 @@ def census(backend: str) -> dict[str, int]:
         "folders": len(list(Path(tempfile.gettempdir()).glob("ratchet-sandboxes-*/*"))),
     }
     if backend == "docker":
+        from ratchet.components.core.processes import owner_label
         from ratchet.components.sandboxes import docker_engine
 
         found = docker_engine.docker_client(60.0).api.containers(
-            all=True, filters={"label": f"{docker_engine.OWNER_LABEL}={docker_engine.owner_label()}"}
+            all=True, filters={"label": f"{docker_engine.OWNER_LABEL}={owner_label()}"}
         )
         counts["containers"] = len(found)
     return counts

@@ -186,7 +186,7 @@ def measure(quick: bool, prefect: bool, cohort: int) -> dict[str, Any]:
 
 
 def extrapolate(units: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `arguments.episodes` in a night need, from the units."""
+    """Extrapolate the measured units to `arguments.episodes` in one night."""
     episodes, night = arguments.episodes, 3600 * arguments.hours
     shards = -(-episodes // arguments.cohort)
     unit, listing, run = units["episode"], units["manifest seconds"], units["flow run"]

@@ -47,6 +47,8 @@ from ratchet.flows.scheduled_run import SCHEDULER_VARIABLE
 POOL = "nights"
 """Work pool of the worker, as `prefect.yaml` names it."""
 SERVERS = ("prefect", "mlflow")
+SERVICES = (*SERVERS, "worker", "watch", "model")
+"""Names of all services, in the order in which they are shown."""
 
 
 class Service(msgspec.Struct, frozen=True):

@@ -27,10 +27,10 @@ from ratchet.components.core.home import (
     recorded_process,
     server_title,
 )
-from ratchet.components.core.processes import BackgroundProcess
+from ratchet.components.core.processes import last_lines
 from ratchet.components.nights.night_state import running_night
 from ratchet.flows.home_servers import START_SECONDS
-from ratchet.flows.services import SERVERS, Service, service_state
+from ratchet.flows.services import SERVERS, SERVICES, Service, service_state
 
 SUPERVISOR = "supervisor"
 """Name of supervisord's record and log."""
@@ -131,7 +131,7 @@ def _end_supervisor() -> None:
                 process.wait(STOP_SECONDS + 10)
             except psutil.TimeoutExpired:
                 process.kill()  # the guards of the services end them
-    for name in (SUPERVISOR, *SERVERS, "worker", "watch", "model"):
+    for name in (SUPERVISOR, *SERVICES):
         forget_server(name)
 
 
@@ -163,7 +163,7 @@ def _refused(service: Service) -> bool:
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that is not empty; `it printed nothing` where there is none."""
-    return BackgroundProcess([], log=log).last_lines() or "it printed nothing"
+    return last_lines(log) or "it printed nothing"
 
 
 def supervisor_configuration(services: Sequence[Service]) -> str:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -189,6 +190,13 @@ def temporary_path(path: Path) -> Path:
     """Return the path beside `path` at which this process writes it; `ratchet reap` removes it once the process is dead."""
     # The owner's token keeps two processes that write the same file apart; the last rename wins.
     return path.with_name(f".{path.name}.{owner_token()}.tmp")
+
+
+def temporary_folder(name: str, place: Path | None = None) -> "tempfile.TemporaryDirectory[str]":
+    """Return a new folder in `place` (None: the machine's folder of temporary files), which is removed at the end of a `with`
+    block, or by `ratchet reap` once this process is dead. `name`: what it is for.
+    """
+    return tempfile.TemporaryDirectory(prefix=f"ratchet-{name}-{owner_token()}-", dir=place)
 
 
 @contextmanager

@@ -84,12 +84,17 @@ def _label_parts(label: str) -> tuple[str, str, str]:
     return boot, pid, start_time
 
 
+@cache
+def _boot_hash() -> str:
+    return f"{zlib.crc32(_boot_id().encode()):08x}"
+
+
 OWNER_TOKEN = re.compile(r"(\d+)-([\d.]+)-([0-9a-f]{8})")
 
 
 def owner_token() -> str:
     """Return this process's `owner_label` as a part of a file name, with a hash of boot and pid namespace."""
-    return f"{os.getpid()}-{_process_start_time(os.getpid())}-{zlib.crc32(_boot_id().encode()):08x}"
+    return f"{os.getpid()}-{_process_start_time(os.getpid())}-{_boot_hash()}"
 
 
 def token_owner_is_dead(name: str) -> bool | None:
@@ -97,7 +102,7 @@ def token_owner_is_dead(name: str) -> bool | None:
     one of another boot or pid namespace, where the process cannot be checked.
     """
     found = OWNER_TOKEN.search(name)
-    if found is None or found[3] != f"{zlib.crc32(_boot_id().encode()):08x}":
+    if found is None or found[3] != _boot_hash():
         return None
     return _process_start_time(int(found[1])) != found[2]
 
@@ -229,11 +234,16 @@ class BackgroundProcess:
 
     def last_lines(self, count: int = 1) -> str:
         """Return the last `count` non-empty lines of the log; empty where it cannot be read."""
-        try:
-            text = self.log.read_bytes()[-8192:].decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return "\n".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
+        return last_lines(self.log, count)
+
+
+def last_lines(log: Path, count: int = 1) -> str:
+    """Return the last `count` non-empty lines of a log; empty where it cannot be read."""
+    try:
+        text = log.read_bytes()[-8192:].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join([line.strip() for line in text.splitlines() if line.strip()][-count:])
 
 
 def _open_private(path: str, flags: int) -> int:

@@ -18,9 +18,8 @@ from pathlib import Path
 import msgspec
 
 from ratchet.components.core import InfrastructureError, Repository
-from ratchet.components.core.files import hold_lock
+from ratchet.components.core.files import hold_lock, temporary_folder
 from ratchet.components.core.home import home
-from ratchet.components.core.processes import owner_token
 
 GIT_SECONDS = 120.0
 GIT_CONFIG = """# Written by Ratchet before each use: the only configuration that git reads when it works on a mirror.
@@ -221,7 +220,7 @@ class GitMirror:
         rules = [path for path in self.tree(commit) if path.rpartition("/")[2] == ".gitignore"]
         if not paths or not rules:
             return set()
-        with tempfile.TemporaryDirectory(prefix=f"ratchet-ignore-{owner_token()}-") as work:
+        with temporary_folder("ignore") as work:
             for path, file in self.files(commit, rules).items():
                 if file.mode != LINK_MODE:
                     target = Path(work) / path
@@ -256,7 +255,7 @@ class GitMirror:
 
     def _stage(self, changes: FileChanges, env: Mapping[str, str]) -> None:
         present_files = [(path, file) for path, file in changes.items() if file is not None]
-        with tempfile.TemporaryDirectory(prefix=f"ratchet-objects-{owner_token()}-") as folder:
+        with temporary_folder("objects") as folder:
             for number, (_, file) in enumerate(present_files):
                 (Path(folder) / str(number)).write_bytes(file.data)
             listing = "".join(f"{folder}/{number}\n" for number in range(len(present_files))).encode()
@@ -281,7 +280,7 @@ class GitMirror:
     def _temporary_index(self, commit: str) -> Iterator[dict[str, str]]:
         """Yield environment variables that give git a temporary index of the commit and a temporary object store."""
         # New objects go to the temporary store, so that the mirror stays unchanged and concurrent calls do not meet.
-        with tempfile.TemporaryDirectory(prefix=f"ratchet-index-{owner_token()}-") as folder:
+        with temporary_folder("index") as folder:
             (Path(folder) / "objects").mkdir()
             env = {
                 "GIT_INDEX_FILE": f"{folder}/index",

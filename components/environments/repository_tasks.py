@@ -29,7 +29,7 @@ from ratchet.components.core import (
     SandboxUnavailable,
     TaskSpec,
 )
-from ratchet.components.core.processes import owner_token
+from ratchet.components.core.files import temporary_folder
 
 from .git_mirror import (
     EXECUTABLE_MODE,
@@ -387,7 +387,7 @@ def _history(mirror: GitMirror, commit: str) -> dict[str, GitFile]:
         for who in ("AUTHOR", "COMMITTER")
         for what, value in (("NAME", "base"), ("EMAIL", "base@localhost"), ("DATE", BASE_DATE))
     }
-    with TemporaryDirectory(prefix=f"ratchet-base-{owner_token()}-") as work:
+    with temporary_folder("base") as work:
         run_git("init", "--quiet", "--template=", "--initial-branch=main", work, action=action)
         git_dir = f"--git-dir={work}/.git"
         run_git(git_dir, "index-pack", "--stdin", data=mirror.pack(commit), action=action)

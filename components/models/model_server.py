@@ -22,8 +22,9 @@ from typing import Literal, Self
 import msgspec
 
 from ratchet.components.core import ConfigurationError, request_guard
+from ratchet.components.core.files import temporary_folder
 from ratchet.components.core.home import bearer_auth_header, model_server_name, remove_credential, write_credential
-from ratchet.components.core.processes import BackgroundProcess, free_port, owner_token, require_free_port
+from ratchet.components.core.processes import BackgroundProcess, free_port, require_free_port
 
 from . import adapter_loading, checkpoint_folders, vllm_cpu_plugin
 from .checkpoint_folders import is_adapter, read_adapter
@@ -248,7 +249,7 @@ class ModelServer:
             f"starting {self.engine} {version} with {self.served.name} at {self.base_url}; log: {self.log}"
         )
         self.log.unlink(missing_ok=True)
-        self._private_folder = tempfile.TemporaryDirectory(prefix=f"ratchet-model-server-{owner_token()}-")
+        self._private_folder = temporary_folder("model-server")
         self._plugin = Path(self._private_folder.name) / "plugin"
         self._plugin.mkdir()
         (self._plugin / "request_guard.py").write_bytes(Path(request_guard.__file__).read_bytes())

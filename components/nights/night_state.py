@@ -207,22 +207,20 @@ def next_night(scale: str, seed: int | None = None, night: str | None = None, re
                 "repeat those or name another night"
             )
         return _resumable(existing)
-    if night is None and (
-        unfinished := [
-            night_state for night_state in list_nights() if not night_state.is_finished and matches(night_state)
-        ]
-    ):
+    nights = list_nights()
+    unfinished = [night_state for night_state in nights if not night_state.is_finished and matches(night_state)]
+    if night is None and unfinished:
         return _resumable(unfinished[-1])
     begin_time = _now()
     # The day alone would not do: two nights may begin on one day.
     name = night or f"{begin_time[:10]}-{secrets.token_hex(2)}"
     # consecutive nights draw other tasks and samples
     night_seed = (
-        max((night_state.seed for night_state in list_nights() if night_state.scale == scale), default=-1) + 1
+        max((night_state.seed for night_state in nights if night_state.scale == scale), default=-1) + 1
         if seed is None
         else seed
     )
-    number = max((night_state.number for night_state in list_nights()), default=0) + 1
+    number = nights[-1].number + 1 if nights else 1
     return Night(id=name, scale=scale, seed=night_seed, begun=begin_time, recipe=recipe, number=number)
 
 
@@ -296,10 +294,15 @@ def _with_own_paths(content: bytes, saved_home: str, folder: Path) -> bytes:
 
 
 def list_nights() -> list[Night]:
-    """Return every night of this home, in the order in which they began, also where the clock was set meanwhile."""
+    """Return every night of this home, in the order in which they began."""
     states = [open_night(path.parent.name) for path in (home() / "nights").glob("*/state.json")]
     # Not by name: a night may be named by hand.
-    return sorted(states, key=lambda state: (state.number, state.begun, state.id))
+    return sorted(states, key=night_order)
+
+
+def night_order(night: Night) -> tuple[int, str, str]:
+    """Return the sort key of the order in which nights began. Times alone would not do: the clock may have been set back."""
+    return night.number, night.begun, night.id
 
 
 def _now() -> str:

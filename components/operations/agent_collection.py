@@ -1,6 +1,5 @@
 """Collect episodes from Python: any agent, in a taskset or an environment, kept in memory or in a folder."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ from ratchet.components.core import (
     spec,
 )
 from ratchet.components.core.environment_wrappers import Wrapper
-from ratchet.components.core.processes import owner_token
+from ratchet.components.core.files import temporary_folder
 from ratchet.components.models.callable_policy import AgentFunction, SystemPromptPolicy, as_policy
 from ratchet.components.models.policy_factory import make_policy
 from ratchet.components.rollouts.collection import LoadedAgent, play_into
@@ -89,11 +88,7 @@ def collect(
             }
         )
         planned = plan_episodes(plan, taskset, policy.version)
-        place = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix=f"ratchet-play-{owner_token()}-"))
-            if folder is None
-            else folder
-        )
+        place = Path(stack.enter_context(temporary_folder("play")) if folder is None else folder)
         identity = plan_hash(plan, policy.version, taskset.hash)
         loaded = LoadedAgent(policy, make_environment)
         try:

@@ -12,7 +12,6 @@ import re
 import shutil
 import sqlite3
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -22,9 +21,8 @@ from urllib.parse import quote
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
-from ratchet.components.core.files import file_sha256, open_atomically
+from ratchet.components.core.files import file_sha256, open_atomically, temporary_folder
 from ratchet.components.core.home import home, without_password
-from ratchet.components.core.processes import owner_token
 from ratchet.components.datasets.versioning import dvc_client
 from ratchet.components.datasets.versioning.git_plumbing import git
 from ratchet.components.nights.night_state import hold_night_lock
@@ -77,9 +75,7 @@ def back_up(archive: Path, *, credentials: bool = False) -> ArchiveManifest:
     with contextlib.ExitStack() as stack:
         for kind in ("night", "comparison"):
             stack.enter_context(hold_night_lock(kind))("(a backup)")
-        scratch = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix=f"backup-{owner_token()}-", dir=home() / "run"))
-        )
+        scratch = Path(stack.enter_context(temporary_folder("backup", home() / "run")))
         sources = [*_home_files(scratch, credentials), *_clone_files(), *_bundled_tags(scratch)]
         with open_atomically(archive) as file, tarfile.open(fileobj=file, mode="w", dereference=True) as tar:
             now, files = datetime.now(UTC).isoformat(timespec="seconds"), tuple(_archive(sources, tar))

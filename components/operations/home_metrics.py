@@ -24,6 +24,7 @@ from ratchet.components.nights.night_state import (
     FAILURE_FILE,
     Night,
     night_decision,
+    night_order,
     open_night,
     running_night,
 )
@@ -143,7 +144,7 @@ def _nights(counts: dict[tuple[str, ...], float]) -> tuple[list[Night], list[str
             nights.append(_read_night(path, status.st_mtime_ns, status.st_size))
         except (OSError, DataError, ConfigurationError):
             counts["unreadable",] = counts.get(("unreadable",), 0) + 1
-    nights.sort(key=lambda night: (night.begun, night.id))
+    nights.sort(key=night_order)
     verdicts = [str((night.results.get(DECISION_STEP) or {}).get("verdict", "none")) for night in nights]
     for verdict in verdicts:
         counts[verdict,] = counts.get((verdict,), 0) + 1

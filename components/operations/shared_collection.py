@@ -1,4 +1,4 @@
-"""A collection that several machines play: each plays whole cohorts in a home of its own, and the flow seals the shards.
+"""A collection that several machines play. Each machine plays whole cohorts in its own home; the flow seals the shards.
 
 All machines reach one store (RATCHET_ARTIFACTS: a folder or `s3://bucket/prefix`). Below `rollouts/<plan hash>` it holds
 `plan.json`, the policy's checkpoints, and for each played cohort the shard and its token sidecar, named by their SHA-256,

@@ -7,13 +7,12 @@ process: it plays no task and runs no tool.
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratchet.components.core import ConfigurationError, PolicyRequest, ToolSpec
-from ratchet.components.core.processes import owner_token
+from ratchet.components.core.files import temporary_folder
 
 from .checkpoint_stores import checkpoint_store
 from .checkpoint_transfer import EXAMPLE_FILE, MODEL_FILE
@@ -31,7 +30,7 @@ TOOLS_PARAM = "tools"
 def store_flavour(location: str, model_id: str) -> None:
     """Store the files of the flavour beside the checkpoint at `location`."""
     store = checkpoint_store(location)
-    with tempfile.TemporaryDirectory(prefix=f"ratchet-agent-{owner_token()}-") as temporary:
+    with temporary_folder("agent") as temporary:
         folder = Path(temporary)
         (folder / EXAMPLE_FILE).write_text(json.dumps(EXAMPLE))
         _description(model_id).save(str(folder / MODEL_FILE))

@@ -8,7 +8,6 @@ import base64
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,8 +17,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlparse
 
 from ratchet.components.core import InfrastructureError
-from ratchet.components.core.files import fsync_path
-from ratchet.components.core.processes import owner_token
+from ratchet.components.core.files import fsync_path, temporary_folder
 
 from .mlflow_client import MlflowRefusal, call_mlflow, tracking_uri
 
@@ -146,7 +144,7 @@ class MlflowStore:
 
     def read(self, name: str, start: int = 0) -> Iterator[bytes]:
         """Download the whole file, then yield its blocks from `start` on."""
-        with tempfile.TemporaryDirectory(prefix=f"ratchet-checkpoint-{owner_token()}-") as folder:
+        with temporary_folder("checkpoint") as folder:
             path = Path(self._reach(lambda repository: repository.download_artifacts(name, folder)))
             with path.open("rb") as file:
                 file.seek(start)

@@ -6,7 +6,6 @@ only after all its files arrived; an interrupted upload is PENDING, found by its
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.core.files import temporary_folder
 from ratchet.components.core.home import home
-from ratchet.components.core.processes import owner_token
 
 from .agent_pyfunc import store_flavour
 from .checkpoint_stores import local_folder
@@ -370,5 +369,5 @@ def read_version_decision(version: int, name: str = AGENT) -> bytes | None:
     ref = get_version(version, name)
     if RECORD_TAG not in ref.tags or ref.run_id is None:
         return None
-    with tempfile.TemporaryDirectory(prefix=f"ratchet-decision-{owner_token()}-") as folder:
+    with temporary_folder("decision") as folder:
         return Path(call_registry(partial(client().download_artifacts, ref.run_id, DECISION_FILE, folder))).read_bytes()

@@ -9,7 +9,6 @@ not happened.
 import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from ratchet.components.core import InfrastructureError
-from ratchet.components.core.files import hold_lock, lock_file, try_lock_file
+from ratchet.components.core.files import hold_lock, lock_file, temporary_folder, try_lock_file
 from ratchet.components.core.home import home
-from ratchet.components.core.processes import owner_token
 
 from .mlflow_client import MlflowRefusal, artifact_root, call_mlflow, client, default_tracking_uri
 from .run_records import (
@@ -205,7 +203,7 @@ def logged_model_id(version: "ModelVersion") -> str:
 
 def _log_artifact(client: "MlflowClient", run_id: str, record: ArtifactFile) -> None:
     folder, _, name = record.path.rpartition("/")
-    with tempfile.TemporaryDirectory(prefix=f"ratchet-artifact-{owner_token()}-") as temporary:
+    with temporary_folder("artifact") as temporary:
         path = Path(temporary) / name
         path.write_bytes(record.content)
         client.log_artifact(run_id, str(path), folder or None)

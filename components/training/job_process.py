@@ -44,9 +44,8 @@ def run_job(config: JobConfig, step: ProgressReporter) -> dict[str, Any]:
         config_file.write_bytes(msgspec.json.format(config.model_dump_json().encode()))
         metrics = config.output / METRICS_FILE
         earlier = frozenset(metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else ())
-        (config.output / HEARTBEAT_FILE).unlink(
-            missing_ok=True
-        )  # a killed process leaves one, which would look stalled
+        # A killed process leaves one, which would look stalled.
+        (config.output / HEARTBEAT_FILE).unlink(missing_ok=True)
         if newest_checkpoint(config.output) is not None:
             step.update(remark="resumes from its newest checkpoint")
         run_job_process(

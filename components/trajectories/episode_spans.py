@@ -1,9 +1,9 @@
 """An episode as OpenTelemetry spans, by the semantic conventions for generative AI: `invoke_agent`, its model calls
 (`chat`) and its tool calls (`execute_tool`).
 
-Each episode is a trace of its own, linked to the step of the night that played it: a night has thousands, and no tracing
-back end shows a trace of that size. Texts of the episode are left out, unless OpenTelemetry's variable for the capture of
-messages asks for them; then they are redacted.
+Each episode is a separate trace with a link to the step of the night that played it. A night has thousands of episodes,
+and no tracing back end shows one trace of that size. Texts of the episode are left out, unless OpenTelemetry's variable
+for the capture of messages asks for them; then they are redacted.
 """
 
 import os

@@ -81,7 +81,7 @@ def status(as_json: AsJson = False) -> None:
     from ratchet.components.nights.comparison_plan import list_comparisons
     from ratchet.components.nights.night_history import describe_progress, night_rows
     from ratchet.components.nights.night_state import running_night
-    from ratchet.flows.services import SERVERS, service_state
+    from ratchet.flows.services import SERVERS, SERVICES, service_state
     from ratchet.flows.supervision import supervised_names
 
     require_clone()
@@ -104,7 +104,7 @@ def status(as_json: AsJson = False) -> None:
     for state in list_comparisons():
         print_text(f"{state.id}: {describe_progress(state, running)}, in {state.folder}")
     supervised = supervised_names()
-    for name in (*SERVERS, "worker", "watch", "model"):
+    for name in SERVICES:
         service = service_state(name)
         if service.address is not None:
             print_text(f"{service.title:<8} {f'{service.address}  {service.state}'.strip()}")

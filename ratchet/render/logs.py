@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.home import home
+from ratchet.flows.services import SERVICES, Service
+from ratchet.flows.supervision import SUPERVISOR
 from ratchet.render.terminal import print_text
 
-SERVICE_LOGS = ("prefect-server", "mlflow-server", "worker", "watch", "model", "supervisor")
-"""Names of the logs of services, without `.log`."""
 POLL_SECONDS = 0.5
 """Seconds between two looks at the files that are followed."""
 
@@ -20,7 +20,8 @@ def print_logs(name: str, lines: int, *, follow: bool) -> None:
     `follow` go on until interrupted. Raises ConfigurationError where there is none.
     """
     paths = sorted((home() / "logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
-    chosen = [path for path in paths if (path.name.startswith(name) if name else path.stem in SERVICE_LOGS)]
+    services = {SUPERVISOR, *(Service(service).log.stem for service in SERVICES)}
+    chosen = [path for path in paths if (path.name.startswith(name) if name else path.stem in services)]
     if not chosen:
         names = ", ".join(sorted(path.stem for path in paths)[-10:]) or "none"
         what = f"no log begins with '{name}'" if name else "no service has run here; `ratchet up` starts them"

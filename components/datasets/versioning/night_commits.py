@@ -11,15 +11,13 @@ the night is restored to `data/nights/<night>` (or the given folder), which is a
 import io
 import shutil
 import tarfile
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError
-from ratchet.components.core.files import write_atomically
-from ratchet.components.core.processes import owner_token
+from ratchet.components.core.files import temporary_folder, write_atomically
 
 from .build_inputs import BASELINES, BUILD, NIGHT_NAME, baseline_path, keep_baseline, read_build
 from .dvc_client import remote_override, remote_settings, transfer
@@ -107,7 +105,7 @@ def _commit_files(night: str, root: Path) -> dict[Path, bytes]:
 def _write_tree(files: dict[Path, bytes], head: str | None, root: Path) -> str:
     """Write the tree of HEAD with these files added; return its hash."""
     prefix = git("rev-parse", "--show-prefix", root=root)
-    with tempfile.TemporaryDirectory(prefix=f"ratchet-index-{owner_token()}-") as folder:
+    with temporary_folder("index") as folder:
         copies = [Path(folder) / str(number) for number in range(len(files))]
         for copy, content in zip(copies, files.values(), strict=True):
             copy.write_bytes(content)

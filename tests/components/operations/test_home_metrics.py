@@ -49,6 +49,13 @@ def test_episodes_are_counted_by_cause_of_failure_in_every_collection_of_the_lat
     assert value("night_info", "monday", "smoke", "default") == 1 and value("night_unfinished") is True
 
 
+def test_the_latest_night_is_the_last_that_began_also_where_the_clock_was_set_back(monkeypatch):
+    begin_night("smoke", 0, "monday").finish()
+    monkeypatch.setattr("ratchet.components.nights.night_state._now", lambda: "2020-01-01T00:00:00+00:00")
+    begin_night("smoke", 1, "tuesday")
+    assert value("night_info", "tuesday", "smoke", "default") == 1
+
+
 def test_a_running_collection_is_told_live_and_one_that_a_killed_night_left_is_not():
     night = begin_night("smoke", 0, "monday")
     for name, owner in (("1", night.id), ("2", "an-older-night")):
