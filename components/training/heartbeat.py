@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.components.core.files import write_atomically
 from ratchet.components.core.processes import owner_label
 
 HEARTBEAT_FILE = "heartbeat.json"
@@ -62,14 +63,10 @@ class Heartbeat:
     def _beat(self) -> None:
         while True:
             moved, phase, step = self._progress
-            # Renamed when it is complete, so that a reader never sees half of it.
-            temporary = self._path.with_suffix(".tmp")
+            state = HeartbeatState(time.monotonic(), moved, phase, step, owner_label())
             try:
-                temporary.write_bytes(
-                    msgspec.json.encode(HeartbeatState(time.monotonic(), moved, phase, step, owner_label()))
-                )
-                temporary.replace(self._path)
-            except OSError:
-                pass  # a full disk ends the job where it saves a checkpoint, with a message about it
+                write_atomically(self._path, msgspec.json.encode(state), durable=False)
+            except (OSError, MemoryError):
+                pass  # a full disk or memory ends the job where it saves or trains, with a message about it
             if self._end.wait(self._seconds):
                 return

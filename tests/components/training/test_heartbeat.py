@@ -1,6 +1,7 @@
 """A job says that it lives, what it does and since when it has not moved; whoever watches it ends one that stands still."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,22 @@ def test_a_full_disk_does_not_stop_the_heartbeat(tmp_path):
         assert read_heartbeat(tmp_path / "later") is None
         (tmp_path / "later").mkdir()
         until(lambda: read_heartbeat(tmp_path / "later") is not None)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), MemoryError()])
+def test_a_beat_that_fails_as_it_is_renamed_leaves_no_file_and_the_next_one_is_written(tmp_path, monkeypatch, error):
+    renamed = []
+
+    def fail_once(self, target, rename=Path.replace):
+        renamed.append(target)
+        if len(renamed) == 1:
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_once)
+    with Heartbeat(tmp_path, 0.01):
+        until(lambda: read_heartbeat(tmp_path) is not None)
+    assert renamed and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
