@@ -4,6 +4,7 @@ Times are seconds of the monotonic clock, which all processes of a machine share
 like a stall.
 """
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -64,9 +65,8 @@ class Heartbeat:
         while True:
             moved, phase, step = self._progress
             state = HeartbeatState(time.monotonic(), moved, phase, step, owner_label())
-            try:
+            # A full disk or memory ends the job where it saves or trains, with a message about it.
+            with contextlib.suppress(OSError, MemoryError):
                 write_atomically(self._path, msgspec.json.encode(state), durable=False)
-            except (OSError, MemoryError):
-                pass  # a full disk or memory ends the job where it saves or trains, with a message about it
             if self._end.wait(self._seconds):
                 return
