@@ -35,8 +35,7 @@ def simulate(control, draws, *, groups, dropped_share=0.0):
             assert not [item for item in ended if not control.can_release(item)] or control.can_start()
         # The trainer is fast or slow.
         while len(buffer) >= control.batch and (draws.random() < 0.5 or not (playing or control.can_start())):
-            for number in buffer[: control.batch]:
-                trained.append((number, control.version, started_at[number]))
+            trained += [(number, control.version, started_at[number]) for number in buffer[: control.batch]]
             del buffer[: control.batch]
             control.version += 1
     return trained
