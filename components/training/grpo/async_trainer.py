@@ -53,7 +53,7 @@ POLL_SECONDS = 1.0
 """How often a waiting trainer asks whether the worker is alive."""
 
 
-class EpisodeWorker(RolloutWorkerProtocol, Protocol):
+class EpisodeWorker(RolloutWorkerProtocol, Protocol):  # type: ignore[misc]
     """TRL's protocol of a rollout worker, and what staleness and resuming need in addition.
 
     `rollout_buffer` receives `EpisodeSample`s: all attempts of a group one after the other, lost ones included. A group
@@ -219,7 +219,9 @@ class StepLoader:
         if self._trainer.options.loss == "bnpo":
             # Equal tokens within a micro-batch, and equal micro-batches: TRL's `bnpo`, and its asynchronous trainer's loss.
             tokens = batch["global_n_tokens"][0].clamp(min=1.0)
-            batch["weights"] = torch.ones_like(batch["weights"]) / tokens / self._trainer.args.gradient_accumulation_steps
+            batch["weights"] = (
+                torch.ones_like(batch["weights"]) / tokens / self._trainer.args.gradient_accumulation_steps
+            )
         return batch
 
 
@@ -311,14 +313,17 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         self._count_tokens(inputs)
         return loss
 
-    def _score(self, model: Any, inputs: dict[str, Any], selected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def _score(
+        self, model: Any, inputs: dict[str, Any], selected: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return log-probabilities and entropies (M,) of the trained tokens, and the routers' loss of a mixture of
         experts.
         """
         begin = time.perf_counter()
         present = inputs["attention_mask"].bool()
         tree = {
-            name: inputs[name][inputs[name] >= 0] for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")
+            name: inputs[name][inputs[name] >= 0]
+            for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")
         }
         longest_segment, longest_path = inputs["tree_max_seqlens"][0].tolist()
         router = {"output_router_logits": True} if self.aux_loss_enabled else {}
