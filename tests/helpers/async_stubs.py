@@ -22,7 +22,7 @@ from ratchet.components.training.grpo.rollout_sample import named_seed
 from ratchet.components.training.grpo.train_grpo import make_report
 from ratchet.components.training.model_loading import load_base_model, load_start_model
 from ratchet.components.training.run_trainer import run_trainer
-from ratchet.components.training.trainer_arguments import prepare_torch
+from ratchet.components.training.trainer_arguments import prepare_torch, process_index
 
 TOKENS = 4
 
@@ -170,8 +170,10 @@ def prepare(config, refuse_at=None, **stub):
     """Return a trainer, its tokenizer, worker and transfer."""
     prepare_torch(config)
     model, tokenizer = load_start_model(config, (), 8)
-    copy, _ = load_base_model(config.model.model_copy(update={"lora": None}))
-    worker, transfer = StubWorker(config, copy.eval(), **stub), MemoryTransfer(copy, refuse_at)
+    worker = transfer = None
+    if process_index() == 0:
+        copy, _ = load_base_model(config.model.model_copy(update={"lora": None}))
+        worker, transfer = StubWorker(config, copy.eval(), **stub), MemoryTransfer(copy, refuse_at)
     trainer = make_async_trainer(config, model, tokenizer, ["a", "b"], config.optimization.steps, worker, transfer)
     return trainer, tokenizer, worker, transfer
 

@@ -239,8 +239,8 @@ def _rewards_and_groups(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
 
 
 class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer over an `EpisodeWorker`. `model`: the loaded model, with adapters if any. `worker`: ignored in other
-    processes than the main one. `trl`: keyword arguments of TRL's trainer.
+    """TRL's trainer over an `EpisodeWorker`. `model`: the loaded model, with adapters if any. `worker`, `transfer`: None
+    in other processes than the main one. `trl`: keyword arguments of TRL's trainer.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         config: GrpoConfig,
         model: Any,
         worker: EpisodeWorker | None,
-        transfer: WeightTransferProtocol,
+        transfer: WeightTransferProtocol | None,
         **trl: Any,
     ) -> None:
         assert config.grpo.asynchronous is not None
@@ -259,7 +259,8 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         self.step_samples = config.optimization.batch_size
         _use_tree_attention(model)
         with _accept_model(model):
-            super().__init__(model="", rollout_worker=worker, weight_transfer=transfer, **trl)
+            # TRL takes both in the main process alone; without a transfer every process would ask a vLLM server.
+            super().__init__(model="", rollout_worker=worker, weight_transfer=transfer or object(), **trl)
         self._gap = [0.0, 0.0]  # sum and number of the step's |differences| between trainer and sampler
 
     def get_train_dataloader(self) -> StepLoader:
@@ -470,10 +471,10 @@ def make_async_trainer(
     prompts: list[str],
     steps: int,
     worker: EpisodeWorker | None,
-    transfer: WeightTransferProtocol,
+    transfer: WeightTransferProtocol | None,
 ) -> EpisodeAsyncTrainer:
-    """Return the trainer of `steps` optimiser steps. `prompts`: names of the tasks; `worker`: None in other processes
-    than the main one.
+    """Return the trainer of `steps` optimiser steps. `prompts`: names of the tasks; `worker`, `transfer`: None in
+    other processes than the main one.
     """
     from datasets import Dataset
 

@@ -32,6 +32,7 @@ from ..trainer_arguments import (
     planned_steps,
     prepare_torch,
     process_count,
+    process_index,
     trainer_arguments,
 )
 from .attempt_selection import SelectionOptions
@@ -266,7 +267,8 @@ def train(config: GrpoConfig) -> GrpoReport:
     check_config(config)
     prepare_torch(config)
     model, tokenizer = load_start_model(config, (), config.grpo.sampling.max_new_tokens)
-    choose_attention(config, model)
+    if config.grpo.asynchronous is None:  # its trainer shares prefixes, with an attention of its own
+        choose_attention(config, model)
     with contextlib.ExitStack() as stack:
         trainer, prompts = _prepare(config, model, tokenizer, stack)
         saved = newest_checkpoint(config.output)
@@ -282,21 +284,42 @@ def _prepare(config: GrpoConfig, model: Any, tokenizer: Any, stack: contextlib.E
         rollout, prompts = recorded_rollout(config, tokenizer)
         trainer = make_grpo_trainer(config, model, tokenizer, prompts, {RECORDED_REWARD: 1.0})
         trainer.rollout_func = rollout
-    else:
-        player = make_player(config.grpo.player, config.grpo.play)
-        tasks = select_tasks(player.tasks(), config.data.train)
-        prompts = [task.task_id for task in tasks]
-        demonstrations = None
-        if (path := config.data.demonstrations) is not None:
-            demonstrations = read_demonstrations(path, tokenizer, config.format.max_length)
-        task_sampler = TaskSampler(config.grpo.selection, tasks, config.seed, demonstrations)
-        trainer = make_grpo_trainer(config, model, tokenizer, prompts, config.grpo.reward, task_sampler)
-        rewards = EpisodeRewards(config.grpo.reward, config.grpo.scoring, _load_step_model(config))
-        policy = stack.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
-        trainer.rollout_func = EpisodeRollout(
-            player, policy, rewards, task_sampler, seed=config.seed, pad=tokenizer.pad_token_id
-        )
+        return trainer, prompts
+    player = make_player(config.grpo.player, config.grpo.play)
+    tasks = select_tasks(player.tasks(), config.data.train)
+    prompts = [task.task_id for task in tasks]
+    demonstrations = None
+    if (path := config.data.demonstrations) is not None:
+        demonstrations = read_demonstrations(path, tokenizer, config.format.max_length)
+    task_sampler = TaskSampler(config.grpo.selection, tasks, config.seed, demonstrations)
+    rewards = EpisodeRewards(config.grpo.reward, config.grpo.scoring, _load_step_model(config))
+    if config.grpo.asynchronous is not None:
+        return _prepare_asynchronous(config, model, tokenizer, prompts, (player, rewards, task_sampler)), prompts
+    trainer = make_grpo_trainer(config, model, tokenizer, prompts, config.grpo.reward, task_sampler)
+    policy = stack.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
+    trainer.rollout_func = EpisodeRollout(
+        player, policy, rewards, task_sampler, seed=config.seed, pad=tokenizer.pad_token_id
+    )
     return trainer, prompts
+
+
+def _prepare_asynchronous(
+    config: GrpoConfig, model: Any, tokenizer: Any, prompts: list[str], parts: tuple[Any, EpisodeRewards, TaskSampler]
+) -> Any:
+    """Return the trainer of `grpo.asynchronous`. `parts`: player, rewards and task sampler, which play in the main
+    process.
+    """
+    from .async_trainer import make_async_trainer
+    from .async_worker import make_worker
+    from .weight_transfers import make_transfer
+
+    worker = transfer = None
+    if process_index() == 0:
+        # Before the trainer adds TRL's head to the model, of which a sampler in this process takes a copy.
+        sampler, transfer = make_transfer(config, model, stop_ids(tokenizer, CLOSE))
+        player, rewards, task_sampler = parts
+        worker = make_worker(config, player, sampler, rewards, task_sampler, tokenizer)
+    return make_async_trainer(config, model, tokenizer, prompts, count_steps(config, len(prompts)), worker, transfer)
 
 
 def _load_step_model(config: GrpoConfig) -> Callable[[Trajectory], list[Judgement]] | None:

@@ -310,6 +310,26 @@ def test_a_job_without_signal_refuses_to_go_on(settings):
         async_stubs.run_trainer(config, trainer, tokenizer, rows=2, tokens_per_step=0.0)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["dapo", "grpo"])
+def test_two_processes_train_what_one_trains(settings, loss):
+    """The main process alone plays; each process gets its row of every micro-batch."""
+    changes = {"asynchronous": {"max_staleness": 0}, "steps": 3, "loss": loss, "learning_rate": 1e-4}
+    together = settings("together", **changes)
+    path = together.output.parent / "job.json"
+    path.write_text(together.model_dump_json())
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", HELPERS / "async_stubs.py", path]
+    environment = os.environ | {"PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    alone = weights(async_stubs.run(settings("alone", **changes))[0])
+    ours = load_file(together.output / "checkpoint" / "model.safetensors")
+    assert all(torch.allclose(ours[name], alone[name], atol=5e-5) for name in alone)
+    assert [line["step"] for line in lines(together) if "loss" in line] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
