@@ -68,14 +68,19 @@ class SampleBatch(msgspec.Struct, frozen=True):
         from accelerate.utils import gather_object
 
         # In the order of processes, so that a group that spans two of them stays together.
-        everyone: list[RolloutSample] = gather_object(list(own))
-        rewards = np.array([np.nan if item.breakdown.reward is None else item.breakdown.reward for item in everyone])
+        return cls.join(gather_object(list(own)), own, accelerator.process_index * len(own), width, size)
+
+    @classmethod
+    def join(
+        cls, samples: Sequence[RolloutSample], own: Sequence[RolloutSample], first: int, width: int, size: int
+    ) -> "SampleBatch":
+        """Return the batch of `samples`, in groups of `size`; see the class for the others."""
         return cls(
-            everyone,
+            list(samples),
             list(own),
-            accelerator.process_index * len(own),
-            rewards,
-            np.arange(len(everyone)) // size,
+            first,
+            np.array([np.nan if item.breakdown.reward is None else item.breakdown.reward for item in samples]),
+            np.arange(len(samples)) // size,
             _pad_rows([item.tokens.turns for item in own], width, ENVIRONMENT_TURN),
         )
 
