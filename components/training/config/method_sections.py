@@ -139,6 +139,8 @@ class CorrectionOptions(Configuration):
     def _check_bounds(self) -> Self:
         if self.clip_min is not None and self.clip_max is not None and self.clip_min > self.clip_max:
             raise ValueError(f"clip_min {self.clip_min} is above clip_max {self.clip_max}")
+        if self.mode != "none" and self.clip_min is None and self.clip_max is None:
+            raise ValueError(f"correction.mode: {self.mode} needs clip_max or clip_min; set one")
         return self
 
 

@@ -54,10 +54,10 @@ def correction_weights(
     the current policy minus the sampler's.
 
     Weights are p / q of a token, or of its whole sequence (the product of its tokens'). `truncate` limits them to
-    [`low`, `high`], which is truncated importance sampling (TIS, Ionides 2008; for samplers of language models, Yao et
-    al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"). `mask` sets those outside to 0
-    (masked importance sampling; over sequences as in DeepSeek-V3.2, arXiv:2512.02556, with both bounds). Modes and
-    their results are those of TRL's `vllm_importance_sampling_mode`.
+    [`low`, `high`]: truncated importance sampling (TIS, Ionides 2008, "Truncated Importance Sampling"; for samplers of
+    language models Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"). `mask`
+    sets those outside to 0: masked importance sampling (over sequences, Liu et al. 2025, "When Speed Kills Stability").
+    Modes and results are those of TRL's `vllm_importance_sampling_mode`.
     """
     log_ratio = log_ratio.detach()
     if mode == "none":
