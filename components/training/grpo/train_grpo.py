@@ -316,9 +316,9 @@ def _prepare_asynchronous(
     worker = transfer = None
     if process_index() == 0:
         # Before the trainer adds TRL's head to the model, of which a sampler in this process takes a copy.
-        sampler, transfer = make_transfer(config, model, stop_ids(tokenizer, CLOSE))
+        transfer = make_transfer(config, model, tokenizer)
         player, rewards, task_sampler = parts
-        worker = make_worker(config, player, sampler, rewards, task_sampler, tokenizer)
+        worker = make_worker(config, player, transfer.sampler, rewards, task_sampler, tokenizer)
     return make_async_trainer(config, model, tokenizer, prompts, count_steps(config, len(prompts)), worker, transfer)
 
 
