@@ -59,7 +59,10 @@ def weights(*values):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("OUR_KEY", "secret")
-    answers = {"get_world_size": {"world_size": 2}, "server_info": {"vllm_config": {"model_config": {"dtype": "torch.float32"}}}}
+    answers = {
+        "get_world_size": {"world_size": 2},
+        "server_info": {"vllm_config": {"model_config": {"dtype": "torch.float32"}}},
+    }
 
     def answer(handler):
         route = handler.path.rpartition("/")[2].partition("?")[0]
@@ -149,7 +152,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_weights_before(server, routes, t
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(InfrastructureError, match=r"No space left on device; make room there, then start the same command"):
+    with pytest.raises(
+        InfrastructureError, match=r"No space left on device; make room there, then start the same command"
+    ):
         transfer.send_weights(weights(3.0, 4.0))
     assert load_file(tmp_path / "weights" / "model.safetensors")["head.weight"].tolist() == [[1.0, 2.0]]
 
@@ -226,9 +231,10 @@ def test_a_transfer_that_does_not_fit_is_refused(server, sampler, transfer, mess
     sampling = SimpleNamespace(sampler=sampler, server=server.base_url)
     grpo = SimpleNamespace(asynchronous=SimpleNamespace(transfer=transfer), sampling=sampling)
     config = SimpleNamespace(grpo=grpo, model=SimpleNamespace(base="base"))
-    tokenizer = SimpleNamespace(eos_token_id=0, unk_token_id=None, convert_tokens_to_ids=lambda text: None, chat_template=None)
+    tokenizer = SimpleNamespace(
+        eos_token_id=0, unk_token_id=None, convert_tokens_to_ids=lambda text: None, chat_template=None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_transfers, "stop_ids", lambda *_: [0])
         with pytest.raises(ConfigurationError, match=message):
             weight_transfers.make_transfer(config, Model(), tokenizer)
-
