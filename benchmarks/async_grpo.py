@@ -8,8 +8,8 @@ and sandboxes would spend it, equally for both trainers and with sleeps that lea
 
     python benchmarks/async_grpo.py [--steps 24] [--staleness 0 1 2 4 8] [--out FOLDER]
 
-Exit code 1 where, at a staleness of at most 2, throughput is below 1.5 times that of synchronous training, or the reward of the last
-quarter is lower by more than two standard errors. Throughput counts from the end of the first step to the end of the last.
+Exit code 1 where, at a staleness of at most 2, throughput is below 1.5 times that of synchronous training, or the last
+quarter's reward is lower by more than two standard errors. Throughput counts from the end of the first step to the end of the last.
 """
 
 import argparse
@@ -171,7 +171,11 @@ def run(out: Path, base: Path, taskset: Path, options: argparse.Namespace, stale
         "group_size": GROUP,
         "reward": {"async_grpo:vowels": 1.0},
         "player": "async_grpo:SimulatedPlayer",
-        "play": {"taskset": str(taskset), "concurrency": 512, "tokens_per_second": options.tokens_per_second},
+        "play": {
+            "taskset": str(taskset),
+            "concurrency": BATCH * (1 + (staleness or 0)),  # every admitted episode plays
+            "tokens_per_second": options.tokens_per_second,
+        },
         "sampling": {"max_new_tokens": NEW_TOKENS, "max_episode_tokens": 64},
     }
     if staleness is not None:
