@@ -106,6 +106,7 @@ class BatchingSampler:
         while batch := self._next_batch():
             self._began = time.monotonic()
             try:
+                self._update()
                 replies = self._sampler.sample(
                     [request.prompt for request in batch], [request.seed for request in batch], batch[0].sampling
                 )
@@ -120,27 +121,29 @@ class BatchingSampler:
             self._began = None
 
     def _next_batch(self) -> list[_Request]:
-        """Wait for requests with equal parameters, and replace the weights if newer ones are published. Empty: closed."""
+        """Wait for requests with equal parameters. Empty: closed."""
         with self._changed:
             while not (self._waiting or self._closed):
                 self._changed.wait()
             self._changed.wait_for(lambda: len(self._waiting) >= self._size or self._closed, GATHER_SECONDS)
-            published, self._published = self._published, None
             batch: list[_Request] = []
             while self._waiting and len(batch) < self._size:
                 if batch and self._waiting[0].sampling != batch[0].sampling:
                     break
                 batch.append(self._waiting.popleft())
-        if batch and published is not None:
-            self._version = published[0]
-            self._replace(published[1])
         return batch
 
-    def _replace(self, weights: Mapping[str, Any] | None) -> None:
-        if weights is not None:
-            parameters = dict(self._model.named_parameters())
-            for name, tensor in weights.items():
-                parameters[name].data = tensor
+    def _update(self) -> None:
+        """Replace the weights if newer ones are published."""
+        with self._changed:
+            published, self._published = self._published, None
+        if published is not None:
+            version, weights = published
+            if weights is not None:
+                parameters = dict(self._model.named_parameters())
+                for name, tensor in weights.items():
+                    parameters[name].data = tensor
+            self._version = version
 
     def _fail(self, batch: Sequence[_Request], error: BaseException) -> None:
         for request in batch:

@@ -91,7 +91,7 @@ def served(server):
 
 def test_a_copy_in_memory_is_not_changed_by_the_trainer_and_is_sampled_once_published():
     model = Model()
-    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4))
+    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4), model)
     trained = torch.tensor([[3.0, 4.0]])
     transfer.pause()
     transfer.send_weights(iter([("head.weight", trained)]))
@@ -105,7 +105,7 @@ def test_a_copy_in_memory_is_not_changed_by_the_trainer_and_is_sampled_once_publ
 
 def test_weights_that_are_not_finite_never_reach_the_sampler():
     model = Model()
-    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4))
+    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4), model)
     before = model.head.weight.detach().clone()
     with pytest.raises(DataError, match=r"head\.weight is not finite .* resume from the checkpoint before"):
         transfer.send_weights(weights(1.0, float("nan")))
