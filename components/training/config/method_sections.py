@@ -136,6 +136,9 @@ class GrpoOptions(Configuration):
     - `player`: `module:name` of the class that plays episodes; `play`: its options (taskset, max_turns, concurrency,
       sandbox …).
     - `offline`: learn from the groups recorded in `data.train` instead of playing.
+    - `share_prefixes`: forward the prompt of a group and the turns that its attempts share once per micro-batch, which
+      should hold whole groups. Default: where the model permits, but not with `preset: plain`. Models with recurrent
+      layers, attention sinks, soft-capped scores, dropout of attention or a load-balancing loss are forwarded plainly.
     """
 
     group_size: int = Field(8, gt=1)
@@ -157,6 +160,7 @@ class GrpoOptions(Configuration):
     player: str = "ratchet.components.rollouts.on_policy:OnPolicyPlayer"
     play: dict[str, Any] = Field(default_factory=dict)
     offline: bool = False
+    share_prefixes: bool | None = None
 
     @model_validator(mode="after")
     def _check_cispo_clip(self) -> Self:
