@@ -98,6 +98,8 @@ def _asynchronous_refusals(config: GrpoConfig) -> list[tuple[object, str]]:
             "sampler: colocate plays in turn with training; take transformers or vllm, or remove grpo.asynchronous",
         ),
         (sharded, "sampler: transformers copies whole weights, and run.launch shards them; take vllm"),
+        (config.model.attention != "auto", "grpo.asynchronous attends along prefix trees; set model.attention: auto"),
+        (grpo.share_prefixes is False, "grpo.asynchronous always shares prefixes; remove grpo.share_prefixes"),
         (config.model.quantize != "none", "grpo.asynchronous sends whole weights, not four bits; set quantize: none"),
     ]
 
