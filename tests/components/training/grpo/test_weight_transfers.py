@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
+from accelerate import PartialState  # noqa: E402
 from model_stand_in import gives, stand_in  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import Qwen3Config  # noqa: E402
@@ -160,6 +161,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_weights_before(server, routes, t
 
 
 def test_trls_client_drives_the_routes_with_our_key(server, routes, monkeypatch):
+    PartialState()  # as a trainer does: TRL's logger needs it
     group = SimpleNamespace(group=SimpleNamespace(store=1, socket=1))
     sent = []
     engine = SimpleNamespace(
