@@ -83,11 +83,11 @@ def sampler_killed(patch):
     def die():
         raise RuntimeError("CUDA error: device lost")
 
-    patch.setattr(LocalSampler, "sample", at_call(9, die, LocalSampler.sample))
+    patch.setattr(LocalSampler, "sample", at_call(3, die, LocalSampler.sample))
 
 
 def sampler_hung(patch):
-    patch.setattr(LocalSampler, "sample", at_call(9, lambda: time.sleep(90), LocalSampler.sample))
+    patch.setattr(LocalSampler, "sample", at_call(3, lambda: time.sleep(90), LocalSampler.sample))
 
 
 def loss_not_finite(patch):
