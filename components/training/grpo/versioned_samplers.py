@@ -113,7 +113,7 @@ class BatchingSampler:
                 _check_finite(replies, self._version)
             except (InfrastructureError, ConfigurationError) as error:
                 self._fail(batch, error)
-            except BaseException as error:  # a request without an answer would hang its episode
+            except Exception as error:  # a request without an answer would hang its episode
                 self._fail(batch, InfrastructureError(f"sampling failed: {type(error).__name__}: {first_line(error)}"))
             else:
                 for request, reply in zip(batch, replies, strict=True):
