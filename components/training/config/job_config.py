@@ -21,7 +21,6 @@ from .shared_sections import (
     PrmFormatOptions,
     PrmOptimizationOptions,
     RunOptions,
-    SftOptimizationOptions,
 )
 
 
@@ -42,6 +41,12 @@ class JobConfig(Configuration):
     def _check_quantisation(self) -> Self:
         if self.model.quantize != "none" and self.run.launch != "single":
             raise ValueError("quantize: 4bit trains in one process; set run.launch: single, or quantize: none")
+        return self
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.optimization.optimizer == "muon" and (self.method != "sft" or self.run.launch != "single"):
+            raise ValueError("optimizer: muon is for sft in a single process; take adamw, or run.launch: single")
         return self
 
     @model_validator(mode="after")
@@ -74,14 +79,7 @@ class SftConfig(PolicyConfig):
 
     method: Literal["sft"] = "sft"
     data: DataOptions
-    optimization: SftOptimizationOptions = SftOptimizationOptions()
     sft: SftOptions = SftOptions()
-
-    @model_validator(mode="after")
-    def _check_optimizer(self) -> Self:
-        if self.optimization.optimizer == "muon" and self.run.launch != "single":
-            raise ValueError("optimizer: muon is for a single process; take adamw, or run.launch: single")
-        return self
 
 
 class DpoConfig(PolicyConfig):
