@@ -174,6 +174,8 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     once, see `prefix_sharing`. `trl`: keyword arguments of TRL's GRPOTrainer.
     """
 
+    _buffered_inputs: Any
+
     def __init__(
         self,
         *,
