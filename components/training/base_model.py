@@ -82,6 +82,26 @@ def base_model_info(base: str, revision: str | None = None) -> BaseModelInfo:
         return _folder_info(folder, base, folder.name)
 
 
+def base_model_config(base: str, revision: str | None = None) -> dict[str, Any]:
+    """Return the `config.json` of a base model, a folder or hub repository; of a repository nothing else is downloaded.
+    Raises as `base_model_info` does, and DataError for a file that is no JSON object.
+    """
+    if Path(base).is_dir() or not REPOSITORY.match(base):
+        check_checkpoint(Path(base))
+        file = Path(base) / "config.json"
+    else:
+        from huggingface_hub import hf_hub_download
+
+        endpoint = os.environ.get("HF_ENDPOINT") or None
+        file = Path(
+            _call_hub(base, revision, lambda: hf_hub_download(base, "config.json", revision=revision, endpoint=endpoint))
+        )
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"{file} is no configuration of a model: {error}; take another base") from error
+
+
 def fetch_base_model(base: str, revision: str | None = None, *, code: bool = False) -> tuple[Path, BaseModelInfo]:
     """Return a base model's local folder, downloading it if needed, and its description. `code`: download Python files
     too. `revision` of a folder is its content version.

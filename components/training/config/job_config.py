@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from ratchet.components.core.configuration import Configuration
 
@@ -37,6 +37,7 @@ class JobConfig(Configuration):
     optimization: OptimizationOptions = OptimizationOptions()
     checkpoints: CheckpointOptions = CheckpointOptions()
     run: RunOptions = RunOptions()
+    trl: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_quantisation(self) -> Self:
