@@ -94,7 +94,9 @@ def base_model_config(base: str, revision: str | None = None) -> dict[str, Any]:
 
         endpoint = os.environ.get("HF_ENDPOINT") or None
         file = Path(
-            _call_hub(base, revision, lambda: hf_hub_download(base, "config.json", revision=revision, endpoint=endpoint))
+            _call_hub(
+                base, revision, lambda: hf_hub_download(base, "config.json", revision=revision, endpoint=endpoint)
+            )
         )
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])

@@ -21,6 +21,7 @@ from ratchet.components.trajectories.trajectory import Trajectory
 
 from ..checkpoint_io import checkpoint_step, newest_checkpoint
 from ..config.job_config import GrpoConfig
+from ..config.trl_options import with_trl_options
 from ..exported_rows import decode_rows
 from ..model_loading import load_start_model
 from ..run_trainer import run_trainer
@@ -290,7 +291,11 @@ def make_grpo_trainer(
     steps = count_steps(config, len(prompts))
     trainer = EpisodeGRPOTrainer(
         model=model,
-        args=GRPOConfig(**{**trainer_arguments(config, steps, validated=False), **trl_arguments(config, tokenizer)}),
+        args=GRPOConfig(
+            **with_trl_options(
+                config.trl, trainer_arguments(config, steps, validated=False) | trl_arguments(config, tokenizer)
+            )
+        ),
         train_dataset=Dataset.from_dict({"prompt": rows}),
         processing_class=tokenizer,
         callbacks=make_callbacks(config, 0.0, validated=False),
