@@ -162,20 +162,37 @@ def _cached_folder(base: str, revision: str | None) -> Path | None:
 
 
 def _call_hub(base: str, revision: str | None, request: Any) -> Any:
-    """Call the hub. Raises ConfigurationError if the repository or revision does not exist, InfrastructureError if the
-    hub is unreachable.
+    """Call the hub. Raises ConfigurationError if the repository or revision does not exist or is not open to this user,
+    DataError if a file is missing, InfrastructureError if the hub is unreachable.
     """
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
+    page = f"{os.environ.get('HF_ENDPOINT') or constants.ENDPOINT}/{base}"
     try:
         return request()
+    except errors.GatedRepoError as error:
+        raise ConfigurationError(
+            f"{base} is gated: accept its licence at {page}, then set HF_TOKEN to a token of that account, or take another"
+        ) from error
     except errors.RevisionNotFoundError as error:
         raise ConfigurationError(f"{base} has no revision '{revision}'; give a branch, tag or commit") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ConfigurationError(
-            f"neither a folder nor a repository of the hub is called {base}; give another"
+            f"neither a folder nor a repository of the hub is called {base}; correct the name, or set HF_TOKEN if it is private"
         ) from error
-    except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, OSError) as error:
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+        cause = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"the hub does not answer at {page}"
+        raise InfrastructureError(
+            f"{base} is no folder and not in the cache, and the hub cannot be asked: {cause}; fetch it where there is a network: "
+            f"hf download {base}"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise DataError(f"{base} has no config.json; it is no model that transformers loads, take another") from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
+            raise ConfigurationError(
+                f"the hub refuses {base} to this user; set HF_TOKEN to a token that may read it, see {page}"
+            ) from error
         raise InfrastructureError(
             f"{base} is no folder, and the hub cannot be asked: {first_line(error)}; try again"
         ) from error

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ratchet.components.core import DataError
+from ratchet.components.core import DataError, InfrastructureError
 
 from .base_model import base_model_config, base_model_info
 from .config.job_config import AnyJob, DpoConfig, GrpoConfig, PrmConfig, SftConfig
@@ -98,12 +98,17 @@ def model_size(model: ModelOptions) -> ModelSize:
     if model.base is None:
         return _size_of_shape(model.shape)
     config = base_model_config(model.base, model.revision)
-    facts = base_model_info(model.base, model.revision)
-    widths = _widths(config.get("text_config") or config)
-    parameters = facts.parameters or _parameters(widths, config)
+    text = config.get("text_config") or config
+    widths = _widths(text)
+    try:
+        facts = base_model_info(model.base, model.revision)
+        parameters, stored = facts.parameters or _parameters(widths, text), facts.size
+    except InfrastructureError:  # the hub is away, and of the cache the configuration is enough
+        parameters, stored = _parameters(widths, text), 0
     if parameters is None:
         raise DataError(f"{model.base} does not say how many parameters it has; its memory cannot be estimated")
-    return ModelSize(parameters, facts.size, **widths)
+    width = 4 if str(text.get("dtype") or text.get("torch_dtype")) == "float32" else 2
+    return ModelSize(parameters, stored or width * parameters, **widths)
 
 
 def _widths(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +183,7 @@ def estimate_memory(
     if job.run.launch in SHARDED:
         weights, gradients, optimizer = (math.ceil(part / processes) for part in (weights, gradients, optimizer))
     rows = micro_batch(job, processes) * (2 if isinstance(job, DpoConfig) else 1)
-    length = job.grpo.sampling.max_episode_tokens if isinstance(job, GrpoConfig) else job.format.max_length
+    length = row_tokens(job)
     activations = _activations(job, size, rows * length, half=half)
     if half and model.lora is None:
         activations += 2 * size.parameters // (processes if job.run.launch in SHARDED else 1)  # autocast's copies
@@ -201,6 +206,11 @@ def estimate_memory(
         total,
         size.hidden > 0,
     )
+
+
+def row_tokens(job: AnyJob) -> int:
+    """Return the tokens of the longest row that a job trains on."""
+    return job.grpo.sampling.max_episode_tokens if isinstance(job, GrpoConfig) else job.format.max_length
 
 
 def _holds_reference(job: AnyJob) -> bool:

@@ -7,6 +7,7 @@ With `grpo.offline` nothing is played: the job learns from the groups recorded i
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,10 @@ def check_config(config: GrpoConfig) -> None:
         (
             grpo.offline and grpo.credit.turns == "per_role",
             "grpo.credit.turns: per_role has no meaning with grpo.offline",
+        ),
+        (
+            grpo.sampling.sampler == "colocate" and find_spec("vllm") is None,
+            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm",
         ),
         (not any(grpo.reward.values()), "grpo.reward weighs every component 0; give one a weight"),
     ]
