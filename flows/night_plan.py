@@ -29,12 +29,12 @@ from ratchet.components.evaluation.promotion.decision_plan import (
 )
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
+from ratchet.components.models.vllm_options import server_gpus
 from ratchet.components.nights.episode_sets import evaluations_folder
 from ratchet.components.nights.night_models import NightModel, registered_model
 from ratchet.components.nights.night_sampling import check_first_night, draw_least_used
 from ratchet.components.nights.night_state import Night, list_nights, next_night, night_decision, running_night
 from ratchet.components.nights.recipe_config import CONTROL, SCRATCH, Recipe, Stage, load_recipe
-from ratchet.components.models.vllm_options import server_gpus
 from ratchet.components.nights.scale_config import Scale, is_billed, load_scale
 from ratchet.components.operations.host_checks import TrainingMemory, training_memory
 from ratchet.components.statistics.power_analysis import clustered_design
@@ -78,7 +78,7 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 class PlannedJob(msgspec.Struct, frozen=True):
     """A training job and its memory in each process; `problem` says why there is no estimate, or why it cannot run.
-    `disk`: bytes of its result and of the checkpoints that it keeps until it has ended.
+    `disk`: bytes of its result; `checkpoints`: of those that it keeps until it has ended.
     """
 
     name: str
@@ -86,7 +86,8 @@ class PlannedJob(msgspec.Struct, frozen=True):
     base: str
     memory: MemoryEstimate | None
     problem: str = ""
-    disk: int | None = None
+    disk: int = 0
+    checkpoints: int = 0
 
 
 class PlannedServer(msgspec.Struct, frozen=True):
@@ -401,14 +402,21 @@ def _is_remote_elsewhere() -> bool:
         return True
 
 
+def training_disk(jobs: Sequence[PlannedJob]) -> int:
+    """Return the bytes that training needs at most: all results, and the checkpoints of the largest job."""
+    return sum(job.disk for job in jobs) + max((job.checkpoints for job in jobs), default=0)
+
+
 def _fits(
     jobs: Sequence[PlannedJob], server: PlannedServer | None, needed: int | None, memory: TrainingMemory, free: int
 ) -> bool | None:
     """Return whether training, servers and checkpoints fit; None where a job's memory is unknown and nothing else is too
     large.
     """
-    refused = any(job.problem for job in jobs if job.memory is not None) or (server is not None and bool(server.problem))
-    if refused or sum(job.disk or 0 for job in jobs) > free:
+    refused = any(job.problem for job in jobs if job.memory is not None) or (
+        server is not None and bool(server.problem)
+    )
+    if refused or training_disk(jobs) > free:
         return False
     return None if needed is None else needed <= memory.total
 
@@ -420,7 +428,9 @@ def _server(scale: Scale, champion: NightModel | None, memory: TrainingMemory) -
     start = scale.cold_start.model if champion is None else ModelOptions(base=champion.checkpoint)
     base, gpus = start.base or NEW_MODEL, server_gpus(scale.vllm)
     if gpus > memory.devices:
-        return PlannedServer(base, gpus, None, f"it asks for {gpus} GPUs of {memory.devices}; lower vllm.*_parallel_size")
+        return PlannedServer(
+            base, gpus, None, f"it asks for {gpus} GPUs of {memory.devices}; lower vllm.*_parallel_size"
+        )
     try:
         estimate = estimate_server(model_size(start), memory.total, scale.vllm)
     except RatchetError as error:
@@ -470,11 +480,15 @@ def _job(name: str, job: AnyJob, model: ModelOptions, base: str, memory: Trainin
     estimate = estimate_memory(job, size, processes=processes, bfloat16=memory.devices > 0, device_bytes=on_gpu)
     problem, length = "", row_tokens(job)
     if size.context is not None and length > size.context:
-        problem = f"its rows of {length:,} tokens exceed the {size.context:,} that {base} reads; lower format.max_length"
+        problem = (
+            f"its rows of {length:,} tokens exceed the {size.context:,} that {base} reads; lower format.max_length"
+        )
     elif isinstance(job, GrpoConfig) and job.grpo.sampling.sampler == "colocate" and find_spec("vllm") is None:
-        problem = "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm"
+        problem = (
+            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm"
+        )
     # The result is whole and in float32; two checkpoints of a run hold weights and both moments of what is trained.
-    return PlannedJob(name, job.method, base, estimate, problem, 4 * size.parameters + 2 * 12 * estimate.trained_parameters)
+    return PlannedJob(name, job.method, base, estimate, problem, 4 * size.parameters, 24 * estimate.trained_parameters)
 
 
 def _needed_memory(jobs: Sequence[PlannedJob], recipe: Recipe, memory: TrainingMemory) -> int | None:

@@ -121,8 +121,10 @@ def check_context_length(model: Any, max_length: int) -> None:
     """Raise ConfigurationError if rows of `max_length` tokens would exceed the model's context."""
     context = getattr(model.config, "max_position_embeddings", None)
     if context is not None and context < max_length:
-        raise ConfigurationError(f"max_length {max_length} exceeds the {context} tokens that the model reads; lower format.max_length (grpo: "
-            "grpo.sampling.max_new_tokens)")
+        raise ConfigurationError(
+            f"max_length {max_length} exceeds the {context} tokens that the model reads; lower format.max_length (grpo: "
+            "grpo.sampling.max_new_tokens)"
+        )
 
 
 def four_bit_config() -> Any:

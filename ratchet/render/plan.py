@@ -2,7 +2,7 @@
 
 from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.result_types import percent
-from ratchet.flows.night_plan import NightPlan, PlannedStep
+from ratchet.flows.night_plan import NightPlan, PlannedStep, training_disk
 
 from .terminal import bytes_text, duration_text, print_table, print_text
 
@@ -62,7 +62,19 @@ def _money(step: PlannedStep) -> str:
 
 def _show_memory(plan: NightPlan) -> None:
     print_table(
-        ("training job", "method", "from", "trained", "weights", "gradients", "optimizer", "activations", "logits", "peak", "disk"),
+        (
+            "training job",
+            "method",
+            "from",
+            "trained",
+            "weights",
+            "gradients",
+            "optimizer",
+            "activations",
+            "logits",
+            "peak",
+            "disk",
+        ),
         [
             (
                 job.name,
@@ -87,12 +99,14 @@ def _show_memory(plan: NightPlan) -> None:
             print_text(f"{job.name}: {job.problem}")
     if (server := plan.server) is not None:
         if server.memory is not None:
-            parts = f"{bytes_text(server.memory.weights)} of weights, {bytes_text(server.memory.cache)} for keys and values"
+            parts = (
+                f"{bytes_text(server.memory.weights)} of weights, {bytes_text(server.memory.cache)} for keys and values"
+            )
             held = f"{server.memory.rows:.1f} sequences of {server.memory.context:,} tokens at once"
             print_text(f"vLLM server, on {count_text(server.gpus, 'GPU')}, while nothing trains there: {parts}, {held}")
         if server.problem:
             print_text(f"vLLM server of {server.base}: {server.problem}")
-    disk = sum(job.disk or 0 for job in plan.jobs)
+    disk = training_disk(plan.jobs)
     verdict = "" if disk <= plan.disk_free else ": DOES NOT FIT; free space, or train adapters (model.lora)"
     print_text(f"disk of training: at most {bytes_text(disk)} of {bytes_text(plan.disk_free)}{verdict}")
     room = f"{plan.memory.device} ({bytes_text(plan.memory.total)}{' each' if plan.memory.devices > 1 else ''})"

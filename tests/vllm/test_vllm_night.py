@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,7 +18,7 @@ LIMIT = 3000.0
 SERVED = {
     "collection: {tasks: 10, attempts: 2, temperature: 1.0, cohort_size: 150, workers: 2}": (
         "collection: {tasks: 10, attempts: 2, temperature: 1.0, cohort_size: 150, workers: 1, engine: vllm}\n"
-        "vllm: {max_model_len: 1024}"
+        "vllm: {max_model_len: 1024}\npatience: 10"
     ),
     "cohort_size: 160, workers: 1}": "cohort_size: 160, workers: 1, engine: vllm}",
 }
@@ -34,11 +36,18 @@ def servers_of(night):
     return sorted(found, key=lambda process: process.create_time())
 
 
-def kill_a_server_that_plays(night, spool):
+@pytest.fixture
+def short_folder():
+    """A temporary folder with a short path: a Unix socket's is at most 107 bytes long."""
+    with tempfile.TemporaryDirectory(prefix="r-") as folder:
+        yield Path(folder)
+
+
+def kill_a_server_that_plays(night, temporary):
     """Kill the first vLLM server as soon as it has answered requests of the collection; return its process id."""
     end = time.monotonic() + LIMIT
     while time.monotonic() < end and night.is_running():
-        log = "".join(path.read_text(errors="replace") for path in spool.glob("ratchet-model-server-*.log"))
+        log = "".join(path.read_text(errors="replace") for path in temporary.glob("ratchet-model-server-*.log"))
         if log.count("POST /v1/completions") > 3 and (servers := servers_of(night)):
             servers[0].kill()
             return servers[0].pid
@@ -46,9 +55,8 @@ def kill_a_server_that_plays(night, spool):
     raise AssertionError("no vLLM server has answered")
 
 
-def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path):
-    environment = os.environ | {"RATCHET_HOME": str(tmp_path / "my" / ".ratchet"), "TMPDIR": str(tmp_path / "tmp")}
-    (tmp_path / "tmp").mkdir()
+def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path, short_folder):
+    environment = os.environ | {"RATCHET_HOME": str(tmp_path / "my" / ".ratchet"), "TMPDIR": str(short_folder)}
     ratchet = [sys.executable, "-m", "ratchet.cli"]
     subprocess.run([*ratchet, "init", "my"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     project = tmp_path / "my"
@@ -64,7 +72,7 @@ def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path):
             [*ratchet, "night", "--json"], cwd=project, env=environment, text=True, stdout=subprocess.PIPE, stderr=log
         )
         try:
-            killed = kill_a_server_that_plays(psutil.Process(night.pid), tmp_path / "tmp")
+            killed = kill_a_server_that_plays(psutil.Process(night.pid), short_folder)
             out, _ = night.communicate(timeout=LIMIT)
         finally:
             if night.poll() is None:

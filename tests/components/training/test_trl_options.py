@@ -17,7 +17,9 @@ def job(method="sft", **trl):
 
 def test_a_wrong_name_is_refused_with_the_nearest_one():
     assert job(neftune_noise_alpha=5).trl == {"neftune_noise_alpha": 5}
-    with pytest.raises(ConfigurationError, match="TRL's sft trainer has no such argument; did you mean 'neftune_noise_alpha'"):
+    with pytest.raises(
+        ConfigurationError, match="TRL's sft trainer has no such argument; did you mean 'neftune_noise_alpha'"
+    ):
         job(neftune_alpha=5)
     with pytest.raises(ConfigurationError, match="no such argument"):
         job("prm", use_liger_kernell=True)
