@@ -4,8 +4,8 @@
 
 Whole jobs train models with random weights for two steps in float32 on a CPU: all weights and adapters, with and without gradient
 checkpointing, one and several micro-batches a step, SFT and DPO, models whose memory is mostly layers, rows or vocabulary. Measured
-is the peak of resident memory above that of the process before the job (Linux's VmHWM). Exit code 1 where a prediction is more than 20 % from its peak. On a GPU, benchmarks/gpu.py compares the same predictions with
-torch's own count.
+is the peak of resident memory above that of the process before the job (Linux's VmHWM). Exit code 1 where a prediction is more than
+20 % from its peak. On a GPU, benchmarks/gpu.py compares the same predictions with torch's own count.
 """
 
 import argparse

@@ -107,7 +107,7 @@ def model_size(model: ModelOptions) -> ModelSize:
         parameters, stored = _parameters(widths, text), 0
     if parameters is None:
         raise DataError(f"{model.base} does not say how many parameters it has; its memory cannot be estimated")
-    width = 4 if str(text.get("dtype") or text.get("torch_dtype")) == "float32" else 2
+    width = 2 if (text.get("dtype") or text.get("torch_dtype")) in ("bfloat16", "float16") else 4
     return ModelSize(parameters, stored or width * parameters, **widths)
 
 
