@@ -141,7 +141,7 @@ def test_a_configuration_is_fetched_alone(served):
 def test_offline_without_a_cache_is_said(served, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for read in (base_model_info, base_model_config):
-        with pytest.raises(InfrastructureError, match="HF_HUB_OFFLINE is set; fetch it .*: hf download org/x"):
+        with pytest.raises(InfrastructureError, match=r"HF_HUB_OFFLINE is set; fetch it .*: hf download org/x"):
             read("org/x")
 
 

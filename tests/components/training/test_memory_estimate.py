@@ -161,7 +161,7 @@ def test_a_configuration_alone_is_enough_where_the_hub_is_away(tmp_path, monkeyp
     monkeypatch.setattr(memory_estimate, "base_model_info", away)
     read = model_size(ModelOptions(base="org/name"))
     whole = model_size(ModelOptions(base=None, shape=ModelShape(layers=3, vocabulary=766)))
-    assert read.parameters == pytest.approx(whole.parameters, rel=1e-3) and read.stored == 4 * read.parameters
+    assert read.parameters == pytest.approx(whole.parameters, rel=1e-3) and read.stored == 2 * read.parameters
 
 
 def test_what_is_no_model_is_refused(tmp_path):
