@@ -102,13 +102,17 @@ def model_size(model: ModelOptions) -> ModelSize:
     widths = _widths(text)
     try:
         facts = base_model_info(model.base, model.revision)
-        parameters, stored = facts.parameters or _parameters(widths, text), facts.size
+        parameters, stored = facts.parameters, facts.size
     except InfrastructureError:  # the hub is away, and of the cache the configuration is enough
-        parameters, stored = _parameters(widths, text), 0
+        parameters = None
+    if parameters is None:
+        parameters = _parameters(widths, text)
+        stored = (2 if (text.get("dtype") or text.get("torch_dtype")) in ("bfloat16", "float16") else 4) * (
+            parameters or 0
+        )
     if parameters is None:
         raise DataError(f"{model.base} does not say how many parameters it has; its memory cannot be estimated")
-    width = 2 if (text.get("dtype") or text.get("torch_dtype")) in ("bfloat16", "float16") else 4
-    return ModelSize(parameters, stored or width * parameters, **widths)
+    return ModelSize(parameters, stored, **widths)
 
 
 def _widths(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,19 +149,20 @@ def _parameters(widths: Mapping[str, Any], config: Mapping[str, Any]) -> int | N
 
 def _size_of_shape(shape: ModelShape) -> ModelSize:
     """Return the sizes of a Qwen3-shaped model with tied embeddings."""
-    head = shape.hidden // shape.heads
-    widths = {
-        "hidden": shape.hidden,
-        "layers": shape.layers,
-        "intermediate": shape.intermediate,
-        "vocabulary": shape.vocabulary,
-        "queries": head * shape.heads,
-        "keys": head * shape.kv_heads,
-        "context": shape.context,
-        "is_tied": True,
-        "normed_heads": True,
+    config = {
+        "model_type": "qwen3",
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "intermediate_size": shape.intermediate,
+        "vocab_size": shape.vocabulary,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.context,
+        "tie_word_embeddings": True,
     }
-    parameters = (_parameters(widths, {}) or 0) + 2 * head * shape.layers
+    widths = _widths(config)
+    # Queries and keys have a norm of the size of a head each.
+    parameters = (_parameters(widths, config) or 0) + 2 * (shape.hidden // shape.heads) * shape.layers
     return ModelSize(parameters, 4 * parameters, **widths)
 
 
