@@ -15,6 +15,7 @@ FORMS = {
     "data": ["--quick"],
     "grpo": ["--steps", "1"],
     "localisation": ["--json"],
+    "memory": ["--quick"],
     "nights": ["--nights", "0"],
     "promotion": ["--comparisons", "20", "--only", "nulls"],
     "recipe_stages": [],
@@ -37,7 +38,7 @@ NEED_MORE = {
     "sandbox_swerex": "swe-rex",
 }
 """Commands that need what no test has: only that they can be compiled is shown."""
-LONG = ("checkpoint_choice", "credit", "data", "grpo", "sandbox", "tracking", "training")
+LONG = ("checkpoint_choice", "credit", "data", "grpo", "memory", "sandbox", "tracking", "training")
 """Commands whose smallest form takes more than ten seconds of CPU."""
 
 
