@@ -168,6 +168,7 @@ def _call_hub(base: str, revision: str | None, request: Any) -> Any:
     from huggingface_hub import constants, errors
 
     page = f"{os.environ.get('HF_ENDPOINT') or constants.ENDPOINT}/{base}"
+    refusal = f"the hub refuses {base} to this user; set HF_TOKEN to a token that may read it, see {page}"
     try:
         return request()
     except errors.GatedRepoError as error:
@@ -181,6 +182,8 @@ def _call_hub(base: str, revision: str | None, request: Any) -> Any:
             f"neither a folder nor a repository of the hub is called {base}; correct the name, or set HF_TOKEN if it is private"
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+        if _is_refusal(error.__cause__):  # a download asks for the cache then, and says only that it has nothing
+            raise ConfigurationError(refusal) from error
         cause = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"the hub does not answer at {page}"
         raise InfrastructureError(
             f"{base} is no folder and not in the cache, and the hub cannot be asked: {cause}; fetch it where there is a network: "
@@ -189,10 +192,8 @@ def _call_hub(base: str, revision: str | None, request: Any) -> Any:
     except errors.EntryNotFoundError as error:
         raise DataError(f"{base} has no config.json; it is no model that transformers loads, take another") from error
     except (errors.HfHubHTTPError, OSError) as error:
-        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
-            raise ConfigurationError(
-                f"the hub refuses {base} to this user; set HF_TOKEN to a token that may read it, see {page}"
-            ) from error
+        if _is_refusal(error):
+            raise ConfigurationError(refusal) from error
         raise InfrastructureError(
             f"{base} is no folder, and the hub cannot be asked: {first_line(error)}; try again"
         ) from error
@@ -202,6 +203,11 @@ def _call_hub(base: str, revision: str | None, request: Any) -> Any:
         raise InfrastructureError(
             f"{base} is no folder, and the hub cannot be reached ({type(error).__name__}); try again"
         ) from error
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Return whether an error is a hub's answer that this user may not read something."""
+    return getattr(getattr(error, "response", None), "status_code", None) in (401, 403)
 
 
 def _folder_info(folder: Path, name: str, revision: str | None) -> BaseModelInfo:

@@ -249,8 +249,8 @@ def _activations(job: AnyJob, size: ModelSize, tokens: int, *, half: bool) -> in
 def _logits(size: ModelSize, tokens: int, width: int, gpu: bool) -> int:
     """Return the bytes of the language head: a tile of logits, and the hidden states with their gradients."""
     tile = min(tokens, HEAD_TOKENS) * min(size.vocabulary, HEAD_WORDS)
-    # Without Triton the tile is folded by PyTorch, through several float32 tensors of its size.
-    return tile * (width if gpu else width + 4 * 4) + tokens * size.hidden * (width + 4)
+    # Without Triton the tile's gradient is computed by PyTorch, through seven more float32 tensors of its size.
+    return tile * (width if gpu else width + 7 * 4) + tokens * size.hidden * (width + 4)
 
 
 def _sampler(job: AnyJob, size: ModelSize, tokens: int, device_bytes: int) -> tuple[int, bool]:
