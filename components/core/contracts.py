@@ -134,12 +134,15 @@ class TokenTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     The whole prompt is the first `kept` ids of the previous turn (its whole prompt, then its completion), followed by
     `prompt_ids`. With `kept` = 0, as at the first turn, `prompt_ids` is the whole prompt.
+
+    `version`: number of the weights that sampled the turn, where they change during an episode; it is not recorded.
     """
 
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     kept: int = 0
+    version: int = 0
 
 
 class PolicyRequest(msgspec.Struct, frozen=True):
@@ -363,6 +366,26 @@ class PlayedEpisode(msgspec.Struct, Generic[Record], frozen=True):
     traces: tuple[TokenTrace, ...] = ()
 
 
+class EpisodeStream(ABC, Generic[Record]):
+    """Attempts that are played independently of each other: a slow one delays no other. One thread uses a stream."""
+
+    @abstractmethod
+    def submit(self, attempt: EpisodeAttempt) -> None:
+        """Play an attempt as soon as there is room; returns at once. Raises ConfigurationError for an unknown task."""
+
+    @abstractmethod
+    def wait(self) -> tuple[EpisodeAttempt, PlayedEpisode[Record]] | None:
+        """Return the next attempt that ended, in any order; None after a fraction of a second without one.
+
+        Call it repeatedly: hung attempts are found here. Raises ConfigurationError, and InfrastructureError for an outage
+        that lasted too long.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up the running attempts and release their environments; safe to call twice."""
+
+
 class EpisodePlayer(ABC, Generic[Record]):
     """Base class of players: play many attempts with one policy at once.
 
@@ -379,6 +402,12 @@ class EpisodePlayer(ABC, Generic[Record]):
 
         Raises ConfigurationError for an unknown task, and InfrastructureError where no attempt could be played.
         """
+
+    def stream(self, policy: Policy) -> EpisodeStream[Record]:
+        """Return a stream of attempts with one policy, whose `act` is called by many threads. Raises ConfigurationError
+        where the player has none.
+        """
+        raise ConfigurationError(f"{type(self).__name__} plays whole batches only; unset grpo.asynchronous")
 
     def solution(self, task_id: str) -> Sequence[str]:
         """Return the steps of a reference solution as text, in order; the first few may serve as a hint. Empty where no

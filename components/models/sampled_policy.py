@@ -52,11 +52,12 @@ class Sampled(msgspec.Struct, frozen=True):
     """One sampled completion: token ids including the stop token, and the log-probability of each.
 
     Log-probabilities are natural logarithms at the sampling temperature: before `top_p` truncation from `LocalSampler`,
-    after it from `VllmSampler`.
+    after it from `VllmSampler`. `version`: number of the weights, where they change during an episode.
     """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    version: int = 0
 
 
 class Sampler(Protocol):
@@ -113,7 +114,7 @@ def parse_sampled(
         calls=calls,
         stop_reason="stop" if sampled.ids and sampled.ids[-1] in stops else "length",
         usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(sampled.ids)),
-        tokens=TokenTrace(tuple(prompt), sampled.ids, sampled.logprobs),
+        tokens=TokenTrace(tuple(prompt), sampled.ids, sampled.logprobs, version=sampled.version),
     )
 
 

@@ -55,7 +55,7 @@ class VllmSampler:
         self.stops = list(stops)
         self.model = endpoint.model
         self.client = ModelClient(endpoint)
-        self._adapter: str | None = None
+        self._adapters: list[str] = []
 
     @cached_property
     def context_length(self) -> int:
@@ -80,16 +80,17 @@ class VllmSampler:
         with ThreadPoolExecutor(max(1, min(len(bodies), self.client.config.concurrency))) as pool:
             return list(pool.map(self._ask, bodies))
 
-    def load(self, name: str, folder: Path) -> None:
-        """Load the adapter in `folder` under `name`, sample from it from now on, and unload the one loaded before. A
-        name must never be reused for other weights.
+    def load(self, name: str, folder: Path, *, keep: int = 0) -> None:
+        """Load the adapter in `folder` under `name`, sample from it from now on, and unload those loaded before but the
+        last `keep`, from which requests in flight may still be sampled. A name must never be reused for other weights.
         """
-        if name == self._adapter:
+        if name in self._adapters[-1:]:
             return
         adapter_loading.load_adapter(self.client, name, folder)
-        previous, self._adapter, self.model = self._adapter, name, name
-        if previous is not None:
-            adapter_loading.unload_adapter(self.client, previous)
+        self.model = name
+        self._adapters.append(name)
+        while len(self._adapters) > keep + 1:
+            adapter_loading.unload_adapter(self.client, self._adapters.pop(0))
 
     def close(self) -> None:
         """Cancel requests in flight. Idempotent."""

@@ -128,6 +128,12 @@ class EpisodeQueue:
         self._closed = False
         self._changed = threading.Condition()
 
+    def add(self, planned: PlannedEpisode) -> None:
+        """Add an episode that was not planned at the start."""
+        with self._changed:
+            self._new.append(planned)
+            self._changed.notify()
+
     def take(self) -> PlannedEpisode | None:
         """Block until an episode may be played and return it; None once the queue is closed."""
         with self._changed:

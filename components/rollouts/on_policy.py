@@ -1,12 +1,13 @@
-"""On-policy rollouts for training: attempts at train tasks in lock-step, kept in memory.
+"""On-policy rollouts for training: attempts at train tasks, kept in memory.
 
-Each turn of all attempts is one call of the policy; then their tools run in parallel. An attempt that infrastructure
-ended is repeated with the same seeds, and returned as lost when its retries are used up.
+`play` is lock-step: each turn of all attempts is one call of the policy; then their tools run in parallel. `stream`
+plays each attempt on a thread of its own. An attempt that infrastructure ended is repeated with the same seeds, and
+returned as lost when its retries are used up.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from ratchet.components.core import (
     ConfigurationError,
     EpisodeAttempt,
     EpisodePlayer,
+    EpisodeStream,
     InfrastructureError,
     PlayableTask,
     PlayedEpisode,
@@ -29,7 +31,8 @@ from ratchet.components.tasksets import load_taskset
 from ratchet.components.trajectories.trajectory import Trajectory
 
 from .collection_plan import CollectPlan, PlannedEpisode, StageTimeouts
-from .episode_runner import prepare_settings
+from .episode_runner import Episode, EpisodeSettings, prepare_settings
+from .independent_play import GIVE_UP_SECONDS, EpisodeQueue, Interruption, WatchedThreadPool
 from .lockstep_play import LockstepPlayer
 
 
@@ -90,28 +93,8 @@ class OnPolicyPlayer(EpisodePlayer[Trajectory]):
 
         Raises InfrastructureError if every attempt was lost, ConfigurationError for an unknown task.
         """
-        planned = [
-            PlannedEpisode.create(
-                self._task(attempt.task_id),
-                attempt.number,
-                attempt.seed,
-                policy.version,
-                policy_seed_override=attempt.stream,
-            )
-            for attempt in attempts
-        ]
-        settings = self.settings
-        plan = CollectPlan(
-            taskset=settings.taskset,
-            policy=policy.name,
-            max_turns=settings.max_turns,
-            sandbox=settings.sandbox,
-            timeouts=settings.timeouts,
-            concurrency=settings.concurrency,
-            retries=settings.retries,
-            patience=settings.patience,
-        )
-        result = LockstepPlayer(policy, prepare_settings(plan, self._taskset, policy)).play(planned)
+        planned = [self._plan(attempt, policy) for attempt in attempts]
+        result = LockstepPlayer(policy, self._episode_settings(policy)).play(planned)
         lost_attempts = [attempt for attempt in result.trajectories if attempt.has_infrastructure_failure]
         if planned and len(lost_attempts) == len(planned):
             failure = lost_attempts[0].failure
@@ -124,6 +107,30 @@ class OnPolicyPlayer(EpisodePlayer[Trajectory]):
             traces[row.episode_id].append(row.trace)
         return [PlayedEpisode(attempt, tuple(traces[attempt.episode_id])) for attempt in result.trajectories]
 
+    def stream(self, policy: Policy) -> EpisodeStream[Trajectory]:
+        """Return a stream that plays at most `concurrency` attempts at a time; see EpisodePlayer."""
+        return _AttemptStream(policy, self._episode_settings(policy), lambda attempt: self._plan(attempt, policy))
+
+    def _plan(self, attempt: EpisodeAttempt, policy: Policy) -> PlannedEpisode:
+        task = self._task(attempt.task_id)
+        return PlannedEpisode.create(
+            task, attempt.number, attempt.seed, policy.version, policy_seed_override=attempt.stream
+        )
+
+    def _episode_settings(self, policy: Policy) -> EpisodeSettings:
+        settings = self.settings
+        plan = CollectPlan(
+            taskset=settings.taskset,
+            policy=policy.name,
+            max_turns=settings.max_turns,
+            sandbox=settings.sandbox,
+            timeouts=settings.timeouts,
+            concurrency=settings.concurrency,
+            retries=settings.retries,
+            patience=settings.patience,
+        )
+        return prepare_settings(plan, self._taskset, policy)
+
     def _task(self, task_id: str) -> TaskSpec:
         task = self._tasks.get(task_id)
         if task is None:
@@ -131,3 +138,50 @@ class OnPolicyPlayer(EpisodePlayer[Trajectory]):
                 f"taskset '{self.settings.taskset}' has no train task '{task_id}' to play; take the tasks from this taskset"
             )
         return task
+
+
+class _AttemptStream(EpisodeStream[Trajectory]):
+    """Plays attempts on a watched pool of threads. Those that the infrastructure ends are repeated with the same seeds."""
+
+    def __init__(
+        self, policy: Policy, settings: EpisodeSettings, plan: Callable[[EpisodeAttempt], PlannedEpisode]
+    ) -> None:
+        self._plan = plan
+        self._attempts: dict[str, EpisodeAttempt] = {}
+        self._queue = EpisodeQueue((), retries=settings.retries, patience=settings.patience)
+
+        def next_job() -> Episode | None:
+            planned = self._queue.take()
+            return None if planned is None else Episode(planned, settings, policy, self._queue.record_end)
+
+        self._pool: WatchedThreadPool[Episode] = WatchedThreadPool(settings.concurrency, next_job)
+
+    def submit(self, attempt: EpisodeAttempt) -> None:
+        planned = self._plan(attempt)
+        self._attempts[planned.episode_id] = attempt
+        self._queue.add(planned)
+
+    def wait(self) -> tuple[EpisodeAttempt, PlayedEpisode[Trajectory]] | None:
+        if self._queue.is_exhausted:
+            raise InfrastructureError(
+                f"no attempt could be played for too long: {self._queue.waiting_for}; see `ratchet doctor`, then start the "
+                "same command again"
+            )
+        episode = self._pool.wait()
+        if episode is None:
+            return None
+        if episode.configuration_error is not None:
+            raise episode.configuration_error
+        identity = episode.planned.episode_id
+        # A failed attempt is played again until it is set aside; one of a hung thread may end after its repetition.
+        is_final = episode.trajectory is not None or identity in self._queue.set_aside
+        if not is_final or identity not in self._attempts:
+            return None
+        attempt = self._attempts.pop(identity)
+        traces = tuple(row.trace for row in episode.recorder.tokens)
+        return attempt, PlayedEpisode(episode.trajectory or episode.lost_record(), traces)
+
+    def close(self) -> None:
+        self._queue.close()
+        self._pool.abandon(Interruption("the stream was closed"))
+        self._pool.join(GIVE_UP_SECONDS)

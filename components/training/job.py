@@ -87,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     log_to_stderr()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its version is pinned, and what is used of it is tested
     # A fork after tokenizers has used its threads may deadlock.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:

@@ -18,6 +18,11 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
+def process_index() -> int:
+    """Return the number of this process among those that train together; 0 plays and writes."""
+    return int(os.environ.get("RANK") or 0)
+
+
 def planned_steps(config: JobConfig, rows: int, tokens: float, updates: int = 1) -> int:
     """Return the number of optimiser steps of a job with `rows` rows of `tokens` input tokens on average. `updates`:
     optimiser steps on each batch of an epoch.

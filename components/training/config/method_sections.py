@@ -118,6 +118,65 @@ class GrpoSamplingOptions(Configuration):
         return self
 
 
+LossName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"]
+CorrectionMode = Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+class CorrectionOptions(Configuration):
+    """Importance weights for the gap between the policy that sampled and the one that is trained; TRL's
+    `vllm_importance_sampling_*`.
+
+    `mode`: a weight per token, or per sequence (the product over its tokens); `truncate` limits weights to
+    [`clip_min`, `clip_max`] (TIS), `mask` drops what lies outside. `none` uses no weights: the clipped ratio then
+    refers to the sampling policy itself. None for a bound: no bound.
+    """
+
+    mode: CorrectionMode = "sequence_mask"
+    clip_max: float | None = Field(3.0, gt=0)
+    clip_min: float | None = Field(None, ge=0)
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.clip_min is not None and self.clip_max is not None and self.clip_min > self.clip_max:
+            raise ValueError(f"clip_min {self.clip_min} is above clip_max {self.clip_max}")
+        if self.mode != "none" and self.clip_min is None and self.clip_max is None:
+            raise ValueError(f"correction.mode: {self.mode} needs clip_max or clip_min; set one")
+        return self
+
+
+class AsyncOptions(Configuration):
+    """Play and train at the same time: a worker plays groups of attempts without a pause, and the trainer takes the
+    oldest finished ones. Nothing that was played is thrown away.
+
+    A *version* is a set of weights that reached the sampler; the *staleness* of a group is the number of versions
+    between the oldest of its tokens and the one that trains on it.
+
+    - `max_staleness`: bound of the staleness, kept by admission (AReaL, Fu et al. 2025, arXiv:2505.24298, eq. 3): a group
+      starts only if it can be trained within the bound, and the trainer waits for a straggler that would exceed it. 0
+      plays and trains in turn; 1 or 2 hides most of the waiting; more lets slow episodes delay less, but the data is
+      older.
+    - `weight_sync_steps`: optimiser steps per version.
+    - `inflight_groups`: most groups that are played at a time; None for as many as the bound admits.
+    - `transfer`: how weights reach the sampler: `memory` (a copy in this process), `disk` (a checkpoint folder that vLLM
+      reloads), `nccl` or `ipc` (vLLM's own routes between GPUs), `adapter` (a LoRA adapter); `auto` takes the fastest
+      that the sampler and the machine have.
+    - `refill`: play another task in place of a group whose rewards are all equal, so that every step is full of groups
+      that teach something (DAPO's dynamic sampling, Yu et al. 2025, arXiv:2503.14476).
+    - `drift_alarm`: mean |difference| in nats between the log-probabilities of trainer and sampler, over the tokens of a
+      step, at which the job stops (`on_drift: stop`) or logs a warning (`warn`). Rounding causes less than .05; an
+      alarm means that weights did not arrive, that the sampler uses another distribution (a temperature, a template), or
+      that the learning rate is too high for this staleness.
+    """
+
+    max_staleness: int = Field(2, ge=0)
+    weight_sync_steps: int = Field(1, gt=0)
+    inflight_groups: int | None = Field(None, gt=0)
+    transfer: Literal["auto", "memory", "disk", "nccl", "ipc", "adapter"] = "auto"
+    refill: bool = False
+    drift_alarm: float = Field(0.5, gt=0)
+    on_drift: Literal["stop", "warn"] = "stop"
+
+
 class GrpoOptions(Configuration):
     """Group relative policy optimisation (Shao et al. 2024, arXiv:2402.03300). The defaults are TRL's; DeepSeek-R1's
     form is `loss: grpo`, `beta` above 0, `unbiased_kl: false`. GSPO is `importance: sequence` with `loss: grpo`.
@@ -136,10 +195,13 @@ class GrpoOptions(Configuration):
     - `player`: `module:name` of the class that plays episodes; `play`: its options (taskset, max_turns, concurrency,
       sandbox …).
     - `offline`: learn from the groups recorded in `data.train` instead of playing.
+    - `correction`: importance weights for samplers whose weights or arithmetic differ from the trainer's (`vllm`,
+      `colocate`, `asynchronous`). None: TRL's default for `colocate` (`sequence_mask` at 3), `mode: none` otherwise.
+    - `asynchronous`: play and train at the same time; None plays a batch, then trains on it.
     """
 
     group_size: int = Field(8, gt=1)
-    loss: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo"] = "dapo"
+    loss: LossName = "dapo"
     importance: Literal["token", "sequence"] = "token"
     clip: float = Field(0.2, gt=0)
     clip_high: float | None = Field(None, gt=0)
@@ -157,6 +219,8 @@ class GrpoOptions(Configuration):
     player: str = "ratchet.components.rollouts.on_policy:OnPolicyPlayer"
     play: dict[str, Any] = Field(default_factory=dict)
     offline: bool = False
+    correction: CorrectionOptions | None = None
+    asynchronous: AsyncOptions | None = None
 
     @model_validator(mode="after")
     def _check_cispo_clip(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ratchet.components.core import ConfigurationError, EpisodeAttempt, EpisodePlayer, PlayedEpisode
+from ratchet.components.core import ConfigurationError, EpisodeAttempt, EpisodePlayer, PlayableTask, PlayedEpisode
 from ratchet.components.models.sampled_policy import TokenExactPolicy
 from ratchet.components.trajectories.trajectory import Trajectory
 
@@ -74,10 +74,10 @@ class EpisodeRollout:
         begin = time.perf_counter()
         samples = self._play(
             name,
-            [_attempt(name, task, (first + index) // size, (first + index) % size) for index, task in enumerate(tasks)],
+            [make_attempt(name, task, (first + index) // size, (first + index) % size) for index, task in enumerate(tasks)],
         )
         self.seconds = time.perf_counter() - begin
-        _check_same_prompts(samples, first, size)
+        check_same_prompts(samples, first, size)
         return samples
 
     def _play(self, version: str, attempts: Sequence[EpisodeAttempt]) -> list[RolloutSample]:
@@ -85,7 +85,10 @@ class EpisodeRollout:
         played = self._player.play(self._policy, attempts)
         # The policy keeps the tokens of each episode that it has played.
         self._policy.forget()
-        return [self._make_sample(attempt, item) for attempt, item in zip(attempts, played, strict=True)]
+        return [
+            make_sample(self._tasks[attempt.task_id], item, self._rewards, self._pad)
+            for attempt, item in zip(attempts, played, strict=True)
+        ]
 
     def _guided(self, samples: list[RolloutSample], name: str, *, size: int, first: int) -> list[RolloutSample]:
         """Play half of each failed group again with a hint, and record it with the prompt without the hint."""
@@ -103,7 +106,7 @@ class EpisodeRollout:
                 hints[task] = hint
                 group = (first + start) // size
                 for index in range(start + size - size // 2, start + size):
-                    attempts[index] = _attempt(f"{name}/guided", task, group, index - start)
+                    attempts[index] = make_attempt(f"{name}/guided", task, group, index - start)
                     prompts[index] = prompt.prompt_ids
         if not attempts:
             return samples
@@ -119,29 +122,34 @@ class EpisodeRollout:
                 result[index] = msgspec.structs.replace(sample, tokens=tokens, guided=True)
         return result
 
-    def _make_sample(self, attempt: EpisodeAttempt, played: PlayedEpisode[Trajectory]) -> RolloutSample:
-        task, record = self._tasks[attempt.task_id], played.record
-        is_lost = record is None or record.has_infrastructure_failure
-        tokens = None if is_lost else join_traces(played.traces)
-        breakdown = self._rewards.compute(record)
-        solved = None if is_lost or record is None else record.outcome.success
-        return RolloutSample(
-            task.task_id,
-            task.kind,
-            task.family,
-            tokens or padding_episode(self._pad),
-            breakdown,
-            solved and not breakdown.hacked,
-            is_lost,
-            agents=() if record is None else tuple(turn.agent_id for turn in record.turns),
-        )
+
+def make_sample(
+    task: PlayableTask, played: PlayedEpisode[Trajectory], rewards: EpisodeRewards, pad: int
+) -> RolloutSample:
+    """Return a played attempt at `task` with its rewards. `pad`: id of the padding token."""
+    record = played.record
+    is_lost = record is None or record.has_infrastructure_failure
+    tokens = None if is_lost else join_traces(played.traces)
+    breakdown = rewards.compute(record)
+    solved = None if is_lost or record is None else record.outcome.success
+    return RolloutSample(
+        task.task_id,
+        task.kind,
+        task.family,
+        tokens or padding_episode(pad),
+        breakdown,
+        solved and not breakdown.hacked,
+        is_lost,
+        agents=() if record is None else tuple(turn.agent_id for turn in record.turns),
+    )
 
 
-def _attempt(name: str, task: str, group: int, number: int) -> EpisodeAttempt:
+def make_attempt(name: str, task: str, group: int, number: int) -> EpisodeAttempt:
+    """Return attempt `number` of a group: `name` and `group` seed the environment, all of it the sampling."""
     return EpisodeAttempt(task, named_seed(name, task, group), number, named_seed(name, task, group, number))
 
 
-def _check_same_prompts(samples: Sequence[RolloutSample], first: int, size: int) -> None:
+def check_same_prompts(samples: Sequence[RolloutSample], first: int, size: int) -> None:
     """Raise ConfigurationError if a group's prompts differ: its advantages would compare prompts, not attempts."""
     prompt_by_group: dict[int, list[int]] = {}
     for index, sample in enumerate(samples):

@@ -22,12 +22,14 @@ import numpy as np
 import torch
 from trl import GRPOTrainer
 
+from ..config.method_sections import CorrectionOptions
 from ..credit.advantages import CreditInputs, SignalWindow, advantages, trained_std, uniform_group_share
 from ..credit.credit_options import CreditOptions, Scale
 from ..credit.token_weights import REASONING, reply_regions
 from ..credit.turn_advantages import chances_of_success, learned_contributions
 from .attempt_selection import select_attempts
 from .failed_groups import negative_log_likelihood
+from .policy_losses import correction_weights
 from .rollout_sample import ENVIRONMENT_TURN, EpisodeTokens, RolloutSample
 from .task_sampler import TaskSampler
 
@@ -66,14 +68,19 @@ class SampleBatch(msgspec.Struct, frozen=True):
         from accelerate.utils import gather_object
 
         # In the order of processes, so that a group that spans two of them stays together.
-        everyone: list[RolloutSample] = gather_object(list(own))
-        rewards = np.array([np.nan if item.breakdown.reward is None else item.breakdown.reward for item in everyone])
+        return cls.join(gather_object(list(own)), own, accelerator.process_index * len(own), width, size)
+
+    @classmethod
+    def join(
+        cls, samples: Sequence[RolloutSample], own: Sequence[RolloutSample], first: int, width: int, size: int
+    ) -> "SampleBatch":
+        """Return the batch of `samples`, in groups of `size`; see the class for the others."""
         return cls(
-            everyone,
+            list(samples),
             list(own),
-            accelerator.process_index * len(own),
-            rewards,
-            np.arange(len(everyone)) // size,
+            first,
+            np.array([np.nan if item.breakdown.reward is None else item.breakdown.reward for item in samples]),
+            np.arange(len(samples)) // size,
             _pad_rows([item.tokens.turns for item in own], width, ENVIRONMENT_TURN),
         )
 
@@ -166,7 +173,8 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer over a rollout function that returns a `sample` (RolloutSample) per row.
 
     `components`: weight of each reward component by name. `trust_sampler`: set if the sampler has exactly the trained
-    weights; otherwise ratios use the sampler's log-probabilities. `trl`: keyword arguments of TRL's GRPOTrainer.
+    weights; otherwise ratios use the sampler's log-probabilities, or with a `correction` the trained model's own, and
+    importance weights lead there from the sampler's. `trl`: keyword arguments of TRL's GRPOTrainer.
     """
 
     def __init__(
@@ -177,6 +185,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         task_sampler: TaskSampler | None = None,
         signal_window: int = 10,
         trust_sampler: bool = True,
+        correction: CorrectionOptions | None = None,
         **trl: Any,
     ) -> None:
         super().__init__(reward_funcs=[_named_reward(name) for name in components], **trl)
@@ -185,6 +194,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.credit = credit or CreditOptions()
         self.task_sampler = task_sampler
         self.trust_sampler = trust_sampler
+        self.correction = correction
         self.signal = SignalWindow(signal_window)
 
     def _calculate_rewards(
@@ -201,7 +211,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         samples: list[RolloutSample] = [item["sample"] for item in inputs]
         batch = SampleBatch.gather(samples, output["completion_ids"].shape[1], self.group_size, self.accelerator)
-        self._weigh_against_sampler(samples, output)
+        weights = self._weigh_against_sampler(samples, output)
         if not self.credit.plain:
             entropies = self._score_tokens(output)[1] if "entropy_topk" in self.credit.token_weights else None
             result = batch.advantages(
@@ -211,6 +221,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._log_metrics(samples, batch, output)
         if self.model.training:
             self._select(batch, output)
+        if weights is not None:  # every loss is linear in the advantages
+            advantages = output["advantages"]
+            output["advantages"] = weights * (advantages if advantages.dim() == 2 else advantages[:, None])
         return output
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -232,16 +245,34 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         size: int = self.num_generations if self.model.training else self.num_generations_eval
         return size
 
-    def _weigh_against_sampler(self, samples: Sequence[RolloutSample], output: dict[str, Any]) -> None:
-        """Use the sampler's log-probabilities as the old ones for attempts that another policy sampled."""
+    def _weigh_against_sampler(self, samples: Sequence[RolloutSample], output: dict[str, Any]) -> torch.Tensor | None:
+        """Use the sampler's log-probabilities as the old ones for attempts that another policy sampled. With a
+        correction use the trained model's, and return the weights of tokens, (own, T).
+        """
         off_policy = torch.tensor([item.off_policy or not self.trust_sampler for item in samples])
         if not off_policy.any():
-            return
-        old = output.get("old_per_token_logps")
+            return None
+        old, sampled, weights = output.get("old_per_token_logps"), output["sampling_per_token_logps"], None
+        is_corrected = self.correction is not None and self.correction.mode != "none" and not self.trust_sampler
         if old is None:
-            old = self._score_tokens(output)[0] if not off_policy.all() else output["sampling_per_token_logps"]
-        sampled = output["sampling_per_token_logps"]
-        output["old_per_token_logps"] = torch.where(off_policy.to(old.device)[:, None], sampled, old)
+            old = self._score_tokens(output)[0] if is_corrected or not off_policy.all() else sampled
+        if is_corrected:
+            assert self.correction is not None
+            trained = (output["completion_mask"] * output.get("tool_mask", 1)).bool()
+            weights = torch.ones_like(old)
+            weights[trained] = correction_weights(
+                (old - sampled)[trained],
+                torch.nonzero(trained)[:, 0],
+                self.correction.mode,
+                self.correction.clip_min,
+                self.correction.clip_max,
+            )
+            mode = "train" if self.model.training else "eval"
+            self._metrics[mode]["correction/weight"].append(weights[trained].mean().item())
+        else:
+            old = torch.where(off_policy.to(old.device)[:, None], sampled, old)
+        output["old_per_token_logps"] = old
+        return weights
 
     def _select(self, batch: SampleBatch, output: dict[str, Any]) -> None:
         """Remove unselected attempts from the loss: advantage 0, and not counted in its normaliser."""

@@ -19,12 +19,14 @@ class EpisodeTokens(msgspec.Struct, frozen=True):
     the policy.
 
     `turns`: 0-based turn of each token that the policy wrote, -1 for environment tokens, whose log-probability is 0.
+    `versions`: number of the weights that sampled each turn; empty if all did.
     """
 
     prompt_ids: list[int]
     completion_ids: list[int]
     logprobs: list[float]
     turns: list[int]
+    versions: list[int] = []
 
     @property
     def mask(self) -> list[int]:
@@ -56,7 +58,7 @@ def join_traces(traces: Sequence[TokenTrace]) -> EpisodeTokens | None:
         ids += trace.completion_ids
         logprobs += trace.logprobs
         turns += [turn] * len(trace.completion_ids)
-    return EpisodeTokens(prompt, ids, logprobs, turns)
+    return EpisodeTokens(prompt, ids, logprobs, turns, [trace.version for trace in traces])
 
 
 def padding_episode(pad: int) -> EpisodeTokens:

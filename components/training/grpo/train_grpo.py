@@ -6,6 +6,7 @@ With `grpo.offline` nothing is played: the job learns from the groups recorded i
 
 import contextlib
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ..trainer_arguments import (
     planned_steps,
     prepare_torch,
     process_count,
+    process_index,
     trainer_arguments,
 )
 from .attempt_selection import SelectionOptions
@@ -69,10 +71,35 @@ def check_config(config: GrpoConfig) -> None:
             "grpo.credit.turns: per_role has no meaning with grpo.offline",
         ),
         (not any(grpo.reward.values()), "grpo.reward weighs every component 0; give one a weight"),
+        *(_asynchronous_refusals(config) if grpo.asynchronous is not None else []),
     ]
     for wrong, message in refused:
         if wrong:
             raise ConfigurationError(message)
+
+
+def _asynchronous_refusals(config: GrpoConfig) -> list[tuple[object, str]]:
+    """Return what `grpo.asynchronous` cannot be combined with, and the message."""
+    grpo, selection = config.grpo, config.grpo.selection
+    # They change attempts or the loss after the batch of a step is complete, when its next groups are already played.
+    others = [name for name in ("relift", "guide", "replay") if getattr(selection, name) is not None]
+    sharded = config.run.launch not in ("single", "ddp") and grpo.sampling.sampler == "transformers"
+    return [
+        (grpo.offline, "grpo.asynchronous plays, and grpo.offline does not; remove one of them"),
+        (others, f"grpo.selection.{next(iter(others), '')} has no meaning with grpo.asynchronous; remove one of them"),
+        (
+            "entropy_topk" in grpo.credit.token_weights,
+            "entropy_topk needs the batch before training; remove asynchronous",
+        ),
+        (grpo.beta, "grpo.asynchronous keeps no reference model; set grpo.beta: 0, or remove asynchronous"),
+        (grpo.updates > 1, "grpo.asynchronous makes one update per batch; set grpo.updates: 1"),
+        (
+            grpo.sampling.sampler == "colocate",
+            "sampler: colocate plays in turn with training; take transformers or vllm, or remove grpo.asynchronous",
+        ),
+        (sharded, "sampler: transformers copies whole weights, and run.launch shards them; take vllm"),
+        (config.model.quantize != "none", "grpo.asynchronous sends whole weights, not four bits; set quantize: none"),
+    ]
 
 
 def trl_arguments(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
@@ -95,6 +122,14 @@ def trl_arguments(config: GrpoConfig, tokenizer: Any) -> dict[str, Any]:
         "model_init_kwargs": {"revision": config.model.revision} if config.model.revision else None,
         "trust_remote_code": config.model.trust_remote_code,
     }
+    if (correction := grpo.correction) is not None:
+        result |= {
+            "vllm_importance_sampling_correction": correction.mode != "none",
+            "vllm_importance_sampling_clip_max": correction.clip_max,
+            "vllm_importance_sampling_clip_min": correction.clip_min,
+        }
+        if correction.mode != "none":
+            result["vllm_importance_sampling_mode"] = correction.mode
     if sampling.sampler == "colocate":
         result |= {
             "use_vllm": True,
@@ -137,13 +172,29 @@ def select_tasks(tasks: Sequence[PlayableTask], prompts: Path | None) -> list[Pl
     return [by_id[task_id] for task_id in asked]
 
 
+class AsyncReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How playing and training overlapped. `staleness_mean`, `staleness_max`: versions between the weights that sampled a
+    group and those that trained on it. `wait_seconds`: that the trainer waited for episodes; `sync_seconds`: that it
+    sent weights; `train_seconds`: forward and backward passes. `drift_mean`, `drift_max`: mean and highest step of the
+    mean |difference| in nats between trainer's and sampler's log-probabilities.
+    """
+
+    staleness_mean: float
+    staleness_max: int
+    wait_seconds: float
+    sync_seconds: float
+    train_seconds: float
+    drift_mean: float
+    drift_max: float
+
+
 class GrpoReport(TrainReport, frozen=True, kw_only=True):
     """`rows`: number of tasks. `episodes`: episodes played; `lost`: episodes that the infrastructure ended;
     `untrained`: episodes without a token of the policy, lost or with a prompt that did not fit.
 
     `first_reward`, `last_reward`: means over the first and last tenth of the steps. `offline`: the episodes were
     recorded by any policy, and its ratio was taken as 1; `left_out`: recorded attempts that were too long, alone in
-    their group, or whose history the chat template rewrites.
+    their group, or whose history the chat template rewrites. `asynchronous`: None for a synchronous job.
     """
 
     episodes: int
@@ -153,6 +204,7 @@ class GrpoReport(TrainReport, frozen=True, kw_only=True):
     last_reward: float | None
     offline: bool = False
     left_out: int = 0
+    asynchronous: AsyncReport | None = None
 
 
 def make_report(config: GrpoConfig, trainer: Any, fields: dict[str, Any], begun: int) -> GrpoReport:
@@ -174,7 +226,25 @@ def make_report(config: GrpoConfig, trainer: Any, fields: dict[str, Any], begun:
         first_reward=_mean_or_none(rewards[:tenth]),
         last_reward=_mean_or_none(rewards[-tenth:]),
         offline=config.grpo.offline,
-        left_out=getattr(trainer.rollout_func, "left_out", 0),
+        left_out=getattr(getattr(trainer, "rollout_func", None), "left_out", 0),
+        asynchronous=None if config.grpo.asynchronous is None else _async_report(history),
+    )
+
+
+def _async_report(history: list[dict[str, Any]]) -> AsyncReport:
+    """Return the report of an asynchronous job from the log of all its steps."""
+
+    def values(name: str) -> list[float]:
+        return [entry[name] for entry in history if entry.get(name) is not None and math.isfinite(entry[name])] or [0.0]
+
+    return AsyncReport(
+        staleness_mean=statistics.fmean(values("sample/staleness_mean")),
+        staleness_max=round(max(values("sample/staleness_max"))),
+        wait_seconds=math.fsum(values("perf/rollout_wait_s")),
+        sync_seconds=math.fsum(values("perf/weight_sync_s")),
+        train_seconds=math.fsum(values("perf/fwd_bwd_s")),
+        drift_mean=statistics.fmean(values("drift/mean")),
+        drift_max=max(values("drift/mean")),
     )
 
 
@@ -197,7 +267,8 @@ def train(config: GrpoConfig) -> GrpoReport:
     check_config(config)
     prepare_torch(config)
     model, tokenizer = load_start_model(config, (), config.grpo.sampling.max_new_tokens)
-    choose_attention(config, model)
+    if config.grpo.asynchronous is None:  # its trainer shares prefixes, with an attention of its own
+        choose_attention(config, model)
     with contextlib.ExitStack() as stack:
         trainer, prompts = _prepare(config, model, tokenizer, stack)
         saved = newest_checkpoint(config.output)
@@ -213,21 +284,42 @@ def _prepare(config: GrpoConfig, model: Any, tokenizer: Any, stack: contextlib.E
         rollout, prompts = recorded_rollout(config, tokenizer)
         trainer = make_grpo_trainer(config, model, tokenizer, prompts, {RECORDED_REWARD: 1.0})
         trainer.rollout_func = rollout
-    else:
-        player = make_player(config.grpo.player, config.grpo.play)
-        tasks = select_tasks(player.tasks(), config.data.train)
-        prompts = [task.task_id for task in tasks]
-        demonstrations = None
-        if (path := config.data.demonstrations) is not None:
-            demonstrations = read_demonstrations(path, tokenizer, config.format.max_length)
-        task_sampler = TaskSampler(config.grpo.selection, tasks, config.seed, demonstrations)
-        trainer = make_grpo_trainer(config, model, tokenizer, prompts, config.grpo.reward, task_sampler)
-        rewards = EpisodeRewards(config.grpo.reward, config.grpo.scoring, _load_step_model(config))
-        policy = stack.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
-        trainer.rollout_func = EpisodeRollout(
-            player, policy, rewards, task_sampler, seed=config.seed, pad=tokenizer.pad_token_id
-        )
+        return trainer, prompts
+    player = make_player(config.grpo.player, config.grpo.play)
+    tasks = select_tasks(player.tasks(), config.data.train)
+    prompts = [task.task_id for task in tasks]
+    demonstrations = None
+    if (path := config.data.demonstrations) is not None:
+        demonstrations = read_demonstrations(path, tokenizer, config.format.max_length)
+    task_sampler = TaskSampler(config.grpo.selection, tasks, config.seed, demonstrations)
+    rewards = EpisodeRewards(config.grpo.reward, config.grpo.scoring, _load_step_model(config))
+    if config.grpo.asynchronous is not None:
+        return _prepare_asynchronous(config, model, tokenizer, prompts, (player, rewards, task_sampler)), prompts
+    trainer = make_grpo_trainer(config, model, tokenizer, prompts, config.grpo.reward, task_sampler)
+    policy = stack.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
+    trainer.rollout_func = EpisodeRollout(
+        player, policy, rewards, task_sampler, seed=config.seed, pad=tokenizer.pad_token_id
+    )
     return trainer, prompts
+
+
+def _prepare_asynchronous(
+    config: GrpoConfig, model: Any, tokenizer: Any, prompts: list[str], parts: tuple[Any, EpisodeRewards, TaskSampler]
+) -> Any:
+    """Return the trainer of `grpo.asynchronous`. `parts`: player, rewards and task sampler, which play in the main
+    process.
+    """
+    from .async_trainer import make_async_trainer
+    from .async_worker import make_worker
+    from .weight_transfers import make_transfer
+
+    worker = transfer = None
+    if process_index() == 0:
+        # Before the trainer adds TRL's head to the model, of which a sampler in this process takes a copy.
+        sampler, transfer = make_transfer(config, model, stop_ids(tokenizer, CLOSE))
+        player, rewards, task_sampler = parts
+        worker = make_worker(config, player, sampler, rewards, task_sampler, tokenizer)
+    return make_async_trainer(config, model, tokenizer, prompts, count_steps(config, len(prompts)), worker, transfer)
 
 
 def _load_step_model(config: GrpoConfig) -> Callable[[Trajectory], list[Judgement]] | None:
@@ -299,6 +391,7 @@ def make_grpo_trainer(
         task_sampler=task_sampler,
         signal_window=grpo.signal_window,
         trust_sampler=grpo.offline or grpo.sampling.sampler != "vllm",
+        correction=grpo.correction,
     )
     trainer.eos_token_ids = sorted({*stop_ids(tokenizer, CLOSE), end_of_reply(tokenizer)[1]})
     return trainer

@@ -101,12 +101,35 @@ MAX_LOGPROB_GAP = 0.5
 """Mean difference in nats per token that rounding alone never causes between two engines, bfloat16 included."""
 
 
-class AdapterSampler:
-    """Sample from a vLLM server of the base model, with the LoRA adapter in training.
+class AdapterPublisher:
+    """Writes the LoRA adapter of `model` to `folder`, which the server must be able to read, and loads it there. Names have
+    a content hash: the server caches prompts by adapter name. `keep`: earlier adapters that stay loaded, and on disk.
+    """
 
-    Adapters are written to `folder`, which the server must be able to read, under names with a content hash: the server
-    caches prompts by adapter name. Raises ConfigurationError if weights outside an adapter are trained, or in several
-    processes, since a server holds one adapter at a time.
+    def __init__(self, server: VllmSampler, folder: Path, *, keep: int = 0) -> None:
+        self._server, self._folder, self._keep = server, folder, keep
+        self._published: list[Path] = []
+
+    def publish(self, model: Any, step: int) -> None:
+        """Write and load the adapter of `step`, then delete the oldest one. `model`: unwrapped."""
+        with atomic_folder(self._folder / "next") as index:
+            model.save_pretrained(index, save_embedding_layers=False)
+        # A resumed job repeats a step with other weights. Under the same name, vLLM would reuse the old prompts' cache.
+        digest = hashlib.sha256((self._folder / "next" / WEIGHTS).read_bytes()).hexdigest()[:12]
+        folder = self._folder / f"step-{step}-{digest}"
+        shutil.rmtree(folder, ignore_errors=True)
+        (self._folder / "next").replace(folder)
+        self._server.load(f"{self._folder.parent.name}-{folder.name}", folder, keep=self._keep)
+        self._published = [*(item for item in self._published if item != folder), folder]
+        while len(self._published) > self._keep + 1:
+            shutil.rmtree(self._published.pop(0))
+
+
+class AdapterSampler:
+    """Sample from a vLLM server of the base model, with the LoRA adapter in training; see AdapterPublisher.
+
+    Raises ConfigurationError if weights outside an adapter are trained, or in several processes, since a server holds one
+    adapter at a time.
     """
 
     def __init__(self, trainer: Any, server: VllmSampler, folder: Path) -> None:
@@ -116,10 +139,9 @@ class AdapterSampler:
             )
         if trainer.args.world_size > 1:
             raise ConfigurationError("grpo.sampling.sampler: vllm serves one process; take colocate, or launch: single")
-        self.stops, self._server, self._folder = server.stops, server, folder
-        self._trainer = trainer
+        self.stops, self._server, self._trainer = server.stops, server, trainer
+        self._publisher = AdapterPublisher(server, folder)
         self._step: int | None = None
-        self._last: Path | None = None
 
     @property
     def context_length(self) -> int:
@@ -135,28 +157,12 @@ class AdapterSampler:
         step: int = self._trainer.state.global_step
         first = self._step is None
         if step != self._step:
-            self._load(step)
+            self._publisher.publish(self._trainer.accelerator.unwrap_model(self._trainer.model), step)
             self._step = step
         samples = self._server.sample(prompts, seeds, sampling)
         if first and samples:
             self._compare(prompts[0], samples[0], sampling)
         return samples
-
-    def _load(self, step: int) -> None:
-        """Write and load this step's adapter, then delete the previous one."""
-        with atomic_folder(self._folder / "next") as index:
-            self._trainer.accelerator.unwrap_model(self._trainer.model).save_pretrained(
-                index, save_embedding_layers=False
-            )
-        # A resumed job repeats a step with other weights. Under the same name, vLLM would reuse the old prompts' cache.
-        digest = hashlib.sha256((self._folder / "next" / WEIGHTS).read_bytes()).hexdigest()[:12]
-        folder = self._folder / f"step-{step}-{digest}"
-        shutil.rmtree(folder, ignore_errors=True)
-        (self._folder / "next").replace(folder)
-        self._server.load(f"{self._folder.parent.name}-{folder.name}", folder)
-        if self._last is not None and self._last != folder:
-            shutil.rmtree(self._last, ignore_errors=True)
-        self._last = folder
 
     def _compare(self, prompt: Sequence[int], drawn: Sampled, sampling: SamplingParameters) -> None:
         """Raise ConfigurationError if the server's log-probabilities cannot come from the trained weights."""

@@ -14,7 +14,7 @@ from tiny_models import ExactHead, gradients, log_probabilities, tiny_model, tin
 from training_jobs import make_job  # noqa: E402
 
 from ratchet.components.core import ConfigurationError, DataError, PlayableTask  # noqa: E402
-from ratchet.components.training.config.method_sections import GrpoOptions, GrpoSamplingOptions  # noqa: E402
+from ratchet.components.training.config.method_sections import CorrectionOptions, GrpoOptions, GrpoSamplingOptions  # noqa: E402
 from ratchet.components.training.credit.credit_options import CreditOptions  # noqa: E402
 from ratchet.components.training.format.training_row import TrainingRow  # noqa: E402
 from ratchet.components.training.grpo.attempt_selection import SelectionOptions  # noqa: E402
@@ -190,6 +190,36 @@ def test_a_replayed_success_gives_a_silent_group_a_gradient_and_its_ratio_is_to_
     found = log_probabilities(model, ids, mask)[:, output["prompt_ids"].shape[1] - 1 :]
     assert torch.allclose(old[:3][own[:3]], found[:3][own[:3]].to(old), atol=1e-6)
     assert trainer._metrics["train"]["replay/staleness"] == [7.0]
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"])
+def test_a_correction_weighs_what_a_server_sampled_as_trl_weighs_what_its_own_vllm_did(tmp_path, mode):
+    trainer, plainly = batch_of(tmp_path, samples())
+    trainer.trust_sampler, trainer.correction = False, CorrectionOptions(mode=mode, clip_min=0.02, clip_max=0.5)
+    output = trainer._generate_and_score_completions([{"prompt": "t"} for _ in samples()])
+    own, mask = output["old_per_token_logps"], output["completion_mask"] * output["tool_mask"]
+    difference = (own - output["sampling_per_token_logps"]) * mask
+    ratio = torch.exp(difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference)
+    outside = (ratio < 0.02) | (ratio > 0.5)
+    assert outside.any(), "the bounds of this test must touch something"
+    ratio = ratio.clamp(0.02, 0.5) if mode.endswith("truncate") else ratio.masked_fill(outside, 0.0)
+    ours = trainer._compute_loss(trainer.model, output)
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = True
+    theirs = {**plainly, "old_per_token_logps": own, "importance_sampling_ratio": ratio}
+    assert ours.item() == pytest.approx(trainer._compute_loss(trainer.model, theirs).item(), rel=1e-6)
+
+
+def test_a_correction_has_the_names_of_trl_s_arguments(tmp_path):
+    given = {"mode": "sequence_mask", "clip_max": 2.0, "clip_min": 0.5}
+    found = trl_arguments(make_job("grpo", output=tmp_path, base="x", correction=given), tiny_tokenizer())
+    assert {
+        name.removeprefix("vllm_importance_sampling_"): value for name, value in found.items() if "vllm" in name
+    } == {
+        "correction": True,
+        **given,
+    }
+    off = trl_arguments(make_job("grpo", output=tmp_path, base="x", correction={"mode": "none"}), tiny_tokenizer())
+    assert off["vllm_importance_sampling_correction"] is False
 
 
 @pytest.mark.parametrize("accumulation", [4])

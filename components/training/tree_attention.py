@@ -1,0 +1,142 @@
+"""Attention over a packed prefix tree, by PyTorch alone.
+
+TRL's `TreeRow` folds samples with common prefixes into one row in which a shared token occurs once. Each segment of the
+row attends to the keys on its path from the root, so every sample sees exactly its own tokens. TRL's `tree_attention`
+needs a FlashAttention 3 kernel from the hub; this one takes the same arguments and runs wherever PyTorch does, forwards
+and backwards: by `varlen_attn` in half precision on a GPU, else by fused attention segment by segment.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+NAME = "torch_tree"  # transformers reads "sdpa" or "flash" in a name as a request for that implementation
+
+
+def register() -> str:
+    """Register the attention and its mask with transformers, and return its name for `attn_implementation`.
+
+    A model with this name also takes plain padded batches: a forward without tree arguments runs transformers' `sdpa`.
+    It must pass an attention mask; one without a mask is taken for a tree row, and no mask is built.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, tree_attention)
+    AttentionMaskInterface.register(NAME, _padding_mask)
+    return NAME
+
+
+def unsupported_reason(model: Any) -> str | None:
+    """Return why samples of `model` cannot share a tree row, in a few words; None if they can."""
+    config = model.config.get_text_config()
+    other = sorted(set(getattr(config, "layer_types", None) or []) - {"full_attention", "sliding_attention"})
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    checks = [
+        (other, f"it has {', '.join(other)} layers, which would scan across samples"),
+        (any(name.endswith(".sinks") for name, _ in model.named_parameters()), "it uses attention sinks"),
+        (not getattr(base, "_supports_attention_backend", False), "its attention cannot be replaced"),
+        (getattr(config, "attention_dropout", 0.0), "it drops attention weights in training (attention_dropout)"),
+    ]
+    return next((reason for wrong, reason in checks if wrong), None)
+
+
+def tree_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    tree_kv_index: torch.Tensor | None = None,
+    tree_cu_seqlens_q: torch.Tensor | None = None,
+    tree_cu_seqlens_k: torch.Tensor | None = None,
+    tree_max_seqlen_q: int = 0,
+    tree_max_seqlen_k: int = 0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Return the attention output (1, N, heads, D) of a tree row of N tokens and S segments, and no weights.
+
+    `query`: (1, heads, N, D); `key` and `value`: (1, key heads, N, D). `tree_kv_index` (K,): positions in the row of the
+    keys of all paths, end to end; a path ends with the segment itself. `tree_cu_seqlens_q`, `tree_cu_seqlens_k` (S + 1,):
+    bounds of segments in the row and of paths in `tree_kv_index`. `sliding_window`: number of keys up to and including
+    its own that a token sees. `softcap`: bound c of the scores, c * tanh(score / c).
+    """
+    from transformers.integrations.flash_attention import get_target_dtype
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if tree_kv_index is None:
+        if attention_mask is None and sliding_window and key.shape[2] > sliding_window:
+            raise ValueError("tree attention builds no sliding window without an attention mask; pass one")
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, softcap=softcap, **kwargs
+        )
+        return plain
+    assert tree_cu_seqlens_q is not None and tree_cu_seqlens_k is not None
+    dtype = get_target_dtype(query, module) or query.dtype
+    query, key, value = (item.to(dtype) for item in (query, key, value))
+    key, value = (item.index_select(2, tree_kv_index) for item in (key, value))
+    if not softcap and _has_varlen(query):
+        from torch.nn.attention.varlen import varlen_attn
+
+        output = varlen_attn(
+            *(item[0].transpose(0, 1) for item in (query, key, value)),
+            tree_cu_seqlens_q,
+            tree_cu_seqlens_k,
+            tree_max_seqlen_q,
+            tree_max_seqlen_k,
+            scale=scaling,
+            window_size=(sliding_window - 1 if sliding_window else -1, 0),
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return output.unsqueeze(0), None
+    queries = query.split(tree_cu_seqlens_q.diff().tolist(), dim=2)
+    lengths = tree_cu_seqlens_k.diff().tolist()
+    segments = zip(queries, key.split(lengths, dim=2), value.split(lengths, dim=2), strict=True)
+    parts = [_attend(*segment, scaling, sliding_window, softcap) for segment in segments]
+    return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
+
+
+def _padding_mask(*, attention_mask: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor | None:
+    from transformers.masking_utils import sdpa_mask
+
+    return None if attention_mask is None else sdpa_mask(attention_mask=attention_mask, **kwargs)
+
+
+def _has_varlen(query: torch.Tensor) -> bool:
+    """Return whether PyTorch's own FlashAttention takes these queries: half precision on compute capability 8 or more."""
+    half = query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
+    return (
+        half and query.is_cuda and torch.version.hip is None and torch.cuda.get_device_capability(query.device)[0] >= 8
+    )
+
+
+def _attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    scaling: float | None,
+    window: int | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """Return causal attention (1, heads, L, D) of the last L tokens of a path (key, value) of any length."""
+    _, heads, length, width = query.shape
+    groups, path = heads // key.shape[1], key.shape[2]
+    # The query heads of a key head are stacked as rows: the keys are not copied for each of them.
+    query = query.reshape(1, key.shape[1], groups * length, width)
+    mask = torch.ones(length, path, dtype=torch.bool, device=query.device).tril(path - length)
+    if window:
+        mask = mask.triu(path - length - window + 1)
+    mask = mask.repeat(groups, 1)
+    # PyTorch's fused attention on a CPU is four times slower backwards in bfloat16 than plain matrix products.
+    if softcap or (query.dtype == torch.bfloat16 and not query.is_cuda):
+        scores = (query @ key.transpose(2, 3)).float() * (width**-0.5 if scaling is None else scaling)
+        if softcap:
+            scores = softcap * torch.tanh(scores / softcap)
+        output = scores.masked_fill(~mask, -torch.inf).softmax(-1).to(value.dtype) @ value
+    else:
+        output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
+    return output.reshape(1, heads, length, width)
