@@ -57,6 +57,7 @@ ROWS = (
     Row("sft_4bit", (*OURS, "peft", "bitsandbytes"), 60),
     Row("transfer", (), 60),
     Row("vllm", OURS, 180),
+    Row("async", PLAYING, 150, 0.27),
 )
 
 
@@ -141,7 +142,7 @@ def run_row(row: Row, folder: Path, seconds: float, *, rehearse: bool) -> GpuRow
     if seconds < 10:
         return GpuRow(row=row.name, status="skipped", reason="no time was left; raise --budget", goal=row.goal)
     begin = time.perf_counter()
-    figures = run_child(row.name, folder, min(row.limit, seconds), rehearse=rehearse)
+    figures = run_child(row.name, folder, seconds if rehearse else min(row.limit, seconds), rehearse=rehearse)
     return GpuRow(
         **{"row": row.name, "status": "done", "seconds": time.perf_counter() - begin, "goal": row.goal, **figures}
     )
@@ -178,22 +179,12 @@ def run_child(name: str, folder: Path, limit: float, *, rehearse: bool) -> dict[
 def _environment(rehearse: bool) -> dict[str, str]:
     """Return the environment of the rows: one GPU at most, no hub, no telemetry, and this clone first in the path."""
     path = [str(HERE.parent), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    names = ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "DISABLE_MLFLOW_INTEGRATION", "TRL_EXPERIMENTAL_SILENCE")
+    result = {**os.environ, **dict.fromkeys(names, "TRUE"), "PYTHONPATH": os.pathsep.join(path)}
+    if rehearse:
+        return result | {"CUDA_VISIBLE_DEVICES": "", "RATCHET_REHEARSE_GPU": "1", "OMP_NUM_THREADS": "1"}
     # With two visible GPUs transformers' trainer would split each batch.
-    visible = "" if rehearse else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
-    quiet = {"TRL_EXPERIMENTAL_SILENCE": "1", "CUDA_VISIBLE_DEVICES": visible, "PYTHONPATH": os.pathsep.join(path)}
-    return {**os.environ, **offline, **quiet, **({"RATCHET_REHEARSE_GPU": "1"} if rehearse else {})}
-
-
-def installed_versions() -> dict[str, str | None]:
-    """Return the version of each package that matters here."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return result | {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
 
 
 def _output(*command: str) -> str | None:
@@ -227,13 +218,14 @@ def main(arguments: Sequence[str]) -> int:
         if card.get("status"):
             print(f"error: {card['reason']}; to try this command on a CPU: {parser.prog} --rehearse", file=sys.stderr)
             return 4
+        installed = {item.metadata["Name"].lower(): item.version for item in metadata.distributions()}
         results = GpuResults(
             **card,
             driver=_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
             commit=_output("git", "describe", "--always", "--dirty", "--abbrev=40"),
             started=started,
             rehearsal=options.rehearse,
-            versions=installed_versions(),
+            versions={name: installed.get(name) for name in PACKAGES},
         )
         for row in ROWS:
             if row.name in options.rows:

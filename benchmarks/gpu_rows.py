@@ -6,15 +6,18 @@ step is timed from its beginning to that of the next; the first two and the last
 
 import argparse
 import functools
+import itertools
 import json
 import re
 import resource
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 
@@ -249,109 +252,132 @@ def trained(setting: Setting, method: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def grpo(setting: Setting) -> dict[str, Any]:
-    """Steps of synchronous GRPO: 16 episodes of seven turns, sampled from the model in training by real passes whose tokens
-    are then replaced by a script's. Tokens per second are those of the training phase: a step without its rollout.
+def answering_player(settings: dict[str, Any]) -> Any:
+    """Return the player of `grpo` and `async`: each of six calls is answered with a text of `tokens` tokens of `base`, which
+    begins elsewhere in each episode, so that attempts share their prompt alone.
     """
     import training_tools
-    from training_steps import WARM_UP
-    from transformers import AutoConfig
+    from transformers import AutoTokenizer
 
     from ratchet.components.core import Action, TimeStep, ToolResult
     from ratchet.components.core.environment_registry import register
 
-    folder, tokenizer = base(setting)
-
-    def values(length: int) -> dict[str, Any]:
-        return {
-            "method": "grpo",
-            "optimization": {"batch_size": training_tools.ROLLOUTS},
-            "grpo": {
-                "group_size": training_tools.GROUP,
-                "reward": {"success": 1.0},
-                "signal_window": setting.steps + 1,
-                "sampling": {"max_new_tokens": 48, "max_episode_tokens": length},
-            },
-        }
-
-    config, length, planned = fitting_job(setting, values)
-    # A reply and the frame of a tool result take about 50 tokens of each turn.
-    observation = words(tokenizer, length // (training_tools.CALLS + 1) - 50)
+    text = words(AutoTokenizer.from_pretrained(settings["base"]), settings["tokens"]).split(" ")
+    numbers = itertools.count()
 
     class Answering(training_tools.Waiting):
-        """Answers each call with a long text."""
+        """Succeeds in every other episode."""
+
+        def reset(self, **options: Any) -> TimeStep:
+            """Begin."""
+            self.number = next(numbers)
+            return super().reset(**options)
 
         def step(self, action: Action) -> TimeStep:
             """Answer at once."""
-            return TimeStep(observation, info={"result": ToolResult(action["call_id"], observation)})
+            first = self.number % len(text)
+            answer = " ".join([*text[first:], *text[:first]])
+            return TimeStep(answer, info={"result": ToolResult(action["call_id"], answer)})
+
+        def finish(self, reason: str) -> TimeStep:
+            """Grade the episode."""
+            success = self.number % 2 == 0
+            outcome = {
+                "success": success,
+                "score": float(success),
+                "tests_passed": 0,
+                "tests_total": 1,
+                "reason": reason,
+            }
+            return TimeStep("", float(success), True, info={"outcome": outcome})
 
     register("benchmark/waiting", Answering, domain="generic", turns=training_tools.CALLS + 1)
-    clock, _ = training_tools.ours(config)
-    rollouts = [entry["rollout/seconds"] for entry in clock.logs]
-    counts = [entry["num_tokens"] for entry in clock.logs]
-    steps = [
-        (whole - rollouts[index], counts[index] - counts[index - 1], whole)
-        for index, whole in enumerate(clock.seconds, start=WARM_UP)
-    ]
-    seconds, tokens, whole = sorted(steps)[len(steps) // 2]
-    length = round(tokens / training_tools.ROLLOUTS)
+    return training_tools.WaitingPlayer()
+
+
+def grpo(setting: Setting, **options: Any) -> dict[str, Any]:
+    """A job of GRPO: 16 episodes a step, whose seven replies are sampled from the model and replaced by a tool call each.
+
+    Tokens per second are those of the training phase: synchronous steps without their rollout, asynchronous ones without
+    waiting for episodes and without the transfer of weights.
+    """
+    import training_tools
+    from training_steps import WARM_UP, clocked
+    from transformers import AutoConfig, LogitsProcessorList, Qwen2ForCausalLM
+
+    from ratchet.components.training import job
+
+    folder, tokenizer = base(setting)
+    call, generate = tokenizer.encode(training_tools.CALL), Qwen2ForCausalLM.generate
+
+    def values(length: int) -> dict[str, Any]:
+        # A reply and the frame of a tool result take about 50 tokens of each turn.
+        play = {"base": str(folder), "tokens": length // (training_tools.CALLS + 1) - 50}
+        sampling = {"max_new_tokens": 48, "max_episode_tokens": length}
+        section = {
+            "player": "gpu_rows:answering_player",
+            "play": play,
+            "sampling": sampling,
+            "reward": {"success": 1.0},
+        }
+        return {"method": "grpo", "optimization": {"batch_size": training_tools.ROLLOUTS}, "grpo": section | options}
+
+    def forced(model: Any, **arguments: Any) -> Any:
+        only = training_tools.Forced(call, arguments["input_ids"].shape[1])
+        arguments["logits_processor"] = LogitsProcessorList([only, *arguments.get("logits_processor", ())])
+        return generate(model, **arguments)
+
+    config, _, planned = fitting_job(setting, values)
+    with mock.patch.object(Qwen2ForCausalLM, "generate", forced):
+        clock = clocked(lambda: job.run(config))
+    logs = clock.logs[WARM_UP : WARM_UP + len(clock.seconds)]
+    middle = {name: statistics.median(log.get(name) or 0.0 for log in logs) for name in logs[-1]}
+    whole, counts = clock.median, [log["num_tokens"] for log in clock.logs]
+    if options:
+        seconds, tokens = (
+            middle["perf/fwd_bwd_s"] + middle["perf/optimizer_s"],
+            middle["batch/forwarded_tokens_per_step"],
+        )
+    else:
+        seconds, tokens = whole - middle["rollout/seconds"], (counts[-1] - counts[0]) / (len(counts) - 1)
+    length = round((counts[-1] - counts[0]) / (len(counts) - 1) / training_tools.ROLLOUTS)
+    more = {"length": length, "step_seconds": whole, "episodes_per_second": training_tools.ROLLOUTS / whole}
+    shown = {"weight_seconds": "perf/weight_sync_s", "wait_seconds": "perf/rollout_wait_s", "drift_nats": "drift/mean"}
     return {
         "tokens_per_second": tokens / seconds,
         "mfu": mfu(AutoConfig.from_pretrained(folder), length, tokens / seconds),
         "peak_gib": peak_gib(),
         "planned_gib": planned,
-        "more": {"length": length, "step_seconds": whole, "tokens_per_second_of_step": tokens / whole},
+        "more": more | {name: middle[key] for name, key in shown.items() if key in middle},
     }
 
 
 def transfer(setting: Setting) -> dict[str, Any]:
-    """Seconds and GB/s of all weights in bfloat16 by each route: a copy on the card, host memory, a file, another process."""
+    """Seconds and GB/s of all weights in bfloat16: copied on the card, to host memory, and through a file and back."""
     from safetensors.torch import load_file, save_file
-    from torch import multiprocessing
 
     model = make_model(setting).to(torch.bfloat16)
     weights = {name: value.detach() for name, value in model.named_parameters()}
-    copies = {name: torch.empty_like(value) for name, value in weights.items()}
-    host = {name: torch.empty(value.shape, dtype=value.dtype, pin_memory=CUDA) for name, value in weights.items()}
     path, device = setting.folder / "weights.safetensors", str(model.device)
+    copies = {
+        "card": {name: torch.empty_like(value) for name, value in weights.items()},
+        "host": {name: torch.empty_like(value, device="cpu", pin_memory=CUDA) for name, value in weights.items()},
+    }
 
-    def copy(target: dict[str, Any]) -> None:
-        for name, value in weights.items():
-            target[name].copy_(value, non_blocking=True)
+    def send(route: str) -> None:
+        if route == "disk":
+            save_file(weights, path)
+            load_file(path, device=device)
+        else:
+            for name, value in weights.items():
+                copies[route][name].copy_(value, non_blocking=True)
 
-    def disk() -> None:
-        save_file(weights, path)
-        load_file(path, device=device)
-
-    context = multiprocessing.get_context("spawn")
-    sent, received = context.Queue(), context.Queue()
-    worker = context.Process(target=receive_weights, args=(sent, received), daemon=True)
-    worker.start()
-
-    def other_process() -> None:
-        sent.put(weights)
-        received.get(timeout=60)
-
-    routes = {"card": lambda: copy(copies), "host": lambda: copy(host), "disk": disk, "process": other_process}
-    size = sum(value.numel() * value.element_size() for value in weights.values())
-    more: dict[str, float] = {}
-    for name, route in routes.items():
-        timed(route)
-        seconds = min(timed(route) for _ in range(3))
-        more |= {f"{name}_seconds": seconds, f"{name}_gb_per_second": size / seconds / 1e9}
-    sent.put(None)
-    worker.join(10)
-    return {"peak_gib": peak_gib(), "more": {"gigabytes": size / 1e9, **more}}
-
-
-def receive_weights(sent: Any, received: Any) -> None:
-    """Copy the weights that arrive over weights of this process, until None arrives."""
-    own: dict[str, Any] = {}
-    while (weights := sent.get()) is not None:
-        for name, value in weights.items():
-            own.setdefault(name, torch.empty_like(value)).copy_(value)
-        _synchronize()
-        received.put(len(own))
+    size = sum(value.numel() * value.element_size() for value in weights.values()) / 1e9
+    more = {"gigabytes": size}
+    for route in (*copies, "disk"):
+        seconds = min(timed(lambda route=route: send(route)) for _ in range(4))
+        more |= {f"{route}_seconds": seconds, f"{route}_gb_per_second": size / seconds}
+    return {"peak_gib": peak_gib(), "more": more}
 
 
 def vllm(setting: Setting) -> dict[str, Any]:
@@ -392,6 +418,8 @@ ROWS: dict[str, Callable[[Setting], dict[str, Any]]] = {
     "sft_4bit": functools.partial(trained, method="sft", model={"lora": {"r": 16}, "quantize": "4bit"}),
     "dpo": functools.partial(trained, method="dpo"),
     "grpo": grpo,
+    # The replies are not what the model would have said, so log-probabilities differ.
+    "async": functools.partial(grpo, asynchronous={"drift_alarm": 1e9}),
     "transfer": transfer,
     "vllm": vllm,
 }

@@ -134,9 +134,12 @@ def test_a_second_job_waits_for_the_gpus_that_torch_sees(tmp_path):
     def wait():
         raise Waited
 
-    with reserve_gpus(names, len(names), folder=tmp_path):
-        with pytest.raises(Waited), reserve_gpus(names, 1, waiting=wait, folder=tmp_path):
-            pass
+    with (
+        reserve_gpus(names, len(names), folder=tmp_path),
+        pytest.raises(Waited),
+        reserve_gpus(names, 1, waiting=wait, folder=tmp_path),
+    ):
+        pass
     with reserve_gpus(names, 1, waiting=wait, folder=tmp_path) as reserved:
         assert reserved == names[:1]
 
