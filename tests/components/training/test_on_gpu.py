@@ -33,6 +33,12 @@ SHAPE = {
 }
 
 
+def need(*packages):
+    """Skip a test where one of them is missing: `make gpu` runs on machines that have little more than torch."""
+    for package in packages:
+        pytest.importorskip(package)
+
+
 def make_model(attention="sdpa", dtype=torch.float32):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -95,7 +101,7 @@ def test_bfloat16_autocast_computes_in_bfloat16_and_trains_float32_weights():
 
 
 def test_a_lack_of_memory_is_recognised():
-    pytest.importorskip("pydantic")
+    need("msgspec", "pydantic")
     from ratchet.components.training.gpu_memory import is_out_of_memory
 
     with pytest.raises(RuntimeError) as error:
@@ -104,7 +110,7 @@ def test_a_lack_of_memory_is_recognised():
 
 
 def test_a_weight_that_is_not_finite_ends_the_job_before_it_is_saved(tmp_path):
-    pytest.importorskip("pydantic")
+    need("msgspec", "pydantic")
     from types import SimpleNamespace
 
     from ratchet.components.core import DataError
@@ -124,7 +130,7 @@ class Waited(Exception):
 
 
 def test_a_second_job_waits_for_the_gpus_that_torch_sees(tmp_path):
-    pytest.importorskip("msgspec")
+    need("msgspec", "pydantic")
     from ratchet.components.training.gpu_locks import reserve_gpus, visible_gpus
 
     names = visible_gpus()
@@ -145,8 +151,10 @@ def test_a_second_job_waits_for_the_gpus_that_torch_sees(tmp_path):
 
 
 def test_an_adapter_that_is_saved_and_loaded_gives_the_same_logits_and_so_does_its_merge(tmp_path):
-    pytest.importorskip("pydantic")
-    peft = pytest.importorskip("peft")
+    need("msgspec", "pydantic")
+    need("peft")
+    import peft
+
     from ratchet.components.training.config.shared_sections import LoraOptions
     from ratchet.components.training.model_loading import add_adapters
 
@@ -205,8 +213,7 @@ def write_jobs(folder):
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
     """The figures of each job by method: on the GPU, and in a process that sees none."""
-    for package in ("pydantic", "msgspec", "trl", "datasets"):
-        pytest.importorskip(package)
+    need("msgspec", "pydantic", "trl", "datasets", "accelerate")
     result = []
     for hidden in ({}, {"CUDA_VISIBLE_DEVICES": ""}):
         files = write_jobs(tmp_path_factory.mktemp("jobs"))
