@@ -42,7 +42,7 @@ from ratchet.components.core.files import write_atomically
 
 from .. import tree_attention
 from ..config.job_config import GrpoConfig
-from ..credit.advantages import SignalWindow, uniform_group_share
+from ..credit.advantages import uniform_group_share
 from ..train_report import non_finite_error
 from ..trainer_arguments import make_callbacks, trainer_arguments
 from .attempt_selection import SelectionOptions, select_attempts
@@ -119,7 +119,7 @@ class StepLoader:
                 yield {name: values[row] for name, values in batch.items()}
 
     def _read_step(self) -> list[dict[str, torch.Tensor]]:
-        """Return the micro-batches of the next step. Raises DataError if many steps have had no learning signal."""
+        """Return the micro-batches of the next step."""
         trainer = self._trainer
         options, args = trainer.options, trainer.args
         samples = [sample for group in self._take_groups() for sample in group]
@@ -196,7 +196,7 @@ class StepLoader:
             row["completion_mask"] = row["completion_mask"] * int(keep)
 
     def _measure(self, rows: list[dict[str, Any]]) -> None:
-        """Log the step's signal, staleness and tokens. Raises DataError if many steps have had no learning signal."""
+        """Log the step's signal, staleness and tokens."""
         trainer = self._trainer
         uniform = uniform_group_share(*_rewards_and_groups(rows))
         if not np.isnan(uniform):
@@ -206,9 +206,7 @@ class StepLoader:
         trainer.state.num_input_tokens_seen += sum(len(row["input_ids"]) for row in rows)
         self._metrics["num_tokens"].append(float(trainer.state.num_input_tokens_seen))
         advantages = _flat(rows, "token_advantages").astype(np.float64)
-        std = float(advantages.std()) if len(advantages) else 0.0
-        self._metrics["advantages/std"].append(std)
-        trainer.signal.add(std)
+        self._metrics["advantages/std"].append(float(advantages.std()) if len(advantages) else 0.0)
 
     def _collate(self, rows: list[Any]) -> dict[str, torch.Tensor]:
         """Return a micro-batch, one row per process, with advantages, versions and weights of its loss terms."""
@@ -255,7 +253,6 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         assert config.grpo.asynchronous is not None
         self.options, self.asynchronous = config.grpo, config.grpo.asynchronous
         self.selection: SelectionOptions = config.grpo.selection
-        self.signal = SignalWindow(config.grpo.signal_window)
         self.step_samples = config.optimization.batch_size
         _use_tree_attention(model)
         with _accept_model(model):

@@ -74,7 +74,10 @@ class EpisodeRollout:
         begin = time.perf_counter()
         samples = self._play(
             name,
-            [make_attempt(name, task, (first + index) // size, (first + index) % size) for index, task in enumerate(tasks)],
+            [
+                make_attempt(name, task, (first + index) // size, (first + index) % size)
+                for index, task in enumerate(tasks)
+            ],
         )
         self.seconds = time.perf_counter() - begin
         check_same_prompts(samples, first, size)

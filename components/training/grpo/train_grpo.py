@@ -294,7 +294,8 @@ def _prepare(config: GrpoConfig, model: Any, tokenizer: Any, stack: contextlib.E
     task_sampler = TaskSampler(config.grpo.selection, tasks, config.seed, demonstrations)
     rewards = EpisodeRewards(config.grpo.reward, config.grpo.scoring, _load_step_model(config))
     if config.grpo.asynchronous is not None:
-        return _prepare_asynchronous(config, model, tokenizer, prompts, (player, rewards, task_sampler)), prompts
+        parts = player, rewards, task_sampler
+        return _prepare_asynchronous(config, model, tokenizer, prompts, parts, stack), prompts
     trainer = make_grpo_trainer(config, model, tokenizer, prompts, config.grpo.reward, task_sampler)
     policy = stack.enter_context(contextlib.closing(make_policy(config, trainer, tokenizer)))
     trainer.rollout_func = EpisodeRollout(
@@ -304,10 +305,15 @@ def _prepare(config: GrpoConfig, model: Any, tokenizer: Any, stack: contextlib.E
 
 
 def _prepare_asynchronous(
-    config: GrpoConfig, model: Any, tokenizer: Any, prompts: list[str], parts: tuple[Any, EpisodeRewards, TaskSampler]
+    config: GrpoConfig,
+    model: Any,
+    tokenizer: Any,
+    prompts: list[str],
+    parts: tuple[Any, EpisodeRewards, TaskSampler],
+    stack: contextlib.ExitStack,
 ) -> Any:
     """Return the trainer of `grpo.asynchronous`. `parts`: player, rewards and task sampler, which play in the main
-    process.
+    process; `stack` closes the transfer at the end of the job.
     """
     from .async_trainer import make_async_trainer
     from .async_worker import make_worker
@@ -316,9 +322,10 @@ def _prepare_asynchronous(
     worker = transfer = None
     if process_index() == 0:
         # Before the trainer adds TRL's head to the model, of which a sampler in this process takes a copy.
-        sampler, transfer = make_transfer(config, model, stop_ids(tokenizer, CLOSE))
+        transfer = make_transfer(config, model, tokenizer)
+        stack.callback(transfer.destroy)  # where the trainer does not come to its end
         player, rewards, task_sampler = parts
-        worker = make_worker(config, player, sampler, rewards, task_sampler, tokenizer)
+        worker = make_worker(config, player, transfer.sampler, rewards, task_sampler, tokenizer)
     return make_async_trainer(config, model, tokenizer, prompts, count_steps(config, len(prompts)), worker, transfer)
 
 

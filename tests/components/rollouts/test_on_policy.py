@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from patience import LIMIT
+from patience import LIMIT, until
 from tiny import Tiny, write_taskset
 
 from ratchet.components.core import (
@@ -95,6 +95,99 @@ def test_a_world_in_which_nothing_can_be_played_is_one_line(play):
     Tiny.on_reset = breaks
     with pytest.raises(InfrastructureError, match=r"none of 2 attempts could be played.*engine is away.*doctor"):
         play().play(Reads(), attempts(count=2))
+
+
+@pytest.fixture
+def stream(play):
+    streams = []
+
+    def make(policy=None, **settings):
+        streams.append(play(**settings).stream(policy or Reads()))
+        return streams[-1]
+
+    yield make
+    for stream in streams:
+        stream.close()
+
+
+def ended(stream, count):
+    """The next `count` attempts that end."""
+    result = []
+    until(lambda: result.append(stream.wait()) or sum(item is not None for item in result) == count)
+    return [item for item in result if item is not None]
+
+
+def test_a_stream_plays_what_is_submitted_while_others_play(stream):
+    playing = stream(concurrency=4)
+    for attempt in attempts(count=6):
+        playing.submit(attempt)
+    first = ended(playing, 6)
+    assert sorted(attempt.number for attempt, _ in first) == list(range(6))
+    assert all(played.record.outcome.success and len(played.traces) == 2 for _, played in first)
+    playing.submit(attempts("t1", 1)[0])
+    ((attempt, played),) = ended(playing, 1)
+    assert attempt.task_id == played.record.task.task_id == "t1"
+
+
+def test_a_slow_tool_of_a_stream_holds_its_own_episode_alone(stream):
+    gate = threading.Event()
+    Tiny.on_step = lambda task, step: task == "t0" and gate.wait(LIMIT)
+    playing = stream(concurrency=2)
+    for attempt in [*attempts("t0", 1), *attempts("t1", 4)]:
+        playing.submit(attempt)
+    assert {attempt.task_id for attempt, _ in ended(playing, 4)} == {"t1"}
+    gate.set()
+    assert ended(playing, 1)[0][0].task_id == "t0"
+
+
+def test_a_hung_tool_is_given_up_and_its_attempt_lost(stream):
+    gate = threading.Event()
+    Tiny.on_step = lambda task, step: task == "t0" and gate.wait(LIMIT)
+    playing = stream(concurrency=2, timeouts={"step": 0.3})
+    playing.submit(attempts("t0", 1)[0])
+    ((_, played),) = ended(playing, 1)
+    assert played.record.failure.type == "StageTimeout" and not played.traces
+    playing.submit(attempts("t1", 1)[0])
+    assert ended(playing, 1)[0][1].record.outcome.success, "another thread took the place of the hung one"
+    gate.set()
+
+
+def test_an_attempt_that_broke_once_is_played_again_with_its_seeds(stream):
+    broken = iter([SandboxUnavailable("the engine is away")])
+
+    def breaks(task, step):
+        for error in broken:
+            raise error
+
+    Tiny.on_reset = breaks
+    playing = stream(retries=1)
+    playing.submit(attempts(count=1)[0])
+    ((attempt, played),) = ended(playing, 1)
+    assert played.record.outcome.success and Tiny.resets == [("t0", 11)] * 2 and attempt.stream == 1000
+
+
+def test_an_outage_ends_a_stream_in_one_line(stream):
+    def breaks(task, step):
+        raise SandboxUnavailable("the engine is away")
+
+    Tiny.on_reset = breaks
+    playing = stream(retries=9, patience=1)
+    for attempt in attempts(count=16):
+        playing.submit(attempt)
+    with pytest.raises(InfrastructureError, match=r"no attempt could be played for too long.*doctor"):
+        until(lambda: playing.wait() and None)
+
+
+def test_closing_a_stream_closes_the_worlds_that_play(stream):
+    gate = threading.Event()
+    Tiny.on_step = lambda task, step: gate.wait(LIMIT)
+    Tiny.on_close = gate.set
+    playing = stream(concurrency=3)
+    for attempt in attempts(count=5):
+        playing.submit(attempt)
+    until(lambda: len(Tiny.alive) == 3)
+    playing.close()
+    assert not Tiny.alive
 
 
 def test_tasks_are_the_train_tasks_and_no_other_is_played(play, tmp_path):

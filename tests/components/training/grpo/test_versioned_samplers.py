@@ -140,7 +140,7 @@ def test_log_probabilities_that_are_not_finite_end_the_job_in_one_line(made):
 
 
 def test_closing_ends_requests_that_wait_and_refuses_later_ones(made):
-    sampler, echo = made(size=1, seconds=0.3)
+    sampler, _ = made(size=1, seconds=0.3)
     with ThreadPoolExecutor(3) as pool:
         running = [pool.submit(ask, sampler, seed) for seed in range(3)]
         time.sleep(0.1)
