@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from ratchet.components.evaluation.promotion.decision_plan import (
 )
 from ratchet.components.evaluation.promotion.promotion_rule import DECIDING_ROLES, NightDeclaration
 from ratchet.components.evaluation.promotion.season_plan import ASSUMED_COMPONENTS, count_task_uses, declare_night
+from ratchet.components.models.vllm_options import server_gpus
 from ratchet.components.nights.episode_sets import evaluations_folder
 from ratchet.components.nights.night_models import NightModel, registered_model
 from ratchet.components.nights.night_sampling import check_first_night, draw_least_used
@@ -38,9 +40,17 @@ from ratchet.components.operations.host_checks import TrainingMemory, training_m
 from ratchet.components.statistics.power_analysis import clustered_design
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.tracking import model_registry
-from ratchet.components.training.config.job_config import AnyJob
+from ratchet.components.training.config.job_config import AnyJob, GrpoConfig
 from ratchet.components.training.config.shared_sections import ModelOptions
-from ratchet.components.training.memory_estimate import PROCESS_BYTES, MemoryEstimate, estimate_memory, model_size
+from ratchet.components.training.memory_estimate import (
+    PROCESS_BYTES,
+    MemoryEstimate,
+    ServerEstimate,
+    estimate_memory,
+    estimate_server,
+    model_size,
+    row_tokens,
+)
 from ratchet.components.trajectories.shards import read_manifest
 from ratchet.flows.night_context import ROLLOUTS_FOLDER
 from ratchet.flows.steps.declare import DECLARED_STEP, TASKS_STEP, past_nights
@@ -67,19 +77,33 @@ class PlannedStep(msgspec.Struct, frozen=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """A training job and its memory in each process; `problem` says why there is no estimate."""
+    """A training job and its memory in each process; `problem` says why there is no estimate, or why it cannot run.
+    `disk`: bytes of its result; `checkpoints`: of those that it keeps until it has ended.
+    """
 
     name: str
     method: str
     base: str
     memory: MemoryEstimate | None
     problem: str = ""
+    disk: int = 0
+    checkpoints: int = 0
+
+
+class PlannedServer(msgspec.Struct, frozen=True):
+    """The vLLM server of a collection and its memory on each of `gpus` GPUs; `problem` says why it cannot start."""
+
+    base: str
+    gpus: int
+    memory: ServerEstimate | None
+    problem: str = ""
 
 
 class NightPlan(msgspec.Struct, frozen=True):
     """Plan of one night. `night`: its id; None where a new night gets one only when it begins. `past`: ids of the nights
     that the estimates rest on; `running`: the night that runs now, if any. `obstacles`: why no promotion is to be expected,
-    if so. `needed`: bytes that training needs at once in each device; `fits`: whether the memory holds it, None if unknown.
+    if so. `server`: the largest server of a policy, None where this machine serves none on a GPU. `needed`: bytes that
+    training needs at once in each device; `fits`: whether memory and disk hold the night, None if unknown.
     """
 
     night: str | None
@@ -94,6 +118,7 @@ class NightPlan(msgspec.Struct, frozen=True):
     disk_free: int
     memory: TrainingMemory
     jobs: tuple[PlannedJob, ...]
+    server: PlannedServer | None
     needed: int | None
     fits: bool | None
     taskset: str
@@ -126,6 +151,8 @@ def plan_night(
     memory = training_memory()
     jobs = tuple(_jobs(parameters, how, champion, state, memory))
     needed = _needed_memory(jobs, how, memory)
+    server = _server(parameters, champion, memory)
+    free = shutil.disk_usage(Path()).free
     decided = [(other.id, decision) for other in others if (decision := night_decision(other)) is not None]
     spreads = [(id, decision.spread) for id, decision in decided if decision.spread is not None]
     rule, latest = parameters.promotion, decided[-1][1] if decided else None
@@ -141,11 +168,12 @@ def plan_night(
         champion=None if champion is None else champion.policy_version,
         past=tuple(night.id for night in past[-PAST_NIGHTS:]),
         steps=steps,
-        disk_free=shutil.disk_usage(Path()).free,
+        disk_free=free,
         memory=memory,
         jobs=jobs,
+        server=server,
         needed=needed,
-        fits=None if needed is None else needed <= memory.total,
+        fits=_fits(jobs, server, needed, memory, free),
         taskset=parameters.taskset,
         declaration=declaration,
         variance_of=spreads[-1][0] if spreads else None,
@@ -374,6 +402,48 @@ def _is_remote_elsewhere() -> bool:
         return True
 
 
+def training_disk(jobs: Sequence[PlannedJob]) -> int:
+    """Return the bytes that training needs at most: all results, and the checkpoints of the largest job."""
+    return sum(job.disk for job in jobs) + max((job.checkpoints for job in jobs), default=0)
+
+
+def _fits(
+    jobs: Sequence[PlannedJob], server: PlannedServer | None, needed: int | None, memory: TrainingMemory, free: int
+) -> bool | None:
+    """Return whether training, servers and checkpoints fit; None where a job's memory is unknown and nothing else is too
+    large.
+    """
+    refused = any(job.problem for job in jobs if job.memory is not None) or (
+        server is not None and bool(server.problem)
+    )
+    if refused or training_disk(jobs) > free:
+        return False
+    return None if needed is None else needed <= memory.total
+
+
+def _server(scale: Scale, champion: NightModel | None, memory: TrainingMemory) -> PlannedServer | None:
+    """Return the server of the policies that vLLM plays on this machine's GPUs. All have the sizes of the first base."""
+    if not (scale.serves_vllm and memory.devices):
+        return None
+    start = scale.cold_start.model if champion is None else ModelOptions(base=champion.checkpoint)
+    base, gpus = start.base or NEW_MODEL, server_gpus(scale.vllm)
+    if gpus > memory.devices:
+        return PlannedServer(
+            base, gpus, None, f"it asks for {gpus} GPUs of {memory.devices}; lower vllm.*_parallel_size"
+        )
+    try:
+        estimate = estimate_server(model_size(start), memory.total, scale.vllm)
+    except RatchetError as error:
+        return PlannedServer(base, gpus, None, str(error))
+    problem = ""
+    if estimate.rows < 1:
+        problem = (
+            f"its cache holds {estimate.rows:.2f} sequences of {estimate.context:,} tokens; lower vllm.max_model_len, or raise "
+            "vllm.gpu_memory_utilization or vllm.tensor_parallel_size"
+        )
+    return PlannedServer(base, gpus, estimate, problem)
+
+
 def _jobs(
     scale: Scale, recipe: Recipe, champion: NightModel | None, state: Night, memory: TrainingMemory
 ) -> Iterable[PlannedJob]:
@@ -403,9 +473,22 @@ def _job(name: str, job: AnyJob, model: ModelOptions, base: str, memory: Trainin
         size = model_size(model)
     except RatchetError as error:
         return PlannedJob(name, job.method, base, None, str(error))
+    if name != "cold start" and base != NEW_MODEL:
+        size = msgspec.structs.replace(size, stored=4 * size.parameters)  # a champion is written in float32
     processes = max(1, memory.devices) if job.run.launch != "single" else 1
-    estimate = estimate_memory(job, size, processes=processes, bfloat16=memory.devices > 0)
-    return PlannedJob(name, job.method, base, estimate)
+    on_gpu = memory.total if memory.devices else 0
+    estimate = estimate_memory(job, size, processes=processes, bfloat16=memory.devices > 0, device_bytes=on_gpu)
+    problem, length = "", row_tokens(job)
+    if size.context is not None and length > size.context:
+        problem = (
+            f"its rows of {length:,} tokens exceed the {size.context:,} that {base} reads; lower format.max_length"
+        )
+    elif isinstance(job, GrpoConfig) and job.grpo.sampling.sampler == "colocate" and find_spec("vllm") is None:
+        problem = (
+            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm"
+        )
+    # The result is whole and in float32; two checkpoints of a run hold weights and both moments of what is trained.
+    return PlannedJob(name, job.method, base, estimate, problem, 4 * size.parameters, 24 * estimate.trained_parameters)
 
 
 def _needed_memory(jobs: Sequence[PlannedJob], recipe: Recipe, memory: TrainingMemory) -> int | None:

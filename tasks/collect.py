@@ -19,7 +19,7 @@ from ratchet.components.core import InfrastructureError
 from ratchet.components.core.home import home
 from ratchet.components.core.home import home_folder as local
 from ratchet.components.core.processes import owner_token, run_job_process
-from ratchet.components.models.policy_factory import starts_server
+from ratchet.components.models.policy_factory import started_server_gpus
 from ratchet.components.operations.shared_collection import share_collection
 from ratchet.components.reporting.progress_display import ProgressStep, current_display
 from ratchet.components.rollouts.collect_job import JOB_FILE, PROGRESS_FILE, CollectJob
@@ -103,12 +103,13 @@ def play_here(plan: CollectPlan, folder: Path, step: ProgressStep, cohort: int |
 
 @contextlib.contextmanager
 def _reserve_gpu(plan: CollectPlan, step: ProgressStep) -> Iterator[dict[str, str]]:
-    """Claim one GPU for a policy that starts a model server here; yield its environment. Served agents take turns."""
-    if plan.executor != "local" or not starts_server(plan.policy):
+    """Claim the GPUs of a policy that starts a model server here; yield its environment. Served agents take turns."""
+    count = started_server_gpus(plan.policy) if plan.executor == "local" else 0
+    if not count:
         yield {}
         return
-    with reserve_gpus(visible_gpus(), 1, waiting=lambda: step.update(remark="waiting for a GPU")) as names:
-        yield {"CUDA_VISIBLE_DEVICES": names[0]} if names else {}
+    with reserve_gpus(visible_gpus(), count, waiting=lambda: step.update(remark="waiting for a GPU")) as names:
+        yield {"CUDA_VISIBLE_DEVICES": ",".join(names)} if names else {}
 
 
 def _show_progress(step: ProgressStep, progress: CollectionProgress | None) -> None:

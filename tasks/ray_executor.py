@@ -24,7 +24,7 @@ from ratchet.components.core import (
     RatchetError,
 )
 from ratchet.components.core.errors import first_line
-from ratchet.components.models.policy_factory import starts_server
+from ratchet.components.models.policy_factory import started_server_gpus
 from ratchet.components.operations.shared_collection import read_shared_plan, shared_cohort
 from ratchet.components.rollouts.collection import LoadedAgent, collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
@@ -124,16 +124,16 @@ def _connect() -> Any:
 
 @contextmanager
 def _policy_servers(plan: CollectPlan, location: str) -> Iterator[list[Any]]:
-    """Yield an actor for each GPU of the cluster where the policy starts a server, else [None]."""
+    """Yield an actor for each server that the cluster has GPUs for, where the policy starts servers, else [None]."""
     import ray
 
-    if not starts_server(plan.policy):
+    if not (each := started_server_gpus(plan.policy)):
         yield [None]
         return
     gpus = int(ray.cluster_resources().get("GPU", 0))
-    options = {"num_cpus": 0, "num_gpus": 1 if gpus else 0, "max_concurrency": 16 * plan.concurrency}
+    options = {"num_cpus": 0, "num_gpus": each if gpus else 0, "max_concurrency": 16 * plan.concurrency}
     actor = ray.remote(**options, max_restarts=MAX_RETRIES, max_task_retries=MAX_RETRIES)(ServedPolicy)
-    servers = [actor.remote(location) for _ in range(max(gpus, 1))]
+    servers = [actor.remote(location) for _ in range(max(gpus // each, 1))]
     try:
         yield servers
     finally:

@@ -126,11 +126,27 @@ def check_checkpoint(checkpoint: Path) -> None:
         weights = sorted(checkpoint.glob("*.safetensors"))
         if not weights or not (checkpoint / "config.json").is_file():
             raise DataError(f"checkpoint {checkpoint} has no config.json or no *.safetensors; {_CHECKPOINT_ADVICE}")
+        _check_shards(checkpoint)
     for path in weights:
         if not is_whole(path):
             raise DataError(
                 f"checkpoint file {path} is corrupt (its header does not fit its size); {_CHECKPOINT_ADVICE}"
             )
+
+
+def _check_shards(checkpoint: Path) -> None:
+    """Raise DataError for weights in several files, some of which are missing: a download that was broken off."""
+    index = checkpoint / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    try:
+        named = set(msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values())
+    except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"checkpoint file {index} cannot be read; {_CHECKPOINT_ADVICE}") from error
+    if missing := sorted(name for name in named if not (checkpoint / str(name)).is_file()):
+        raise DataError(
+            f"checkpoint {checkpoint} lacks {len(missing)} of {len(named)} files of weights ({missing[0]}); download it again"
+        )
 
 
 def is_whole(path: Path) -> bool:

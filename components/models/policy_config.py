@@ -103,7 +103,8 @@ class VllmConfig(Configuration):
 
     - `checkpoint`: the folder. Prompts are rendered with its tokenizer and template; the server receives token ids.
     - `base_url`: a server of that checkpoint (`ratchet serve`) or of its base with room for adapters. Without it a
-      server is started while the policy is in use, with `arguments`, in the environment named by RATCHET_VLLM_PYTHON.
+      server is started while the policy is in use, in the environment named by RATCHET_VLLM_PYTHON.
+    - `options`: engine arguments of a server to start, by vLLM's own names; `vllm_options.DECIDED` are Ratchet's.
     - `python`: interpreter of a server to start; default RATCHET_VLLM_PYTHON. `log`: file for its output; by default a
       temporary one that is removed if there was no error.
     - `concurrency`: parallel requests.
@@ -111,7 +112,7 @@ class VllmConfig(Configuration):
 
     checkpoint: Path
     base_url: str | None = None
-    arguments: tuple[str, ...] = ()
+    options: dict[str, Any] = Field(default_factory=dict)
     python: Path | None = None
     log: Path | None = None
     api_key_env: str | None = None

@@ -21,6 +21,7 @@ from ratchet.components.tasksets import Taskset
 from .best_of_policy import BestOfName
 from .checkpoint_folders import checkpoint_version
 from .policy_config import OpenAIConfig, VllmConfig
+from .vllm_options import server_gpus
 
 POLICY_GROUP = "ratchet.policies"
 SCRIPTED = {"teacher": "Teacher", "rewriter": "Rewriter", "clumsy": "Clumsy", "random-edit": "RandomEdit"}
@@ -159,12 +160,14 @@ def checkpoint_folders(name: str) -> list[str]:
     return [str(VllmConfig.named(source).checkpoint)] if kind == "vllm" else []
 
 
-def starts_server(name: str) -> bool:
-    """Return whether the named policy starts its own model server, on this machine's GPU if there is one."""
+def started_server_gpus(name: str) -> int:
+    """Return the number of GPUs of the model server that the named policy starts on this machine; 0 if it starts none."""
     if best_of := BestOfName.parse(name):
-        return starts_server(best_of.policy)
+        return started_server_gpus(best_of.policy)
     kind, _, source = name.partition(":")
-    return kind == "vllm" and bool(source) and VllmConfig.named(source).base_url is None
+    if kind != "vllm" or not source or (config := VllmConfig.named(source)).base_url is not None:
+        return 0
+    return server_gpus(config.options)
 
 
 def plays_in_lockstep(name: str) -> bool:

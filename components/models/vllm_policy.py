@@ -23,7 +23,9 @@ from .http_client import ModelClient
 from .model_server import ModelServer
 from .policy_config import VllmConfig
 from .sampled_policy import Sampled, SampledPolicy, SamplingParameters, stop_ids
+from .server_probe import engine_python
 from .tool_call_formats import CLOSE
+from .vllm_options import check_vllm_options, vllm_command_line
 
 
 class _Logprobs(msgspec.Struct):
@@ -215,11 +217,13 @@ class VllmPolicy(SampledPolicy):
 def _started(config: VllmConfig) -> ModelServer | None:
     if config.base_url is not None:
         return None
+    python = config.python or engine_python("vllm")
+    check_vllm_options(config.options, python)
     return ModelServer(
         config.checkpoint,
-        python=config.python,
+        python=python,
         log=config.log,
-        arguments=config.arguments,
+        arguments=vllm_command_line(config.options),
         on_progress=lambda line: print(line, file=sys.stderr, flush=True),
     ).start()
 

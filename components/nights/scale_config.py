@@ -1,6 +1,7 @@
 """Scales: the parameters of a night, with their section `judge`. Flow and code are the same at every scale."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -16,6 +17,8 @@ from ratchet.components.models import checkpoint_folders
 from ratchet.components.models.best_of_policy import BestOfName
 from ratchet.components.models.endpoint import Price
 from ratchet.components.models.policy_factory import check_policy
+from ratchet.components.models.server_probe import PYTHON_VARIABLE
+from ratchet.components.models.vllm_options import check_vllm_options
 from ratchet.components.rewards.judges.judge_config import JudgeConfig, JudgeModelConfig
 from ratchet.components.rollouts.collection_plan import CollectPlan, Executor, StageTimeouts
 from ratchet.components.sandboxes import SandboxConfig
@@ -204,7 +207,9 @@ class Scale(Configuration):
 
     `judge`: who judges tonight's attempts; without it rules alone score them. `recipe`, in size `size`, trains the
     challenger (flows/recipes). The control is plain SFT on the champion's old data with as many tokens.
-    `vllm_arguments` are passed to the vLLM server of policies played with `engine: vllm`.
+    `vllm`: engine arguments of the vLLM servers of policies played with `engine: vllm`, by vLLM's own names
+    (`gpu_memory_utilization`, `max_model_len`, `tensor_parallel_size` …). A server starts with each collection, on GPUs of
+    its own, and stops at its end.
 
     - `name`: name of the scale's file. `taskset`: name or folder of the tasks.
     - `max_new_tokens`: maximum tokens of a reply. `max_turns`: maximum replies; None for the environment's limit.
@@ -224,7 +229,7 @@ class Scale(Configuration):
     max_turns: int | None = Field(None, gt=0)
     max_new_tokens: int = Field(96, gt=0)
     concurrency: int = Field(16, gt=0)
-    vllm_arguments: tuple[str, ...] = ()
+    vllm: dict[str, Any] = Field(default_factory=dict)
     model_threads: int | None = Field(None, gt=0)
     retries: int = Field(2, ge=0)
     patience: float = Field(300.0, gt=0)
@@ -251,6 +256,13 @@ class Scale(Configuration):
             raise ConfigurationError(f"teacher: {error}") from error
         if self.judge is not None:
             self.judge.check()
+        python = os.environ.get(PYTHON_VARIABLE)
+        check_vllm_options(self.vllm, Path(python) if python else None)
+
+    @property
+    def serves_vllm(self) -> bool:
+        """Whether policies are played by vLLM servers on this machine."""
+        return self.executor == "local" and "vllm" in (self.collection.engine, self.evaluation.engine)
 
     def plan(
         self, play: PlayConfig | EvaluationConfig, policy: str, role: Role, task_ids: tuple[str, ...], seed: int
@@ -277,9 +289,9 @@ class Scale(Configuration):
         folder = policy.removeprefix("transformers:")
         if folder == policy or engine == "transformers":
             return policy
-        if not self.vllm_arguments:
+        if not self.vllm:
             return f"vllm:{folder}"
-        model_source = {"checkpoint": folder, "arguments": list(self.vllm_arguments)}
+        model_source = {"checkpoint": folder, "options": self.vllm}
         return f"vllm:{json.dumps(model_source, ensure_ascii=False)}"
 
     def online(self) -> dict[str, Any]:

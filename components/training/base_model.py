@@ -82,6 +82,28 @@ def base_model_info(base: str, revision: str | None = None) -> BaseModelInfo:
         return _folder_info(folder, base, folder.name)
 
 
+def base_model_config(base: str, revision: str | None = None) -> dict[str, Any]:
+    """Return the `config.json` of a base model, a folder or hub repository; of a repository nothing else is downloaded.
+    Raises as `base_model_info` does, and DataError for a file that is no JSON object.
+    """
+    if Path(base).is_dir() or not REPOSITORY.match(base):
+        check_checkpoint(Path(base))
+        file = Path(base) / "config.json"
+    else:
+        from huggingface_hub import hf_hub_download
+
+        endpoint = os.environ.get("HF_ENDPOINT") or None
+        file = Path(
+            _call_hub(
+                base, revision, lambda: hf_hub_download(base, "config.json", revision=revision, endpoint=endpoint)
+            )
+        )
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(f"{file} is no configuration of a model: {error}; take another base") from error
+
+
 def fetch_base_model(base: str, revision: str | None = None, *, code: bool = False) -> tuple[Path, BaseModelInfo]:
     """Return a base model's local folder, downloading it if needed, and its description. `code`: download Python files
     too. `revision` of a folder is its content version.
@@ -140,20 +162,37 @@ def _cached_folder(base: str, revision: str | None) -> Path | None:
 
 
 def _call_hub(base: str, revision: str | None, request: Any) -> Any:
-    """Call the hub. Raises ConfigurationError if the repository or revision does not exist, InfrastructureError if the
-    hub is unreachable.
+    """Call the hub. Raises ConfigurationError if the repository or revision does not exist or is not open to this user,
+    DataError if a file is missing, InfrastructureError if the hub is unreachable.
     """
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
+    page = f"{os.environ.get('HF_ENDPOINT') or constants.ENDPOINT}/{base}"
     try:
         return request()
+    except errors.GatedRepoError as error:
+        raise ConfigurationError(
+            f"{base} is gated: accept its licence at {page}, then set HF_TOKEN to a token of that account, or take another"
+        ) from error
     except errors.RevisionNotFoundError as error:
         raise ConfigurationError(f"{base} has no revision '{revision}'; give a branch, tag or commit") from error
     except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise ConfigurationError(
-            f"neither a folder nor a repository of the hub is called {base}; give another"
+            f"neither a folder nor a repository of the hub is called {base}; correct the name, or set HF_TOKEN if it is private"
         ) from error
-    except (errors.HfHubHTTPError, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, OSError) as error:
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+        cause = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"the hub does not answer at {page}"
+        raise InfrastructureError(
+            f"{base} is no folder and not in the cache, and the hub cannot be asked: {cause}; fetch it where there is a network: "
+            f"hf download {base}"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise DataError(f"{base} has no config.json; it is no model that transformers loads, take another") from error
+    except (errors.HfHubHTTPError, OSError) as error:
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
+            raise ConfigurationError(
+                f"the hub refuses {base} to this user; set HF_TOKEN to a token that may read it, see {page}"
+            ) from error
         raise InfrastructureError(
             f"{base} is no folder, and the hub cannot be asked: {first_line(error)}; try again"
         ) from error

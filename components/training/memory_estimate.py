@@ -1,23 +1,24 @@
-"""Estimate the memory of a training job before it runs, from its configuration and the sizes of its model.
+"""Estimate the memory of a training job and of a vLLM server before they run, from configurations alone.
 
 Weights, gradients and optimizer state follow from what the jobs keep: float32 weights and gradients, two float32 moments
-of AdamW for each trained parameter. Activations are those of a decoder layer with gated feed-forward and fused attention, counted
-as in Korthikanti et al. 2022 (arXiv:2205.05198, section 4); gradient checkpointing keeps the input of each layer and one
-layer whole. Rows are taken at their longest, so that shorter ones need less. Not counted: fragmentation, and the cache of a vLLM
-sampler. Imports no torch.
+of AdamW for each trained parameter. Activations are those that PyTorch saves in a decoder layer with gated feed-forward and
+fused attention (in the manner of Korthikanti et al. 2022, arXiv:2205.05198, section 4); gradient checkpointing keeps the
+input of each layer and one layer whole. TRL computes log-probabilities in tiles (`HEAD_TOKENS` x `HEAD_WORDS`), never all
+logits. Rows are taken at their longest, so that shorter ones need less. Not counted: fragmentation and the CUDA context.
+
+`benchmarks/memory.py` compares the estimates with measured peaks. Imports no torch.
 """
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ratchet.components.core import DataError
+from ratchet.components.core import DataError, InfrastructureError
 
-from .base_model import base_model_info
-from .config.job_config import AnyJob, DpoConfig, GrpoConfig, SftConfig
+from .base_model import base_model_config, base_model_info
+from .config.job_config import AnyJob, DpoConfig, GrpoConfig, PrmConfig, SftConfig
 from .config.shared_sections import ModelOptions, ModelShape
 from .gpu_memory import micro_batch
 
@@ -27,11 +28,20 @@ SHARDED = ("fsdp", "zero3")
 """Values of `run.launch` that divide the model's state among the processes."""
 PROCESS_BYTES = 700_000_000
 """Memory of a process with torch and transformers before it loads a model, measured on Linux without a GPU."""
+HEAD_TOKENS, HEAD_WORDS = 4096, 32768
+"""Size of the largest tile of logits that TRL 1.16 computes at a time (`trl.kernels.chunked_logprob`)."""
+EVALUATED_ROWS = 4
+"""Rows of an evaluation per row of a training micro-batch."""
+SAMPLED_ROWS = 8
+"""Rows that the trained model samples at a time per row of a micro-batch."""
+VLLM_ENGINE_BYTES = 3_000_000_000
+"""What vLLM takes on a GPU beside weights and cache: CUDA context, graphs, activations of a batch; an upper estimate."""
 
 
 class ModelSize(msgspec.Struct, frozen=True):
     """Sizes of a model. `stored`: bytes of its weights on disk. The others are zero where only the number of
-    parameters is known: then no activations are counted.
+    parameters is known: then no activations are counted. `is_tied`: whether input and output embeddings are one matrix;
+    `normed_heads`: whether queries and keys are normalised (Qwen3).
     """
 
     parameters: int
@@ -42,11 +52,20 @@ class ModelSize(msgspec.Struct, frozen=True):
     vocabulary: int = 0
     queries: int = 0
     keys: int = 0
+    context: int | None = None
+    is_tied: bool = True
+    normed_heads: bool = False
+
+    @property
+    def cache_per_token(self) -> int:
+        """Bytes of a token in a cache of keys and values of two bytes each."""
+        return 2 * 2 * self.layers * self.keys
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True):
-    """Bytes of a job in each of its processes. `model`: what `parameters` counts; `is_complete`: whether activations are
-    included.
+    """Bytes of a job in each of its processes. `model`: what `parameters` counts; `logits`: tiles of logits and their
+    gradients; `sampler`: what the sampling of GRPO holds beside the model; `is_complete`: whether activations are included;
+    `total`: the largest sum of parts that are there at the same time.
     """
 
     parameters: int
@@ -55,29 +74,44 @@ class MemoryEstimate(msgspec.Struct, frozen=True):
     gradients: int
     optimizer: int
     activations: int
+    logits: int
+    sampler: int
+    total: int
     is_complete: bool
 
-    @property
-    def total(self) -> int:
-        """Sum of all parts."""
-        return self.weights + self.gradients + self.optimizer + self.activations
+
+class ServerEstimate(msgspec.Struct, frozen=True):
+    """Bytes of a vLLM server on each of its GPUs. `cache`: what its share of the GPU leaves for keys and values;
+    `rows`: sequences of `context` tokens that the cache holds at once, below 1 where it cannot start.
+    """
+
+    weights: int
+    cache: int
+    context: int
+    rows: float
 
 
 def model_size(model: ModelOptions) -> ModelSize:
-    """Return the sizes of a job's base model, or of the new model of its shape. A hub's repository is asked for its
-    number of parameters alone. Raises RatchetError.
+    """Return the sizes of a job's base model, or of the new model of its shape. Of a hub's repository its `config.json`
+    alone is downloaded. Raises RatchetError.
     """
     if model.base is None:
         return _size_of_shape(model.shape)
-    facts = base_model_info(model.base, model.revision)
-    if facts.parameters is None:
+    config = base_model_config(model.base, model.revision)
+    text = config.get("text_config") or config
+    widths = _widths(text)
+    try:
+        facts = base_model_info(model.base, model.revision)
+        parameters, stored = facts.parameters or _parameters(widths, text), facts.size
+    except InfrastructureError:  # the hub is away, and of the cache the configuration is enough
+        parameters, stored = _parameters(widths, text), 0
+    if parameters is None:
         raise DataError(f"{model.base} does not say how many parameters it has; its memory cannot be estimated")
-    config = Path(model.base) / "config.json"
-    values = msgspec.json.decode(config.read_bytes(), type=dict[str, Any]) if config.is_file() else {}
-    return ModelSize(facts.parameters, facts.size, **_widths(values))
+    width = 2 if (text.get("dtype") or text.get("torch_dtype")) in ("bfloat16", "float16") else 4
+    return ModelSize(parameters, stored or width * parameters, **widths)
 
 
-def _widths(config: Mapping[str, Any]) -> dict[str, int]:
+def _widths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the widths in a `config.json`; empty for an architecture that names them otherwise."""
     names = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_attention_heads")
     if not all(isinstance(config.get(name), int) for name in names):
@@ -85,6 +119,7 @@ def _widths(config: Mapping[str, Any]) -> dict[str, int]:
     hidden, layers, intermediate, vocabulary, heads = (config[name] for name in names)
     head = config.get("head_dim") or hidden // heads
     keys = head * (config.get("num_key_value_heads") or heads)
+    kind = str(config.get("model_type"))
     return {
         "hidden": hidden,
         "layers": layers,
@@ -92,23 +127,45 @@ def _widths(config: Mapping[str, Any]) -> dict[str, int]:
         "vocabulary": vocabulary,
         "queries": head * heads,
         "keys": keys,
+        "context": config.get("max_position_embeddings"),
+        "is_tied": config.get("tie_word_embeddings", kind.startswith("gemma")),
+        "normed_heads": kind.startswith(("qwen3", "gemma3")),
     }
+
+
+def _parameters(widths: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
+    """Return the parameters of a dense decoder of those widths, biases apart; None for any other model."""
+    if not widths or any("expert" in name for name in config):
+        return None
+    hidden, vocabulary = widths["hidden"], widths["vocabulary"]
+    attention = hidden * 2 * (widths["queries"] + widths["keys"])
+    layer = attention + 3 * hidden * widths["intermediate"] + 2 * hidden
+    return int(vocabulary * hidden * (2 - widths["is_tied"]) + widths["layers"] * layer + hidden)
 
 
 def _size_of_shape(shape: ModelShape) -> ModelSize:
     """Return the sizes of a Qwen3-shaped model with tied embeddings."""
     head = shape.hidden // shape.heads
-    queries, keys = head * shape.heads, head * shape.kv_heads
-    attention = shape.hidden * (2 * queries + 2 * keys) + 2 * head
-    layer = attention + 3 * shape.hidden * shape.intermediate + 2 * shape.hidden
-    parameters = shape.vocabulary * shape.hidden + shape.layers * layer + shape.hidden
-    widths = (shape.hidden, shape.layers, shape.intermediate, shape.vocabulary, queries, keys)
-    return ModelSize(parameters, 4 * parameters, *widths)
+    widths = {
+        "hidden": shape.hidden,
+        "layers": shape.layers,
+        "intermediate": shape.intermediate,
+        "vocabulary": shape.vocabulary,
+        "queries": head * shape.heads,
+        "keys": head * shape.kv_heads,
+        "context": shape.context,
+        "is_tied": True,
+        "normed_heads": True,
+    }
+    parameters = (_parameters(widths, {}) or 0) + 2 * head * shape.layers
+    return ModelSize(parameters, 4 * parameters, **widths)
 
 
-def estimate_memory(job: AnyJob, size: ModelSize, *, processes: int = 1, bfloat16: bool = False) -> MemoryEstimate:
+def estimate_memory(
+    job: AnyJob, size: ModelSize, *, processes: int = 1, bfloat16: bool = False, device_bytes: int = 0
+) -> MemoryEstimate:
     """Return the memory of a job in each of `processes` processes. `bfloat16`: whether the machine computes in it where
-    `model.precision` is `auto`.
+    `model.precision` is `auto`. `device_bytes`: memory of a GPU, of which a colocated vLLM takes its share; 0 on a CPU.
     """
     model = job.model
     half = model.precision == "bfloat16" or (bfloat16 and model.precision == "auto")
@@ -125,8 +182,35 @@ def estimate_memory(job: AnyJob, size: ModelSize, *, processes: int = 1, bfloat1
         optimizer = 4 * (trained - embeddings) + 8 * embeddings  # Muon keeps one moment of a matrix
     if job.run.launch in SHARDED:
         weights, gradients, optimizer = (math.ceil(part / processes) for part in (weights, gradients, optimizer))
-    activations = _activations(job, size, processes, 2 if half else 4)
-    return MemoryEstimate(size.parameters, trained, weights, gradients, optimizer, activations, size.hidden > 0)
+    rows = micro_batch(job, processes) * (2 if isinstance(job, DpoConfig) else 1)
+    length = row_tokens(job)
+    activations = _activations(job, size, rows * length, half=half)
+    if half and model.lora is None:
+        activations += 2 * size.parameters // (processes if job.run.launch in SHARDED else 1)  # autocast's copies
+    logits = 0 if isinstance(job, PrmConfig) else _logits(size, rows * length, 2 if half else 4, bool(device_bytes))
+    sampler, colocated = _sampler(job, size, rows * length, device_bytes)
+    # Gradients of one micro-batch are there while the next one is computed; of a single one, only once its activations go.
+    accumulates = job.optimization.batch_size > micro_batch(job, processes) * processes
+    doubled = 4 * size.vocabulary * size.hidden if size.is_tied and model.lora is None else 0  # of a tied embedding
+    stepping = max(activations + logits + gradients * accumulates, gradients + doubled)
+    total = weights + optimizer + (sampler + stepping if colocated else max(sampler, stepping))
+    return MemoryEstimate(
+        size.parameters,
+        trained,
+        weights,
+        gradients,
+        optimizer,
+        activations,
+        logits,
+        sampler,
+        total,
+        size.hidden > 0,
+    )
+
+
+def row_tokens(job: AnyJob) -> int:
+    """Return the tokens of the longest row that a job trains on."""
+    return job.grpo.sampling.max_episode_tokens if isinstance(job, GrpoConfig) else job.format.max_length
 
 
 def _holds_reference(job: AnyJob) -> bool:
@@ -142,12 +226,44 @@ def _adapter_parameters(rank: int, size: ModelSize) -> int:
     return rank * size.layers * (attention + 3 * (size.hidden + size.intermediate))
 
 
-def _activations(job: AnyJob, size: ModelSize, processes: int, width: int) -> int:
-    """Return the bytes of activations of one micro-batch. `width`: bytes of a number."""
-    rows = micro_batch(job, processes) * (2 if isinstance(job, DpoConfig) else 1)
-    length = job.grpo.sampling.max_episode_tokens if isinstance(job, GrpoConfig) else job.format.max_length
-    # Inputs of norms and matrices, queries, keys, values and the attention's output; gate, up, activation and product.
-    layer = width * (5 * size.hidden + 2 * size.queries + 2 * size.keys + 4 * size.intermediate)
-    kept = layer + size.layers * width * size.hidden if job.model.gradient_checkpointing else size.layers * layer
-    logits = size.vocabulary * (width + 16)  # in float32 too: log-probabilities, their gradient, the gradient of logits
-    return rows * length * (kept + logits)
+def _activations(job: AnyJob, size: ModelSize, tokens: int, *, half: bool) -> int:
+    """Return the bytes that the layers hold for a micro-batch of `tokens` tokens."""
+    width, adapters = 2 if half else 4, job.model.lora is not None
+    # A norm saves its float32 input, a trained one also what it scales; the inputs of q, k, v and of gate, up are one
+    # tensor in float32, and a bfloat16 copy for each matrix under autocast.
+    norms = 2 * 4 * (1 if adapters else 2) * size.hidden + (5 * 2 if half else 2 * 4) * size.hidden
+    heads = 4 * (1 if adapters else 2) * (size.queries + size.keys) if size.normed_heads else 0
+    # Queries, keys and values, the attention's output as it is and in order; gate, its activation, up and the product.
+    layer = norms + heads + width * (3 * size.queries + 2 * size.keys + 4 * size.intermediate)
+    backward = width * (3 * size.intermediate + 2 * size.hidden)  # gradients inside the layer that is being left
+    kept = layer + size.layers * 4 * size.hidden if job.model.gradient_checkpointing else size.layers * layer
+    evaluation = EVALUATED_ROWS * width * (3 * size.intermediate + 3 * size.hidden)
+    return tokens * max(kept + backward, evaluation)
+
+
+def _logits(size: ModelSize, tokens: int, width: int, gpu: bool) -> int:
+    """Return the bytes of the language head: a tile of logits, and the hidden states with their gradients."""
+    tile = min(tokens, HEAD_TOKENS) * min(size.vocabulary, HEAD_WORDS)
+    # Without Triton the tile is folded by PyTorch, through several float32 tensors of its size.
+    return tile * (width if gpu else width + 4 * 4) + tokens * size.hidden * (width + 4)
+
+
+def _sampler(job: AnyJob, size: ModelSize, tokens: int, device_bytes: int) -> tuple[int, bool]:
+    """Return the bytes that sampling takes beside the model, and whether it keeps them while the job trains."""
+    if not isinstance(job, GrpoConfig) or job.grpo.offline or job.grpo.sampling.sampler == "vllm":
+        return 0, False
+    if job.grpo.sampling.sampler == "colocate":
+        share = float(job.trl.get("vllm_gpu_memory_utilization", 0.3))  # TRL's default
+        return round(share * device_bytes) or 2 * size.parameters, not job.trl.get("vllm_enable_sleep_mode")
+    return SAMPLED_ROWS * tokens * size.cache_per_token, False
+
+
+def estimate_server(size: ModelSize, device_bytes: int, options: Mapping[str, Any]) -> ServerEstimate:
+    """Return the memory of a vLLM server on each of its GPUs of `device_bytes`. `options`: a scale's section `vllm`."""
+    gpus = int(options.get("tensor_parallel_size", 1)) * int(options.get("pipeline_parallel_size", 1))
+    weights = 2 * size.parameters // gpus
+    share = float(options.get("gpu_memory_utilization", 0.9))  # vLLM's default
+    cache = max(0, round(share * device_bytes) - weights - VLLM_ENGINE_BYTES)
+    context = int(options.get("max_model_len") or size.context or 0)
+    sequence = size.cache_per_token * context / gpus
+    return ServerEstimate(weights, cache, context, cache / sequence if sequence else 0.0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.core import ConfigurationError, DataError, RatchetError
 
 from . import base_model
 from .config.job_config import JobConfig
@@ -56,7 +56,7 @@ def load_start_model(config: JobConfig, texts: Iterable[str], max_length: int) -
 def load_base_model(model: ModelOptions) -> tuple[Any, "PreTrainedTokenizerBase"]:
     """Return the configured base model and its tokenizer. Raises RatchetError with a one-line message."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     assert model.base is not None
     folder, _ = base_model.fetch_base_model(model.base, model.revision, code=model.trust_remote_code)
@@ -68,13 +68,41 @@ def load_base_model(model: ModelOptions) -> tuple[Any, "PreTrainedTokenizerBase"
         loaded = AutoModelForCausalLM.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=model.trust_remote_code, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
+        tokenizer = load_tokenizer(model.base, folder, trust_remote_code=model.trust_remote_code)
+    except RatchetError:
+        raise
     except Exception as error:  # transformers raises errors of many types for a broken checkpoint
         raise loading_error(model.base, error, trusted=model.trust_remote_code) from error
+    return loaded, tokenizer
+
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+
+
+def load_tokenizer(base: str, folder: Path, *, trust_remote_code: bool = False) -> "PreTrainedTokenizerBase":
+    """Return the tokenizer in a base model's folder; `base` is what messages call it. Raises DataError for one that lacks
+    its files, an end token or a chat template.
+    """
+    from transformers import AutoTokenizer
+
+    if not trust_remote_code and not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise DataError(
+            f"base {base} has no tokenizer ({', '.join(TOKENIZER_FILES[:3])}); put its model's into {folder}, or take another base"
+        )
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     if tokenizer.pad_token is None:
         # Safe here: collators mask padding by position, not by id, so a real end token stays trained.
         tokenizer.pad_token = tokenizer.eos_token
-    return loaded, tokenizer
+    if tokenizer.pad_token is None:
+        raise DataError(
+            f"the tokenizer of {base} has neither a pad nor an end token; set eos_token in {folder / 'tokenizer_config.json'}"
+        )
+    if not tokenizer.chat_template:
+        raise DataError(
+            f"base {base} has no chat template, so it is no chat model; take its instruct form, or put a chat_template.jinja into "
+            f"a copy of {folder}"
+        )
+    return tokenizer
 
 
 def loading_error(base: str, error: Exception, *, trusted: bool = True) -> DataError:
@@ -93,7 +121,10 @@ def check_context_length(model: Any, max_length: int) -> None:
     """Raise ConfigurationError if rows of `max_length` tokens would exceed the model's context."""
     context = getattr(model.config, "max_position_embeddings", None)
     if context is not None and context < max_length:
-        raise ConfigurationError(f"max_length {max_length} exceeds the {context} tokens that the model reads; lower it")
+        raise ConfigurationError(
+            f"max_length {max_length} exceeds the {context} tokens that the model reads; lower format.max_length (grpo: "
+            "grpo.sampling.max_new_tokens)"
+        )
 
 
 def four_bit_config() -> Any:

@@ -11,6 +11,7 @@ from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_sampling import check_first_night, draw_tasks, draw_undemonstrated
 from ratchet.components.nights.scale_config import PlayConfig
 from ratchet.components.tasksets import load_taskset
+from ratchet.components.training.base_model import base_model_info
 from ratchet.components.trajectories.shards import read_folder
 from ratchet.flows.mlflow_log import log_collection
 from ratchet.flows.night_context import ROLLOUTS_FOLDER, NightContext
@@ -31,6 +32,8 @@ def collect_demonstrations(tonight: NightContext) -> str:
     name, scale = demonstrations_night(tonight), tonight.scale
     train_tasks = load_taskset(scale.taskset).tasks(Role.TRAIN)
     check_first_night(scale, tonight.recipe, len(train_tasks))
+    if (base := scale.cold_start.model.base) is not None:  # one that cannot be had ends the night before it plays
+        base_model_info(base, scale.cold_start.model.revision)
     tasks = draw_tasks(train_tasks, scale.demonstrations.tasks, tonight.seed, "demonstrations")
     _collect_and_seal(tonight, "demonstrations", name, scale.demonstrations, scale.teacher, tasks)
     return name

@@ -2,7 +2,7 @@
 
 from ratchet.components.core.errors import count_text
 from ratchet.components.statistics.result_types import percent
-from ratchet.flows.night_plan import NightPlan, PlannedStep
+from ratchet.flows.night_plan import NightPlan, PlannedStep, training_disk
 
 from .terminal import bytes_text, duration_text, print_table, print_text
 
@@ -62,30 +62,60 @@ def _money(step: PlannedStep) -> str:
 
 def _show_memory(plan: NightPlan) -> None:
     print_table(
-        ("training job", "method", "from", "parameters", "trained", "state", "activations", "in all"),
+        (
+            "training job",
+            "method",
+            "from",
+            "trained",
+            "weights",
+            "gradients",
+            "optimizer",
+            "activations",
+            "logits",
+            "peak",
+            "disk",
+        ),
         [
             (
                 job.name,
                 job.method,
                 job.base,
-                f"{job.memory.parameters:,}",
-                f"{job.memory.trained_parameters:,}",
-                bytes_text(job.memory.weights + job.memory.gradients + job.memory.optimizer),
+                f"{job.memory.trained_parameters:,} of {job.memory.parameters:,}",
+                bytes_text(job.memory.weights),
+                bytes_text(job.memory.gradients),
+                bytes_text(job.memory.optimizer),
                 bytes_text(job.memory.activations) if job.memory.is_complete else None,
+                bytes_text(job.memory.logits) if job.memory.is_complete else None,
                 bytes_text(job.memory.total),
+                bytes_text(job.disk),
             )
             if job.memory
-            else (job.name, job.method, job.base, None, None, None, None, job.problem)
+            else (job.name, job.method, job.base, *[None] * 8)
             for job in plan.jobs
         ],
     )
+    for job in plan.jobs:
+        if job.problem:
+            print_text(f"{job.name}: {job.problem}")
+    if (server := plan.server) is not None:
+        if server.memory is not None:
+            parts = (
+                f"{bytes_text(server.memory.weights)} of weights, {bytes_text(server.memory.cache)} for keys and values"
+            )
+            held = f"{server.memory.rows:.1f} sequences of {server.memory.context:,} tokens at once"
+            print_text(f"vLLM server, on {count_text(server.gpus, 'GPU')}, while nothing trains there: {parts}, {held}")
+        if server.problem:
+            print_text(f"vLLM server of {server.base}: {server.problem}")
+    disk = training_disk(plan.jobs)
+    verdict = "" if disk <= plan.disk_free else ": DOES NOT FIT; free space, or train adapters (model.lora)"
+    print_text(f"disk of training: at most {bytes_text(disk)} of {bytes_text(plan.disk_free)}{verdict}")
     room = f"{plan.memory.device} ({bytes_text(plan.memory.total)}{' each' if plan.memory.devices > 1 else ''})"
     if plan.needed is None:
         print_text(f"memory: unknown, as a model's size is; there is {room}")
     else:
         verdict = (
             "fits"
-            if plan.fits
+            if plan.needed <= plan.memory.total
             else "DOES NOT FIT; set model.lora, model.gradient_checkpointing, optimization.micro_batch or format.max_length"
         )
         print_text(f"memory: at most about {bytes_text(plan.needed)} at once in the {room}: {verdict}")

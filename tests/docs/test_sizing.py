@@ -2,13 +2,11 @@
 
 import re
 
-import yaml
-from documented_code import DOCS, TUTORIALS, code_blocks
+from documented_code import DOCS
 
 from ratchet.components.nights.recipe_config import load_recipe
 from ratchet.components.nights.scale_config import SCALES_FOLDER, Scale
 from ratchet.components.operations import new_project
-from ratchet.components.training.config.overrides import merge_values
 
 TABLE = (DOCS / "planning.md").read_text(encoding="utf-8").partition("## How large a machine")[2].partition("\n## ")[0]
 AGENTS = 3
@@ -46,9 +44,3 @@ def test_the_counts_are_those_of_the_scales():
 
 def test_the_counts_of_a_new_project_are_those_of_its_scale():
     assert figures("a project's `smoke`") == counts(Scale.load(new_project.TEMPLATE / "smoke.yaml"))
-
-
-def test_the_counts_of_one_gpu_are_those_of_its_tutorial():
-    (changes,) = [block.code for block in code_blocks(TUTORIALS / "one-gpu.md") if block.language == "yaml"]
-    smoke = yaml.safe_load((SCALES_FOLDER / "smoke.yaml").read_text(encoding="utf-8"))
-    assert figures("[one GPU]") == counts(Scale.load(merge_values(smoke, yaml.safe_load(changes))))

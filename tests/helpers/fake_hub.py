@@ -10,8 +10,15 @@ from pathlib import Path
 
 
 @contextmanager
-def hub(repositories: dict[str, dict[str, Path]], *, licence: str = "apache-2.0") -> Iterator[tuple[str, list[str]]]:
-    """Serves `{name: {revision: folder}}`; its address, and the paths that were asked for."""
+def hub(
+    repositories: dict[str, dict[str, Path]],
+    *,
+    licence: str = "apache-2.0",
+    refused: dict[str, tuple[int, str]] | None = None,
+) -> Iterator[tuple[str, list[str]]]:
+    """Serves `{name: {revision: folder}}`; its address, and the paths that were asked for. `refused`: status and error code
+    by the name of a repository.
+    """
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -24,6 +31,8 @@ def hub(repositories: dict[str, dict[str, Path]], *, licence: str = "apache-2.0"
         def _answer(self, *, body):
             asked.append(self.path)
             name, revision, file = _parts(self.path)
+            if name in (refused or {}):
+                return self._error(*refused[name])
             if name not in repositories:
                 return self._error(401, "RepoNotFound")
             if (found := _folder(repositories[name], revision)) is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fake_hub import hub
 
 from ratchet.components.nights import scale_config
 from ratchet.components.nights.night_state import begin_night
@@ -133,6 +134,87 @@ def test_training_that_does_not_fit_ends_with_4_and_says_what_to_change(run, mon
     monkeypatch.setattr(night_plan, "training_memory", lambda: TrainingMemory("GPU", 1 << 30, 1))
     code, out, _ = run("plan")
     assert code == 4 and "DOES NOT FIT" in out and "model.lora" in out
+
+
+QWEN = {
+    "model_type": "qwen2",
+    "hidden_size": 1536,
+    "num_hidden_layers": 28,
+    "intermediate_size": 8960,
+    "vocab_size": 151936,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 32768,
+    "dtype": "bfloat16",
+}
+"""What the `config.json` of Qwen2.5-1.5B-Instruct says."""
+
+
+@pytest.fixture
+def qwen(clone, monkeypatch):
+    """A hub on this machine that has the model of the scale `gpu`, without weights to speak of; yields what is asked for."""
+    folder = clone / "served"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN))
+    (folder / "model.safetensors").write_bytes(bytes(8))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(clone / "cache"))
+    with hub({"Qwen/Qwen2.5-1.5B-Instruct": {"main": folder}}) as (address, asked):
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        yield asked
+
+
+def gpus(monkeypatch, gigabytes, count=1):
+    monkeypatch.setattr(night_plan, "training_memory", lambda: TrainingMemory("GPU", gigabytes * 10**9, count))
+
+
+@pytest.mark.slow
+def test_a_night_of_a_real_model_is_planned_from_its_configuration_alone(run, qwen, monkeypatch):
+    gpus(monkeypatch, 24)
+    plan = plan_of(run, "--scale", "gpu")
+    assert plan["fits"] and plan["needed"] < 24e9 and not any("safetensors" in path for path in qwen)
+    cold, challenger, control = plan["jobs"]
+    assert cold["memory"]["parameters"] == pytest.approx(1_543_714_304, rel=1e-3)
+    assert cold["memory"]["trained_parameters"] < 40_000_000, "adapters"
+    assert challenger["memory"]["weights"] > 1.9 * cold["memory"]["weights"], "a champion is written in float32"
+    server = plan["server"]["memory"]
+    assert server["weights"] == 2 * cold["memory"]["parameters"] and server["rows"] > 50
+    out = run("plan", "--scale", "gpu")[1]
+    assert "vLLM server, on 1 GPU, while nothing trains there: 3.1 GB of weights" in out and "fits" in out
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_start_is_said_before_the_night(run, qwen, monkeypatch, clone):
+    gpus(monkeypatch, 6)
+    code, out, _ = run("plan", "--scale", "gpu")
+    assert code == 4 and "its cache holds 0.00 sequences of 8,192 tokens; lower vllm.max_model_len" in out
+    gpus(monkeypatch, 80)
+    values = yaml.safe_load((scale_config.SCALES_FOLDER / "gpu.yaml").read_text()) | {
+        "vllm": {"tensor_parallel_size": 2}
+    }
+    (clone / "two.yaml").write_text(yaml.safe_dump(values))
+    code, out, _ = run("plan", "--scale", "two.yaml")
+    assert code == 4 and "it asks for 2 GPUs of 1; lower vllm.*_parallel_size" in out
+
+
+@pytest.mark.slow
+def test_rows_that_the_model_cannot_read_are_said(run, qwen, monkeypatch, clone):
+    gpus(monkeypatch, 80)
+    (clone / "served" / "config.json").write_text(json.dumps(QWEN | {"max_position_embeddings": 4096}))
+    code, out, _ = run("plan", "--scale", "gpu")
+    assert code == 4 and "its rows of 8,192 tokens exceed the 4,096 that Qwen/Qwen2.5-1.5B-Instruct reads" in out
+
+
+@pytest.mark.parametrize(
+    ("vllm", "said"),
+    [
+        ({"logprobs_mode": "raw"}, "vllm.logprobs_mode: Ratchet needs"),
+        ({"max_loras": 2}, "vllm.max_loras: Ratchet sets it"),
+    ],
+)
+def test_a_vllm_option_that_ratchet_decides_is_said_before_anything_starts(run, small, vllm, said):
+    code, out, err = run("plan", "--scale", small(vllm=vllm))
+    assert code == 2 and out == "" and said in err and "remove it here" in err
 
 
 def test_a_model_whose_size_nobody_knows_is_said(run, small):

@@ -144,7 +144,7 @@ def test_a_lost_node_costs_no_episode_and_repeats_none(plan: CollectPlan, cluste
 def test_the_policy_is_asked_on_the_node_with_the_gpu_and_the_episodes_run_on_the_other(
     plan: CollectPlan, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "starts_server", lambda policy: True)
+    monkeypatch.setattr(ray_executor, "started_server_gpus", lambda policy: 1)
     cluster.add_node("first", num_cpus=2)
     cluster.add_node("second", num_cpus=0, num_gpus=1)
     play.fn("collect", plan, tmp_path / "out")

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from ratchet.components.core import ConfigurationError
 from ratchet.components.core.configuration import Configuration
 
 from .method_sections import DpoOptimizationOptions, DpoOptions, GrpoOptions, PrmOptions, SftOptions
@@ -23,11 +24,13 @@ from .shared_sections import (
     RunOptions,
     SftOptimizationOptions,
 )
+from .trl_options import check_trl_options
 
 
 class JobConfig(Configuration):
     """Keys and sections that all methods share. `method`: what trains. `output`: folder of the job. `seed`: of the order
-    of rows and of all sampling.
+    of rows and of all sampling. `trl`: arguments of the trainer's configuration (SFTConfig, DPOConfig, GRPOConfig,
+    TrainingArguments) by TRL's own names; those that Ratchet decides are refused with the key that sets them.
     """
 
     method: str
@@ -37,6 +40,15 @@ class JobConfig(Configuration):
     optimization: OptimizationOptions = OptimizationOptions()
     checkpoints: CheckpointOptions = CheckpointOptions()
     run: RunOptions = RunOptions()
+    trl: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_trl_options(self) -> Self:
+        try:
+            check_trl_options(self.method, self.trl)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     @model_validator(mode="after")
     def _check_quantisation(self) -> Self:

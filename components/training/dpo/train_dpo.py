@@ -8,6 +8,7 @@ from ratchet.components.core import ConfigurationError
 from ratchet.components.training.config.job_config import DpoConfig
 from ratchet.components.training.heartbeat import Heartbeat
 
+from ..config.trl_options import with_trl_options
 from ..model_loading import has_adapters, load_start_model
 from ..run_trainer import readable_errors, run_trainer
 from ..sft.train_sft import metrics_at_step
@@ -101,12 +102,17 @@ def _trainer(
         model=model,
         ref_model=copy.deepcopy(model) if in_memory else None,
         args=DPOConfig(
-            **trainer_arguments(config, steps, validated=validation is not None),
-            max_length=None,
-            beta=options.beta,
-            loss_type=[options.loss],
-            label_smoothing=options.label_smoothing,
-            precompute_ref_log_probs=options.precompute,
+            **with_trl_options(
+                config.trl,
+                {
+                    **trainer_arguments(config, steps, validated=validation is not None),
+                    "max_length": None,
+                    "beta": options.beta,
+                    "loss_type": [options.loss],
+                    "label_smoothing": options.label_smoothing,
+                    "precompute_ref_log_probs": options.precompute,
+                },
+            )
         ),
         train_dataset=pairs_dataset(prepared.pairs),
         eval_dataset=pairs_dataset(validation.pairs) if validation else None,

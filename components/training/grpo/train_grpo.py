@@ -8,6 +8,7 @@ import contextlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ratchet.components.trajectories.trajectory import Trajectory
 
 from ..checkpoint_io import checkpoint_step, newest_checkpoint
 from ..config.job_config import GrpoConfig
+from ..config.trl_options import with_trl_options
 from ..exported_rows import decode_rows
 from ..model_loading import load_start_model
 from ..run_trainer import run_trainer
@@ -69,6 +71,10 @@ def check_config(config: GrpoConfig) -> None:
         (
             grpo.offline and grpo.credit.turns == "per_role",
             "grpo.credit.turns: per_role has no meaning with grpo.offline",
+        ),
+        (
+            grpo.sampling.sampler == "colocate" and find_spec("vllm") is None,
+            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm",
         ),
         (not any(grpo.reward.values()), "grpo.reward weighs every component 0; give one a weight"),
         *(_asynchronous_refusals(config) if grpo.asynchronous is not None else []),
@@ -389,7 +395,11 @@ def make_grpo_trainer(
     steps = count_steps(config, len(prompts))
     trainer = EpisodeGRPOTrainer(
         model=model,
-        args=GRPOConfig(**{**trainer_arguments(config, steps, validated=False), **trl_arguments(config, tokenizer)}),
+        args=GRPOConfig(
+            **with_trl_options(
+                config.trl, trainer_arguments(config, steps, validated=False) | trl_arguments(config, tokenizer)
+            )
+        ),
         train_dataset=Dataset.from_dict({"prompt": rows}),
         processing_class=tokenizer,
         callbacks=make_callbacks(config, 0.0, validated=False),

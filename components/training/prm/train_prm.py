@@ -10,6 +10,7 @@ from ratchet.components.core import DataError
 from ratchet.components.rewards.calibration.labelled_scores import auroc
 from ratchet.components.training.config.job_config import PrmConfig
 
+from ..config.trl_options import with_trl_options
 from ..run_trainer import run_trainer
 from ..train_report import TrainReport
 from ..trainer_arguments import choose_attention, make_callbacks, prepare_torch, trainer_arguments
@@ -194,7 +195,9 @@ def _trainer(
     return PrmTrainer(
         summed=config.prm.objective == "sum_decomposition",
         model=model,
-        args=TrainingArguments(**trainer_arguments(config, config.optimization.steps, validated=validated)),
+        args=TrainingArguments(
+            **with_trl_options(config.trl, trainer_arguments(config, config.optimization.steps, validated=validated))
+        ),
         train_dataset=rows,
         eval_dataset=validation or None,
         processing_class=tokenizer,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..config.job_config import SftConfig
+from ..config.trl_options import with_trl_options
 from ..exported_rows import PreparedRows, prepare_rows, read_rows
 from ..format.training_row import TrainingRow
 from ..model_loading import load_start_model
@@ -95,9 +96,14 @@ def _trainer(
         ),
         model=model,
         args=SFTConfig(
-            **trainer_arguments(config, steps, validated=bool(validation)),
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
+            **with_trl_options(
+                config.trl,
+                {
+                    **trainer_arguments(config, steps, validated=bool(validation)),
+                    "max_length": None,
+                    "dataset_kwargs": {"skip_prepare_dataset": True},
+                },
+            )
         ),
         train_dataset=sequences,
         eval_dataset=rows_dataset(validation) if validation else None,

@@ -14,7 +14,7 @@ from ratchet.components.core import (
     Usage,
 )
 from ratchet.components.models.best_of_policy import BestOfName, BestOfPolicy
-from ratchet.components.models.policy_factory import make_policy, plays_in_lockstep, policy_version, starts_server
+from ratchet.components.models.policy_factory import make_policy, plays_in_lockstep, policy_version, started_server_gpus
 from ratchet.components.operations.manual_evaluation import resolve_policy
 from ratchet.components.tasksets import load_taskset
 
@@ -115,7 +115,7 @@ def test_a_name_says_how_many_by_which_step_model_and_of_which_policy():
     assert BestOfName.parse(name) == (8, "runs/prm/checkpoint", "openai:m@http://127.0.0.1:8000/v1")
     assert str(BestOfName.parse(name)) == name and BestOfName.parse("transformers:best-of-8") is None
     assert plays_in_lockstep("best-of-2:prm:transformers:x") and not plays_in_lockstep(name)
-    assert starts_server("best-of-2:prm:vllm:x") and not starts_server(name)
+    assert started_server_gpus("best-of-2:prm:vllm:x") and not started_server_gpus(name)
     assert resolve_policy(name) == name
 
 

@@ -15,7 +15,7 @@ from patience import gone, until
 from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.models.endpoint import ModelUnavailable
 from ratchet.components.models.policy_config import VllmConfig
-from ratchet.components.models.policy_factory import make_policy, plays_in_lockstep, policy_version, starts_server
+from ratchet.components.models.policy_factory import make_policy, plays_in_lockstep, policy_version, started_server_gpus
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +35,13 @@ def test_a_policy_is_named_by_a_folder_and_where_its_server_stands(place, checkp
 
 def test_or_by_a_file_that_says_more(tmp_path):
     file = tmp_path / "served.yaml"
-    file.write_text("checkpoint: out\narguments: [--max-model-len, '512']\nconcurrency: 8\n")
+    file.write_text("checkpoint: out\noptions: {max_model_len: 512, tensor_parallel_size: 2}\nconcurrency: 8\n")
     config = VllmConfig.named(str(file))
-    assert config.arguments == ("--max-model-len", "512") and config.endpoint("http://h/v1", "m").concurrency == 8
-    told = '{"checkpoint": "out", "arguments": ["--max-model-len", "512"], "concurrency": 8}'
+    assert (
+        config.options == {"max_model_len": 512, "tensor_parallel_size": 2}
+        and config.endpoint("http://h/v1", "m").concurrency == 8
+    )
+    told = '{"checkpoint": "out", "options": {"max_model_len": 512, "tensor_parallel_size": 2}, "concurrency": 8}'
     assert VllmConfig.named(told) == config
     with pytest.raises(ConfigurationError, match="cannot be read"):
         VllmConfig.named(told[:-3])
@@ -54,7 +57,7 @@ def test_its_version_is_the_weights_own_whichever_engine_plays(tmp_path):
         names = [f"transformers:{folder}", f"vllm:{folder}", f"vllm:{folder}@http://h/v1"]
         assert len({policy_version(name, None) for name in names}) == 1
     assert not plays_in_lockstep(f"vllm:{base}")
-    assert [starts_server(name) for name in (*names, "teacher")] == [False, True, False, False]
+    assert [started_server_gpus(name) for name in (*names, "teacher")] == [0, 1, 0, 0]
     with pytest.raises(DataError, match="is not a folder"):
         policy_version("vllm:absent", None)
 

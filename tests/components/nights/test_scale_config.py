@@ -124,10 +124,10 @@ def test_the_engine_of_a_play_computes_its_checkpoint_and_nobody_else():
     assert policy(smoke, smoke.collection, "transformers:a b/checkpoint") == "transformers:a b/checkpoint"
     assert policy(smoke, served, "transformers:a b/checkpoint") == "vllm:a b/checkpoint"
     assert policy(smoke, served, "teacher") == "teacher"
-    more = smoke.model_copy(update={"vllm_arguments": ("--max-model-len", "1024")})
+    more = smoke.model_copy(update={"vllm": {"max_model_len": 1024}})
     name = policy(more, served, 'transformers:odd"name/checkpoint')
     config = VllmConfig.named(name.removeprefix("vllm:"))
-    assert str(config.checkpoint) == 'odd"name/checkpoint' and config.arguments == ("--max-model-len", "1024")
+    assert str(config.checkpoint) == 'odd"name/checkpoint' and config.options == {"max_model_len": 1024}
 
 
 def test_the_cold_start_takes_its_paths_and_seed_from_the_flow():

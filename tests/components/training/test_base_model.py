@@ -11,7 +11,13 @@ pytest.importorskip("huggingface_hub")
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
 from ratchet.components.models.checkpoint_folders import checkpoint_version
 from ratchet.components.training import base_model
-from ratchet.components.training.base_model import BaseModelInfo, base_model_info, count_parameters, fetch_base_model
+from ratchet.components.training.base_model import (
+    BaseModelInfo,
+    base_model_config,
+    base_model_info,
+    count_parameters,
+    fetch_base_model,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +48,14 @@ def served(model, tmp_path, monkeypatch):
     weights(older / "model.safetensors", 4)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    with hub({"org/name": {"main": model, "v1": older}}) as (address, asked):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "README.md").touch()
+    refused = {"org/gated": (403, "GatedRepo"), "org/forbidden": (403, ""), "org/no-login": (401, "GatedRepo")}
+    with hub({"org/name": {"main": model, "v1": older}, "org/bare": {"main": bare}}, refused=refused) as (
+        address,
+        asked,
+    ):
         monkeypatch.setenv("HF_ENDPOINT", address)
         yield asked
 
@@ -97,6 +110,52 @@ def test_an_unknown_base_model_gives_a_one_line_error(served, name, error, said)
     with pytest.raises(error, match=said) as told:
         fetch_base_model(name)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("read", [base_model_info, fetch_base_model, base_model_config])
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        (
+            "org/gated",
+            ConfigurationError,
+            r"org/gated is gated: accept its licence at http\S+/org/gated, then set HF_TOKEN",
+        ),
+        ("org/no-login", ConfigurationError, "is gated: accept its licence"),
+        ("org/forbidden", ConfigurationError, "the hub refuses org/forbidden to this user; set HF_TOKEN"),
+        ("org/none", ConfigurationError, "correct the name, or set HF_TOKEN if it is private"),
+        ("org/bare", DataError, r"org/bare has no (config\.json|\*\.safetensors)"),
+    ],
+)
+def test_what_a_hub_refuses_is_one_line_with_what_to_do(served, read, name, error, said):
+    with pytest.raises(error, match=said) as told:
+        read(name)
+    assert "\n" not in str(told.value)
+
+
+def test_a_configuration_is_fetched_alone(served):
+    assert base_model_config("org/name") == {} and base_model_config("org/name", "v1") == {}
+    assert not any("safetensors" in path for path in served)
+
+
+def test_offline_without_a_cache_is_said(served, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for read in (base_model_info, base_model_config):
+        with pytest.raises(InfrastructureError, match="HF_HUB_OFFLINE is set; fetch it .*: hf download org/x"):
+            read("org/x")
+
+
+def test_a_download_that_was_broken_off_is_no_model(served, model, monkeypatch):
+    folder, found = fetch_base_model("org/name")
+    names = {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(InfrastructureError, match="the hub cannot be"):
+        fetch_base_model("org/name", found.revision)
+    with pytest.raises(
+        DataError, match=r"lacks 1 of 2 files of weights \(model-00002-of-00002\.safetensors\); download it again"
+    ):
+        base_model_info(str(folder))
 
 
 def test_an_unreachable_hub_is_an_infrastructure_error(served, monkeypatch):

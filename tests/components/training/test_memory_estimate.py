@@ -1,25 +1,36 @@
 """The memory that a job needs, before it runs."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from ratchet.components.core import DataError
+from ratchet.components.core import DataError, InfrastructureError
+from ratchet.components.training import memory_estimate
 from ratchet.components.training.base_model import count_parameters
 from ratchet.components.training.config.job_config import load_job
 from ratchet.components.training.config.overrides import merge_values
 from ratchet.components.training.config.shared_sections import ModelOptions, ModelShape
-from ratchet.components.training.memory_estimate import ModelSize, estimate_memory, model_size
+from ratchet.components.training.memory_estimate import (
+    VLLM_ENGINE_BYTES,
+    ModelSize,
+    _parameters,
+    _widths,
+    estimate_memory,
+    estimate_server,
+    model_size,
+)
 
 BASE = Path(__file__).parents[3] / "data" / "models" / "programs-base"
 SEVEN = ModelSize(7_000_000_000, 14_000_000_000, 4096, 32, 11008, 32000, 4096, 4096)
 """A model of 7B parameters in bfloat16."""
 
 
-def estimate(size=SEVEN, processes=1, bfloat16=True, method="sft", **sections):
+def estimate(size=SEVEN, processes=1, bfloat16=True, method="sft", device_bytes=0, **sections):
     values = {"method": method, "output": "out", "optimization": {"batch_size": 8, "micro_batch": 1}}
     values |= {"data": {"train": "train.jsonl"}} if method != "prm" else {"data": {"trajectories": ["a"]}}
-    return estimate_memory(load_job(merge_values(values, sections)), size, processes=processes, bfloat16=bfloat16)
+    job = load_job(merge_values(values, sections))
+    return estimate_memory(job, size, processes=processes, bfloat16=bfloat16, device_bytes=device_bytes)
 
 
 def test_a_new_model_has_the_parameters_that_a_checkpoint_of_its_shape_stores():
@@ -52,13 +63,53 @@ def test_a_job_over_several_gpus_divides_the_state_of_the_model():
 
 
 def test_less_is_kept_where_activations_are_computed_again_rows_are_fewer_or_numbers_shorter():
-    whole = estimate(optimization={"micro_batch": 4})
-    assert estimate(optimization={"micro_batch": 2}).activations == whole.activations / 2
-    assert estimate(optimization={"micro_batch": 4}, format={"max_length": 512}).activations == whole.activations / 2
-    again = estimate(optimization={"micro_batch": 4}, model={"gradient_checkpointing": True})
-    assert again.activations < whole.activations / 2
-    assert whole.activations < estimate(optimization={"micro_batch": 4}, bfloat16=False).activations
-    assert estimate(method="dpo", optimization={"micro_batch": 4}).activations == 2 * whole.activations
+    def activations(micro_batch=4, bfloat16=False, **sections):
+        return estimate(optimization={"micro_batch": micro_batch}, bfloat16=bfloat16, **sections).activations
+
+    whole = activations()
+    assert activations(2) == activations(format={"max_length": 512}) == whole / 2
+    assert activations(model={"gradient_checkpointing": True}) < whole / 2
+    assert activations(bfloat16=True) < whole
+    assert activations(method="dpo") == 2 * whole
+
+
+def test_gradients_of_one_micro_batch_wait_for_the_next_and_of_a_single_one_take_the_place_of_its_activations():
+    several, single = estimate(), estimate(optimization={"batch_size": 1, "micro_batch": 1})
+    state = several.weights + several.optimizer
+    assert several.total == state + several.gradients + several.activations + several.logits
+    doubled = 4 * SEVEN.vocabulary * SEVEN.hidden  # of a tied embedding, from both of its ends
+    assert single.total == state + max(single.activations + single.logits, single.gradients + doubled)
+
+
+def test_logits_are_tiles_however_long_the_rows_and_however_large_the_vocabulary():
+    wide = ModelSize(**{**{name: getattr(SEVEN, name) for name in SEVEN.__struct_fields__}, "vocabulary": 256_000})
+    rows = {"format": {"max_length": 16384}, "device_bytes": 80 * 10**9}
+    assert estimate(wide, **rows).logits == estimate(**rows, size=wide).logits < 1_000_000_000
+    hidden = 16384 * SEVEN.hidden * (2 + 4)
+    assert estimate(wide, **rows).logits == 4096 * 32768 * 2 + hidden
+
+
+def test_sampling_takes_memory_beside_the_model_where_it_happens_in_the_process():
+    own = estimate(method="grpo", grpo={"sampling": {"max_episode_tokens": 1000}})
+    assert own.sampler == 8 * 1000 * 2 * 2 * SEVEN.layers * SEVEN.keys
+    colocated = {"grpo": {"sampling": {"sampler": "colocate"}}, "device_bytes": 80 * 10**9}
+    assert estimate(method="grpo", **colocated).sampler == 24 * 10**9, "TRL's default share"
+    half = estimate(method="grpo", trl={"vllm_gpu_memory_utilization": 0.5}, **colocated)
+    asleep = estimate(
+        method="grpo", trl={"vllm_gpu_memory_utilization": 0.5, "vllm_enable_sleep_mode": True}, **colocated
+    )
+    assert half.sampler == asleep.sampler == 40 * 10**9 and asleep.total < half.total
+    served = {"grpo": {"sampling": {"sampler": "vllm", "server": "http://127.0.0.1:8000/v1"}}}
+    assert estimate(method="grpo", **served).sampler == 0
+
+
+def test_a_vllm_server_has_its_weights_and_what_its_share_leaves_for_keys_and_values():
+    server = estimate_server(SEVEN, 40 * 10**9, {"gpu_memory_utilization": 0.5, "max_model_len": 4096})
+    assert (server.weights, server.cache) == (14 * 10**9, 6 * 10**9 - VLLM_ENGINE_BYTES)
+    assert server.rows == server.cache / (4096 * 2 * 2 * 32 * 4096)
+    both = estimate_server(SEVEN, 40 * 10**9, {"max_model_len": 4096, "tensor_parallel_size": 2})
+    assert both.weights == 7 * 10**9 and both.rows > 4 * server.rows
+    assert estimate_server(SEVEN, 16 * 10**9, {"max_model_len": 4096}).rows == 0
 
 
 def test_a_reference_model_is_a_second_copy_where_it_stays_in_memory():
@@ -72,7 +123,45 @@ def test_muon_keeps_one_moment_of_a_matrix():
 
 def test_where_only_the_number_of_parameters_is_known_no_activations_are_counted():
     known = estimate(size=ModelSize(1000, 2000))
-    assert known.total == 16_000 and not known.is_complete and estimate().is_complete
+    assert (
+        known.total == 16_000 + 2_000 and not known.is_complete
+    )  # autocast's copies of the weights and estimate().is_complete
+
+
+PUBLISHED = {
+    "qwen2": (494_032_768, (896, 24, 4864, 151936, 14, 2, True)),
+    "llama": (8_030_261_248, (4096, 32, 14336, 128256, 32, 8, False)),
+    "mistral": (7_248_023_552, (4096, 32, 14336, 32768, 32, 8, False)),
+    "qwen3": (4_022_468_096, (2560, 36, 9728, 151936, 32, 8, True)),
+}
+"""Parameters of Qwen2.5-0.5B, Llama-3.1-8B, Mistral-7B-v0.3 and Qwen3-4B, and what their `config.json` says."""
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_the_parameters_of_a_dense_decoder_follow_from_its_configuration_alone(kind):
+    count, values = PUBLISHED[kind]
+    names = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_attention_heads")
+    config = dict(zip((*names, "num_key_value_heads", "tie_word_embeddings"), values, strict=True)) | {
+        "model_type": kind
+    }
+    config |= {"head_dim": 128} if kind == "qwen3" else {}
+    assert _parameters(_widths(config), config) == pytest.approx(count, rel=1e-3)
+    assert _parameters(_widths(config), config | {"num_experts": 8}) is None
+
+
+@pytest.mark.slow
+def test_a_configuration_alone_is_enough_where_the_hub_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        memory_estimate, "base_model_config", lambda *given: json.loads((BASE / "config.json").read_text())
+    )
+
+    def away(*given):
+        raise InfrastructureError("the hub is away")
+
+    monkeypatch.setattr(memory_estimate, "base_model_info", away)
+    read = model_size(ModelOptions(base="org/name"))
+    whole = model_size(ModelOptions(base=None, shape=ModelShape(layers=3, vocabulary=766)))
+    assert read.parameters == pytest.approx(whole.parameters, rel=1e-3) and read.stored == 4 * read.parameters
 
 
 def test_what_is_no_model_is_refused(tmp_path):

@@ -120,3 +120,27 @@ def test_pickled_weights_are_not_read(base, tmp_path):
 def test_rows_longer_than_the_model_reads_are_refused_before_anything_is_trained(sft, base):
     with pytest.raises(ConfigurationError, match="max_length 1024 exceeds the 512 tokens"):
         job.run(sft(base=base, steps=1))
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("tokenizer.json", r"has no tokenizer \(tokenizer\.json, "),
+        ("chat_template.jinja", "has no chat template, so it is no chat model; take its instruct form"),
+        ("end token", r"has neither a pad nor an end token; set eos_token in .*tokenizer_config\.json"),
+    ],
+)
+def test_a_base_without_a_part_of_its_tokenizer_is_one_line(base, tmp_path, missing, message):
+    import shutil
+
+    folder = tmp_path / "base"
+    shutil.copytree(base, folder)
+    if missing == "end token":
+        file = folder / "tokenizer_config.json"
+        values = {name: value for name, value in json.loads(file.read_text()).items() if not name.endswith("_token")}
+        file.write_text(json.dumps(values))
+    else:
+        (folder / missing).unlink()
+    with pytest.raises(DataError, match=message) as told:
+        model_loading.load_base_model(ModelOptions(base=str(folder)))
+    assert "\n" not in str(told.value)
