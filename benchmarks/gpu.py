@@ -53,11 +53,14 @@ ROWS = (
     Row("sft", OURS, 90, 0.40),
     Row("dpo", OURS, 90),
     Row("grpo", PLAYING, 150, 0.27),
-    Row("sft_lora", (*OURS, "peft"), 60),
-    Row("sft_4bit", (*OURS, "peft", "bitsandbytes"), 60),
+    Row("async", PLAYING, 150, 0.27),
     Row("transfer", (), 60),
     Row("vllm", OURS, 180),
-    Row("async", PLAYING, 150, 0.27),
+    Row("sft_lora", (*OURS, "peft"), 60),
+    Row("sft_liger", (*OURS, "liger_kernel"), 60, 0.40),
+    Row("sft_8bit", (*OURS, "bitsandbytes"), 60),
+    Row("sft_4bit", (*OURS, "peft", "bitsandbytes"), 60),
+    Row("sft_compile", OURS, 150, 0.40),
 )
 
 

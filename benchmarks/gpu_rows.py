@@ -216,10 +216,12 @@ def fitting_job(setting: Setting, values: Callable[[int], dict[str, Any]]) -> tu
         "optimization": {"batch_size": setting.batch, "micro_batch": setting.micro, "steps": setting.steps},
         "checkpoints": {"save_every": 1_000_000},
     }
+    memory = torch.cuda.mem_get_info()[1] if CUDA else 0
     for length in setting.lengths:
         job = load_job(merge_values(usual, values(length)))
-        estimate = estimate_memory(job, model_size(job.model), bfloat16=uses_bfloat16(job.model.precision)).total
-        if not CUDA or estimate < SPARE * torch.cuda.mem_get_info()[1]:
+        half = uses_bfloat16(job.model.precision)
+        estimate = estimate_memory(job, model_size(job.model), bfloat16=half, device_bytes=memory).total
+        if not CUDA or estimate < SPARE * memory:
             break
     shutil.rmtree(job.output, ignore_errors=True)
     return job, length, (estimate + (0 if CUDA else PROCESS_BYTES)) / 2**30
@@ -232,6 +234,8 @@ def trained(setting: Setting, method: str, **changes: Any) -> dict[str, Any]:
 
     from ratchet.components.training import job
 
+    if "torch_compile" in changes.get("trl", {}) and not CUDA:
+        return {"status": "skipped", "reason": "torch compiles for minutes on a CPU"}
     folder, tokenizer = base(setting)
 
     def values(length: int) -> dict[str, Any]:
@@ -409,19 +413,27 @@ def vllm(setting: Setting) -> dict[str, Any]:
     return {"tokens_per_second": sum(len(sample.ids) for sample in samples) / seconds}
 
 
+def sft(**changes: Any) -> Callable[[Setting], dict[str, Any]]:
+    """Return the row of SFT with other options."""
+    return functools.partial(trained, method="sft", **changes)
+
+
 ROWS: dict[str, Callable[[Setting], dict[str, Any]]] = {
     "card": card,
     "tests": tests,
     "torch": plain,
-    "sft": functools.partial(trained, method="sft"),
-    "sft_lora": functools.partial(trained, method="sft", model={"lora": {"r": 16}}),
-    "sft_4bit": functools.partial(trained, method="sft", model={"lora": {"r": 16}, "quantize": "4bit"}),
+    "sft": sft(),
     "dpo": functools.partial(trained, method="dpo"),
     "grpo": grpo,
     # The replies are not what the model would have said, so log-probabilities differ.
     "async": functools.partial(grpo, asynchronous={"drift_alarm": 1e9}),
     "transfer": transfer,
     "vllm": vllm,
+    "sft_lora": sft(model={"lora": {"r": 16}}),
+    "sft_liger": sft(trl={"use_liger_kernel": True}),
+    "sft_8bit": sft(optimization={"optimizer": "adamw_8bit"}),
+    "sft_4bit": sft(model={"lora": {"r": 16}, "quantize": "4bit"}),
+    "sft_compile": sft(trl={"torch_compile": True}),
 }
 
 
