@@ -152,9 +152,10 @@ def run_row(row: Row, folder: Path, seconds: float, *, rehearse: bool) -> GpuRow
 
 
 def run_child(name: str, folder: Path, limit: float, *, rehearse: bool) -> dict[str, Any]:
-    """Return the figures that `gpu_rows.py NAME` writes, or status `failed` and the reason; its output is shown then."""
+    """Return the figures that a row of `gpu_rows` writes, or status `failed` and the reason; its output is shown then."""
     log, result = folder / f"{name}.log", folder / f"{name}.json"
-    command = [sys.executable, str(HERE / "gpu_rows.py"), name, str(folder), *(["--rehearse"] if rehearse else [])]
+    command = [sys.executable, "-c", "import gpu_rows; gpu_rows.main()", name, str(folder)]
+    command += ["--rehearse"] if rehearse else []
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=_environment(rehearse), start_new_session=True, cwd=HERE.parent
@@ -205,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     names = [row.name for row in ROWS]
     parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=f"of {', '.join(names)}")
     parser.add_argument("--budget", type=float, default=570.0, help="seconds of all rows together")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, help="folder of CARD.json; of a rehearsal nothing is kept by default")
     parser.add_argument("--rehearse", action="store_true", help="tiny shapes on the CPU: tests this command alone")
     options = parser.parse_args(arguments)
     if missing := [name for name in ("torch", "transformers") if util.find_spec(name) is None]:
@@ -233,7 +234,7 @@ def main(arguments: Sequence[str]) -> int:
         for row in ROWS:
             if row.name in options.rows:
                 results.rows.append(run_row(row, Path(scratch), end - time.monotonic(), rehearse=options.rehearse))
-                path = results.write(options.out)
+                path = results.write(options.out or (Path(scratch) if options.rehearse else HERE / "results"))
                 print(table(results).splitlines()[-1], file=sys.stderr, flush=True)
     print(f"{results.card}, driver {results.driver}, commit {results.commit}\n\n{table(results)}\n\n{path}")
     return int(any(row.status == "failed" or row.is_missed for row in results.rows))

@@ -1,4 +1,4 @@
-"""The rows of benchmarks/gpu.py: `gpu_rows.py ROW FOLDER [--rehearse]` measures one and writes FOLDER/ROW.json.
+"""The rows of benchmarks/gpu.py. `main` measures one in a process of its own and writes its figures to FOLDER/ROW.json.
 
 `torch` and `transfer` need torch and transformers alone, so this file imports Ratchet and TRL inside the rows that use them. A
 step is timed from its beginning to that of the next; the first two and the last are left out, and the median counts.
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
 def make_setting(folder: Path, rehearse: bool) -> Setting:
     """Return the sizes for a GPU, or those of a rehearsal."""
     if rehearse:
-        return Setting(folder, TINY, (256,), 4, 2, 4)
+        return Setting(folder, TINY, (512,), 4, 2, 4)
     return Setting(folder, QWEN, (4096, 2048, 1024, 512), 8, 2, 8)
 
 
@@ -266,7 +266,7 @@ def answering_player(settings: dict[str, Any]) -> Any:
     from ratchet.components.core import Action, TimeStep, ToolResult
     from ratchet.components.core.environment_registry import register
 
-    text = words(AutoTokenizer.from_pretrained(settings["base"]), settings["tokens"]).split(" ")
+    text = words(AutoTokenizer.from_pretrained(settings["base"]), settings["tokens"]).split()
     numbers = itertools.count()
 
     class Answering(training_tools.Waiting):
@@ -286,13 +286,7 @@ def answering_player(settings: dict[str, Any]) -> Any:
         def finish(self, reason: str) -> TimeStep:
             """Grade the episode."""
             success = self.number % 2 == 0
-            outcome = {
-                "success": success,
-                "score": float(success),
-                "tests_passed": 0,
-                "tests_total": 1,
-                "reason": reason,
-            }
+            outcome = {"success": success, "score": float(success), "reason": reason}
             return TimeStep("", float(success), True, info={"outcome": outcome})
 
     register("benchmark/waiting", Answering, domain="generic", turns=training_tools.CALLS + 1)
@@ -318,13 +312,9 @@ def grpo(setting: Setting, **options: Any) -> dict[str, Any]:
         # A reply and the frame of a tool result take about 50 tokens of each turn.
         play = {"base": str(folder), "tokens": length // (training_tools.CALLS + 1) - 50}
         sampling = {"max_new_tokens": 48, "max_episode_tokens": length}
-        section = {
-            "player": "gpu_rows:answering_player",
-            "play": play,
-            "sampling": sampling,
-            "reward": {"success": 1.0},
-        }
-        return {"method": "grpo", "optimization": {"batch_size": training_tools.ROLLOUTS}, "grpo": section | options}
+        section = {"player": "gpu_rows:answering_player", "play": play, "sampling": sampling, **options}
+        section |= {"reward": {"success": 1.0}}
+        return {"method": "grpo", "optimization": {"batch_size": training_tools.ROLLOUTS}, "grpo": section}
 
     def forced(model: Any, **arguments: Any) -> Any:
         only = training_tools.Forced(call, arguments["input_ids"].shape[1])
@@ -438,7 +428,7 @@ ROWS: dict[str, Callable[[Setting], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure one row."""
+    """Measure the row that the arguments name: ROW FOLDER [--rehearse]."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("folder", type=Path)
@@ -446,7 +436,3 @@ def main() -> None:
     options = parser.parse_args()
     figures = ROWS[options.row](make_setting(options.folder, options.rehearse))
     (options.folder / f"{options.row}.json").write_text(json.dumps(figures), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
