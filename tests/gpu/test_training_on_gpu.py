@@ -19,7 +19,7 @@ REHEARSED = os.environ.get("RATCHET_REHEARSE_GPU") == "1"
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(not (CUDA or REHEARSED), reason="no CUDA GPU here")]
 
 DEVICE = "cuda" if CUDA else "cpu"
-SCRIPT = Path(__file__).parents[2] / "helpers" / "measured_jobs.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "measured_jobs.py"
 SHAPE = {
     "vocab_size": 512,
     "hidden_size": 128,
