@@ -400,14 +400,15 @@ def vllm(setting: Setting) -> dict[str, Any]:
             "reason": "no vllm here and RATCHET_VLLM_PYTHON is not set; see infra/vllm/make_env.sh",
         }
     folder, _ = base(setting)
-    prompts = [[(number * 7 + place) % 500 + 5 for place in range(64)] for number in range(64)]
+    count, length = (64, 256) if setting.shape is QWEN else (4, 8)
+    prompts = [[(number * 7 + place) % 500 + 5 for place in range(64)] for number in range(count)]
     arguments = ("--max-model-len", "1024")
     with ModelServer(folder, python=Path(named or sys.executable), arguments=arguments, start_seconds=150) as server:
         sampler = VllmSampler(Endpoint(base_url=server.base_url, model=server.served.name, concurrency=64), [0])
-        sampling = SamplingParameters(1.0, 1.0, 16 if setting.shape is TINY else 256)
-        sampler.sample(prompts, range(64), sampling)
+        sampling = SamplingParameters(1.0, 1.0, length)
+        sampler.sample(prompts, range(count), sampling)
         samples: list[Any] = []
-        seconds = timed(lambda: samples.extend(sampler.sample(prompts, range(64), sampling)))
+        seconds = timed(lambda: samples.extend(sampler.sample(prompts, range(count), sampling)))
         sampler.close()
     return {"tokens_per_second": sum(len(sample.ids) for sample in samples) / seconds}
 

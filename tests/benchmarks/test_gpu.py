@@ -1,5 +1,6 @@
 """`make gpu` runs every row in a process of its own, writes what it measured after each, and loses one row at most."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -152,3 +154,26 @@ def test_mfu_is_model_flops_over_the_peak_of_the_card(monkeypatch):
     assert gpu_rows.mfu(config, 4096, 100_000) == pytest.approx(flops * 100_000 / 989e12)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA GeForce GTX 1080")
     assert gpu_rows.mfu(config, 4096, 100_000) is None
+
+
+@pytest.mark.slow
+def test_the_tokens_that_a_vllm_server_samples_are_counted(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    from vllm_stand_in import serving
+
+    from benchmarks import gpu_rows
+    from ratchet.components.models import model_server, vllm_policy
+    from ratchet.components.models.checkpoint_folders import checkpoint_version
+
+    @contextlib.contextmanager
+    def start(folder, *, python, arguments, start_seconds):
+        with serving(folder) as server:
+            served = SimpleNamespace(name=checkpoint_version(folder))
+            yield SimpleNamespace(base_url=server.base_url, served=served)
+
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.setenv("RATCHET_VLLM_PYTHON", sys.executable)
+    assert vllm_policy.ModelServer is model_server.ModelServer  # imported before it is replaced
+    monkeypatch.setattr(model_server, "ModelServer", start)
+    monkeypatch.setattr(gpu_rows, "timed", lambda action: action() or 2.0)  # seconds
+    assert gpu_rows.vllm(gpu_rows.make_setting(tmp_path, True)) == {"tokens_per_second": 4 * 8 / 2}

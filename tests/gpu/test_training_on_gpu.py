@@ -212,17 +212,19 @@ def write_jobs(folder):
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """The figures of each job by method: on the GPU, and in a process that sees none."""
+    """The figures of each job by method: in this process, and in one that sees no GPU."""
     need("msgspec", "pydantic", "trl", "datasets", "accelerate")
-    result = []
-    for hidden in ({}, {"CUDA_VISIBLE_DEVICES": ""}):
-        files = write_jobs(tmp_path_factory.mktemp("jobs"))
-        done = subprocess.run(
-            [sys.executable, str(SCRIPT), *files], capture_output=True, text=True, env={**os.environ, **hidden}
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        result.append({item["method"]: item for item in json.loads(done.stdout.splitlines()[-1])})
-    return result
+    from measured_jobs import measure
+
+    here = [measure(Path(path)) for path in write_jobs(tmp_path_factory.mktemp("jobs"))]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *write_jobs(tmp_path_factory.mktemp("jobs"))],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [{item["method"]: item for item in side} for side in (here, json.loads(done.stdout.splitlines()[-1]))]
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
