@@ -17,6 +17,7 @@ FORMS = {
     "grpo": ["--steps", "1"],
     "localisation": ["--json"],
     "nights": ["--nights", "0"],
+    "prefix_sharing": ["--quick"],
     "promotion": ["--comparisons", "20", "--only", "nulls"],
     "recipe_stages": [],
     "rewards": ["--quick"],
@@ -38,7 +39,7 @@ NEED_MORE = {
     "sandbox_swerex": "swe-rex",
 }
 """Commands that need what no test has: only that they can be compiled is shown."""
-LONG = ("checkpoint_choice", "credit", "data", "gpu", "grpo", "sandbox", "tracking", "training")
+LONG = ("checkpoint_choice", "credit", "data", "gpu", "grpo", "prefix_sharing", "sandbox", "tracking", "training")
 """Commands whose smallest form takes more than ten seconds of CPU."""
 
 

@@ -30,8 +30,8 @@ from ratchet.components.training.config.shared_sections import (
     DataOptions,
     FormatOptions,
     ModelOptions,
+    OptimizationOptions,
     RunOptions,
-    SftOptimizationOptions,
 )
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class ColdStartConfig(Configuration):
 
     model: ModelOptions = ModelOptions()
     format: FormatOptions = FormatOptions()
-    optimization: SftOptimizationOptions = SftOptimizationOptions()
+    optimization: OptimizationOptions = OptimizationOptions()
     checkpoints: CheckpointOptions = CheckpointOptions()
     run: RunOptions = RunOptions()
     sft: SftOptions = SftOptions()

@@ -24,6 +24,8 @@ from .gpu_memory import micro_batch
 
 FOUR_BIT_BYTES = 0.55
 """Bytes of a parameter in four bits, with its share of the scales."""
+EIGHT_BIT_STATE_BYTES = 2.06
+"""Bytes of AdamW's two moments of a parameter in eight bits, with the scales of their blocks."""
 SHARDED = ("fsdp", "zero3")
 """Values of `run.launch` that divide the model's state among the processes."""
 PROCESS_BYTES = 700_000_000
@@ -177,6 +179,10 @@ def estimate_memory(
     else:
         weights = (size.stored if half else 4 * size.parameters) + 4 * trained
     gradients, optimizer = 4 * trained, 8 * trained
+    if job.optimization.optimizer == "adamw_8bit":
+        # Those of embeddings stay in float32.
+        embeddings = size.vocabulary * size.hidden if model.lora is None else 0
+        optimizer = math.ceil(EIGHT_BIT_STATE_BYTES * (trained - embeddings)) + 8 * embeddings
     if isinstance(job, SftConfig) and job.optimization.optimizer == "muon":
         embeddings = size.vocabulary * size.hidden
         optimizer = 4 * (trained - embeddings) + 8 * embeddings  # Muon keeps one moment of a matrix

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ratchet.components.core import InfrastructureError, RatchetError
+from ratchet.components.core import ConfigurationError, InfrastructureError, RatchetError
 
 from . import base_model
 from .checkpoint_io import checkpoint_step, newest_checkpoint, write_checkpoint
@@ -123,8 +123,9 @@ def _finish_trained(trainer: Any) -> None:
 
 @contextlib.contextmanager
 def readable_errors(output: Path) -> Iterator[None]:
-    """As a context manager, convert exceptions about memory to OutOfMemory and about a full disk to
-    InfrastructureError, with a one-line message; others pass unchanged. `output`: the job's output folder.
+    """As a context manager, convert exceptions about memory to OutOfMemory, about a full disk to InfrastructureError and
+    about a missing package to ConfigurationError, with a one-line message; others pass unchanged. `output`: the job's
+    output folder.
     """
     try:
         yield
@@ -140,6 +141,9 @@ def readable_errors(output: Path) -> Iterator[None]:
                 f"nothing more can be written to {output} ({next(iter(str(error).splitlines()), '')}); free space and run the "
                 f"same command again{hint}"
             ) from error
+        if isinstance(error, ImportError):
+            first_line = next(iter(str(error).splitlines()), "")
+            raise ConfigurationError(f"the job asks for a package that is missing: {first_line}") from error
         raise
 
 

@@ -1,5 +1,6 @@
 """Arguments, callbacks and torch settings that every training job shares."""
 
+import importlib.util
 import math
 import os
 from typing import Any
@@ -51,6 +52,7 @@ def trainer_arguments(config: JobConfig, steps: int, *, validated: bool) -> dict
     return {
         "output_dir": str(intermediate_checkpoint_folder(config.output)),
         **_batch_arguments(config),
+        **_optimizer_argument(config),
         "learning_rate": options.learning_rate,
         "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(options.schedule, options.schedule),
         "warmup_steps": options.warmup_steps,
@@ -88,6 +90,15 @@ def _checkpointing_argument(config: JobConfig) -> dict[str, bool]:
     names = ("activation_checkpointing", "gradient_checkpointing")
     name = next(item for item in names if item in TrainingArguments.__dataclass_fields__)
     return {name: config.model.gradient_checkpointing}
+
+
+def _optimizer_argument(config: JobConfig) -> dict[str, str]:
+    """Return the argument for an optimizer other than the default. Raises ConfigurationError without its package."""
+    if config.optimization.optimizer != "adamw_8bit":
+        return {}
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ConfigurationError("optimizer: adamw_8bit needs the package bitsandbytes; install it, or set adamw")
+    return {"optim": "adamw_8bit"}
 
 
 def _batch_arguments(config: JobConfig) -> dict[str, int]:
@@ -149,10 +160,52 @@ def prepare_torch(config: JobConfig) -> None:
     set_seed(config.seed)
 
 
+FLASH_PACKAGES = {"flash_attention_3": "flash-attn-3", "flash_attention_2": "flash-attn"}
+"""The package that each flash attention of transformers needs; the faster first."""
+
+
 def choose_attention(config: JobConfig, model: Any) -> None:
-    """Switch the model to another attention implementation where it trains faster than the default on this hardware."""
+    """Switch the model to the attention of `model.attention`; with `auto`, to one that trains faster than the default on
+    this hardware. Raises ConfigurationError for one that lacks its package or device, or that the model does not have.
+    """
+    name = config.model.attention
+    if name == "auto":
+        if (fastest := _fastest_attention(config, model)) is not None:
+            model.set_attn_implementation(fastest)
+        return
+    if reason := _missing_for_attention(config, name):
+        raise ConfigurationError(f"model.attention: {name} {reason}, or set auto")
+    try:
+        model.set_attn_implementation(name)
+    except (ValueError, ImportError) as error:
+        first_line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigurationError(f"model.attention: {name} is not for this model: {first_line}; set auto") from error
+
+
+def _fastest_attention(config: JobConfig, model: Any) -> str | None:
     import torch
 
-    if uses_bfloat16(config.model.precision) and not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         # PyTorch's fused attention on a CPU is four times slower backwards in bfloat16 than plain matrix products.
-        model.set_attn_implementation("eager")
+        return "eager" if uses_bfloat16(config.model.precision) else None
+    # Other methods also run the model outside autocast, where float32 weights give float32 queries: no flash attention.
+    if config.method != "sft" or not getattr(model, "_supports_flash_attn", False):
+        return None
+    return next((name for name in FLASH_PACKAGES if _missing_for_attention(config, name) is None), None)
+
+
+def _missing_for_attention(config: JobConfig, name: str) -> str | None:
+    """Return what an attention implementation needs and this job or machine lacks; None if nothing."""
+    import torch
+    from transformers.utils import is_flash_attn_2_available, is_flash_attn_3_available
+
+    if name in ("eager", "sdpa"):
+        return None
+    if not torch.cuda.is_available():
+        return "needs an NVIDIA GPU, and there is none; set sdpa"
+    if name not in FLASH_PACKAGES:
+        return None
+    if not uses_bfloat16(config.model.precision):
+        return "computes in bfloat16 alone; set model.precision: bfloat16"
+    there = is_flash_attn_3_available() if name == "flash_attention_3" else is_flash_attn_2_available()
+    return None if there else f"needs the package {FLASH_PACKAGES[name]}; install it"

@@ -174,6 +174,27 @@ def test_an_adapter_that_is_saved_and_loaded_gives_the_same_logits_and_so_does_i
         assert difference(loaded.merge_and_unload()(input_ids=ids).logits, trained) < 1e-4
 
 
+def test_the_sampler_of_asynchronous_training_in_memory_is_on_the_gpu(tmp_path):
+    need("msgspec", "pydantic", "trl", "datasets")
+    from ratchet.components.models.sampled_policy import SamplingParameters
+    from ratchet.components.training.config.job_config import load_job
+    from ratchet.components.training.grpo.weight_transfers import make_transfer
+    from ratchet.components.training.scratch_model import fit_tokenizer
+
+    tokenizer = fit_tokenizer([Path(__file__).read_text()] * 2, SHAPE["vocab_size"])
+    values = {"method": "grpo", "output": str(tmp_path), "model": {"base": "a/b"}, "grpo": {"asynchronous": {}}}
+    transfer = make_transfer(load_job(values), make_model().cpu(), tokenizer)
+    try:
+        weights = list(make_model().cpu().named_parameters())
+        transfer.send_weights(iter(weights))
+        transfer.sampler.publish(1)
+        (sampled,) = transfer.sampler.sample([tokens()[0].tolist()], [7], SamplingParameters(1.0, 1.0, 4))
+        assert len(sampled.ids) == 4 and sampled.version == 1
+        assert {weight.device.type for weight in transfer.sampler._model.parameters()} == {DEVICE}
+    finally:
+        transfer.destroy()
+
+
 def write_jobs(folder):
     """SFT, DPO and GRPO from one checkpoint, in float32."""
     from ratchet.components.training.config.shared_sections import ModelShape

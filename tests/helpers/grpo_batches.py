@@ -68,7 +68,17 @@ def prompts(count=2):
 
 
 def our_trainer(
-    model, tokenizer, folder, batch, *, components=None, credit=None, task_sampler=None, signal_window=10, **changes
+    model,
+    tokenizer,
+    folder,
+    batch,
+    *,
+    components=None,
+    credit=None,
+    task_sampler=None,
+    signal_window=10,
+    share_prefixes=False,
+    **changes,
 ):
     from ratchet.components.training.grpo.grpo_trainer import EpisodeGRPOTrainer
 
@@ -81,6 +91,7 @@ def our_trainer(
         credit=credit,
         task_sampler=task_sampler,
         signal_window=signal_window,
+        share_prefixes=share_prefixes,
         rollout_func=rollout_of(batch),
     )
 

@@ -1,10 +1,20 @@
 """A player without a world: one reply an attempt, and a reward for letters in it. A tiny model learns it in some steps."""
 
+import queue
+import threading
+
 from episodes import make_episode, turn
 from msgspec.structs import replace
 from small_model import TASK, TOOLS
 
-from ratchet.components.core import EpisodePlayer, InfrastructureError, PlayableTask, PlayedEpisode, PolicyRequest
+from ratchet.components.core import (
+    EpisodePlayer,
+    EpisodeStream,
+    InfrastructureError,
+    PlayableTask,
+    PlayedEpisode,
+    PolicyRequest,
+)
 
 
 class Letters(EpisodePlayer):
@@ -26,7 +36,7 @@ class Letters(EpisodePlayer):
         if type(self).calls == self.break_at:
             raise InfrastructureError("the world is away")
         requests = [
-            PolicyRequest(f"{each.task_id}/{each.number}", each.task_id, 0, each.stream, [self._opening(each)], TOOLS)
+            PolicyRequest(f"{each.task_id}/{each.stream}", each.task_id, 0, each.stream, [self._opening(each)], TOOLS)
             for each in attempts
         ]
         return [
@@ -34,12 +44,43 @@ class Letters(EpisodePlayer):
             for attempt, reply in zip(attempts, policy.act(requests), strict=True)
         ]
 
+    def stream(self, policy):
+        return LettersStream(self, policy)
+
     def _opening(self, attempt):
         return {**TASK, "content": f"{TASK['content']} {attempt.task_id}"}
 
     def _record(self, attempt, text):
         said = replace(turn(0, "submit"), text=text)
         return make_episode(attempt.task_id, attempt.number, success=letters_in(text) > 0.3, turns=(said,))
+
+
+class LettersStream(EpisodeStream):
+    """Each attempt on a thread of its own. An error of one is raised by `wait`."""
+
+    def __init__(self, player, policy):
+        self.player, self.policy, self.ended = player, policy, queue.SimpleQueue()
+
+    def submit(self, attempt):
+        threading.Thread(target=self._play, args=(attempt,), daemon=True).start()
+
+    def _play(self, attempt):
+        try:
+            self.ended.put((attempt, self.player.play(self.policy, [attempt])[0]))
+        except Exception as error:
+            self.ended.put(error)
+
+    def wait(self):
+        try:
+            item = self.ended.get(timeout=0.05)
+        except queue.Empty:
+            return None
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def close(self):
+        pass
 
 
 def letters_in(text):

@@ -1,6 +1,7 @@
-"""A training job under FSDP as it is configured here, on two CPU processes: `torchrun ... sharded_job.py JOB.json`.
+"""A training job under FSDP or ZeRO as configured here, on two CPU processes: `torchrun ... sharded_job.py JOB.json`.
 
-accelerate shards for accelerators alone: on CPUs it would make whole copies without a word. All else of FSDP runs there.
+accelerate shards for accelerators alone: on CPUs it would make whole copies without a word. All else of FSDP and of
+DeepSpeed runs there.
 """
 
 import os
@@ -12,31 +13,35 @@ from typing import Any
 from ratchet.components.training import accelerate_launch, job
 
 
-def run_sharded(config: Any) -> None:
-    """Run the job to its end, each process holding half of the model."""
+def run_sharded(config: Any, launch: str = "fsdp") -> None:
+    """Run the job to its end, each process holding half of the model. `launch`: as in `run.launch`."""
     (written := config.output.with_suffix(".json")).write_text(config.model_dump_json())
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
     ended = subprocess.run(
-        [*command, str(written)], capture_output=True, text=True, timeout=400, env=_environment(written)
+        [*command, str(written)], capture_output=True, text=True, timeout=400, env=_environment(written, launch)
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
 
 
-def _environment(written: Path) -> dict[str, str]:
+def _environment(written: Path, launch: str) -> dict[str, str]:
     """What accelerate sets for the processes of our own configuration."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils.launch import prepare_multi_gpu_env
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-    command = accelerate_launch.launch_command(accelerate_launch.configuration_path("fsdp"), written, 2)
+    command = accelerate_launch.launch_command(accelerate_launch.configuration_path(launch), written, 2)
     arguments = command[command.index("accelerate.commands.launch") + 1 :]
     args, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
     ours = {
         "CUDA_VISIBLE_DEVICES": "",
-        "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": "1",
         accelerate_launch.WORKER_VARIABLE: "1",
     }
-    theirs: dict[str, str] = prepare_multi_gpu_env(args)
+    if launch == "fsdp":
+        theirs: dict[str, str] = prepare_multi_gpu_env(args)
+        ours["ACCELERATE_USE_CPU"] = "true"
+    else:
+        _, theirs = prepare_deepspeed_cmd_env(args)
+        ours["DS_ACCELERATOR"] = "cpu"
     return theirs | ours | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -55,6 +60,17 @@ def _shard_on_cpus() -> None:
     AcceleratorState.__init__ = sharded
 
 
+def _allow_deepspeed_on_cpus() -> None:
+    """Have accelerate read DeepSpeed's settings, which it ignores where the arguments ask for the CPU."""
+    from ratchet.components.training.sft import train_sft
+
+    arguments = train_sft.trainer_arguments
+    train_sft.trainer_arguments = lambda *given, **named: arguments(*given, **named) | {"use_cpu": False}
+
+
 if __name__ == "__main__":
-    _shard_on_cpus()
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        _allow_deepspeed_on_cpus()
+    else:
+        _shard_on_cpus()
     sys.exit(job.main(sys.argv[1:]))

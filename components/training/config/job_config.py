@@ -22,7 +22,6 @@ from .shared_sections import (
     PrmFormatOptions,
     PrmOptimizationOptions,
     RunOptions,
-    SftOptimizationOptions,
 )
 from .trl_options import check_trl_options
 
@@ -57,6 +56,12 @@ class JobConfig(Configuration):
         return self
 
     @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.optimization.optimizer == "muon" and (self.method != "sft" or self.run.launch != "single"):
+            raise ValueError("optimizer: muon is for sft in a single process; take adamw, or run.launch: single")
+        return self
+
+    @model_validator(mode="after")
     def _check_candidates(self) -> Self:
         if self.checkpoints.candidates and self.run.launch != "single":
             raise ValueError("checkpoints.candidates are kept by one process; set run.launch: single")
@@ -86,14 +91,7 @@ class SftConfig(PolicyConfig):
 
     method: Literal["sft"] = "sft"
     data: DataOptions
-    optimization: SftOptimizationOptions = SftOptimizationOptions()
     sft: SftOptions = SftOptions()
-
-    @model_validator(mode="after")
-    def _check_optimizer(self) -> Self:
-        if self.optimization.optimizer == "muon" and self.run.launch != "single":
-            raise ValueError("optimizer: muon is for a single process; take adamw, or run.launch: single")
-        return self
 
 
 class DpoConfig(PolicyConfig):

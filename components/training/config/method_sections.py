@@ -198,6 +198,9 @@ class GrpoOptions(Configuration):
     - `correction`: importance weights for samplers whose weights or arithmetic differ from the trainer's (`vllm`,
       `colocate`, `asynchronous`). None: TRL's default for `colocate` (`sequence_mask` at 3), `mode: none` otherwise.
     - `asynchronous`: play and train at the same time; None plays a batch, then trains on it.
+    - `share_prefixes`: forward the prompt of a group and the turns that its attempts share once per micro-batch, which
+      should hold whole groups. Default: where the model permits, but not with `preset: plain`. Models with recurrent
+      layers, attention sinks, soft-capped scores, dropout of attention or a load-balancing loss are forwarded plainly.
     """
 
     group_size: int = Field(8, gt=1)
@@ -221,6 +224,7 @@ class GrpoOptions(Configuration):
     offline: bool = False
     correction: CorrectionOptions | None = None
     asynchronous: AsyncOptions | None = None
+    share_prefixes: bool | None = None
 
     @model_validator(mode="after")
     def _check_cispo_clip(self) -> Self:

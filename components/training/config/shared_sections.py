@@ -48,6 +48,9 @@ class ModelOptions(Configuration):
     the computation (`auto`: bfloat16 where the hardware has it). `quantize: 4bit` quantises a frozen base under
     adapters (QLoRA, Dettmers et al. 2023, arXiv:2305.14314). `trust_remote_code` runs the repository's own Python.
     `gradient_checkpointing`: compute activations again in the backward pass, which takes time and saves memory.
+
+    `attention`: implementation in transformers. `auto` takes flash attention for SFT in bfloat16 where its package and a
+    GPU are there, else PyTorch's own.
     """
 
     base: str | None = None
@@ -58,6 +61,7 @@ class ModelOptions(Configuration):
     quantize: Literal["none", "4bit"] = "none"
     gradient_checkpointing: bool = False
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    attention: Literal["auto", "eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"] = "auto"
 
     @model_validator(mode="after")
     def _check_quantisation(self) -> Self:
@@ -74,6 +78,10 @@ class OptimizationOptions(Configuration):
     (`constant`). `warmup_steps`: optimiser steps in which it rises. `weight_decay`: AdamW's decoupled decay.
     `max_grad_norm`: norm to which gradients are clipped; 0 for no clipping. A job ends after `steps`, `epochs` or
     `token_budget` input tokens, whichever of those set comes first.
+
+    `optimizer`: `adamw_8bit` keeps AdamW's moments in blocks of 8-bit numbers, but for embeddings, by bitsandbytes
+    (Dettmers et al. 2021, arXiv:2110.02861). `muon`, for SFT in a single process, trains the matrices of the layers by
+    Muon and the rest by AdamW: a small model from scratch learns from half the tokens.
     """
 
     batch_size: int = Field(16, gt=0)
@@ -86,20 +94,13 @@ class OptimizationOptions(Configuration):
     steps: int | None = Field(None, gt=0)
     token_budget: int | None = Field(None, gt=0)
     epochs: float | None = Field(None, gt=0)
+    optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
 
     @model_validator(mode="after")
     def _check_micro_batch(self) -> Self:
         if self.micro_batch is not None and self.batch_size % self.micro_batch:
             raise ValueError(f"batch_size {self.batch_size} is not a multiple of micro_batch {self.micro_batch}")
         return self
-
-
-class SftOptimizationOptions(OptimizationOptions):
-    """Options of optimization for SFT. `optimizer`: `muon` trains the matrices of the layers by Muon and the rest by
-    AdamW, in a single process; a small model from scratch learns from half the tokens.
-    """
-
-    optimizer: Literal["adamw", "muon"] = "adamw"
 
 
 class PrmOptimizationOptions(OptimizationOptions):

@@ -4,6 +4,8 @@
   TRL would count the component as 0.
 - `_generate_and_score_completions`: replaces the advantages (B, T) by those of the credit options, drops unselected
   attempts, corrects for attempts of another policy, and fails without a learning signal.
+- `_get_per_token_logps_and_entropies`, `_prepare_inputs`: with `share_prefixes`, common beginnings of attempts are
+  forwarded once.
 - `_compute_loss`: adds the SFT loss on demonstrations of hard tasks that are due.
 - `_save_checkpoint`, `_load_optimizer_and_scheduler`: include the state of the task sampler.
 
@@ -22,6 +24,7 @@ import numpy as np
 import torch
 from trl import GRPOTrainer
 
+from .. import tree_attention
 from ..config.method_sections import CorrectionOptions
 from ..credit.advantages import CreditInputs, SignalWindow, advantages, trained_std, uniform_group_share
 from ..credit.credit_options import CreditOptions, Scale
@@ -30,6 +33,7 @@ from ..credit.turn_advantages import chances_of_success, learned_contributions
 from .attempt_selection import select_attempts
 from .failed_groups import negative_log_likelihood
 from .policy_losses import correction_weights
+from .prefix_sharing import group_rows, shared_log_probabilities
 from .rollout_sample import ENVIRONMENT_TURN, EpisodeTokens, RolloutSample
 from .task_sampler import TaskSampler
 
@@ -174,7 +178,8 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     `components`: weight of each reward component by name. `trust_sampler`: set if the sampler has exactly the trained
     weights; otherwise ratios use the sampler's log-probabilities, or with a `correction` the trained model's own, and
-    importance weights lead there from the sampler's. `trl`: keyword arguments of TRL's GRPOTrainer.
+    importance weights lead there from the sampler's. `share_prefixes`: forward common beginnings of attempts once, see
+    `prefix_sharing`. `trl`: keyword arguments of TRL's GRPOTrainer.
     """
 
     def __init__(
@@ -186,6 +191,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         signal_window: int = 10,
         trust_sampler: bool = True,
         correction: CorrectionOptions | None = None,
+        share_prefixes: bool = False,
         **trl: Any,
     ) -> None:
         super().__init__(reward_funcs=[_named_reward(name) for name in components], **trl)
@@ -196,6 +202,49 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.trust_sampler = trust_sampler
         self.correction = correction
         self.signal = SignalWindow(signal_window)
+        self.share_prefixes = share_prefixes
+        if share_prefixes:
+            for model in filter(None, (self.model, self.ref_model)):
+                self.accelerator.unwrap_model(model).set_attn_implementation(tree_attention.register())
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """Return TRL's micro-batch; with `share_prefixes`, attempts of a group stand together within each step."""
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if self.share_prefixes and self._buffered_inputs is not before:
+            buffered, step = self._buffered_inputs, self.args.gradient_accumulation_steps
+            batches = [
+                item for index in range(0, len(buffered), step) for item in group_rows(buffered[index : index + step])
+            ]
+            self._buffered_inputs = batches
+            inputs = batches[self._step % len(batches)]
+        return inputs
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return TRL's log-probabilities and entropies (B, `logits_to_keep`) and auxiliary loss; the latter two are None
+        unless asked for.
+        """
+        # The load-balancing loss of a mixture of experts counts every token of every row.
+        if not self.share_prefixes or options.get("compute_aux_loss"):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+            )
+        parts = []
+        for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
+            with self.accelerator.autocast():
+                parts.append(shared_log_probabilities(model, input_ids[rows], attention_mask[rows], logits_to_keep))
+        logprobs, entropies, gains = zip(*parts, strict=True)
+        if torch.is_grad_enabled():
+            self._metrics["train"]["prefix_sharing/gain"].extend(gains)
+        return torch.cat(logprobs), torch.cat(entropies) if options.get("compute_entropy") else None, None
 
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: Any, completions: Any, completion_ids_list: Any

@@ -104,6 +104,8 @@ def _asynchronous_refusals(config: GrpoConfig) -> list[tuple[object, str]]:
             "sampler: colocate plays in turn with training; take transformers or vllm, or remove grpo.asynchronous",
         ),
         (sharded, "sampler: transformers copies whole weights, and run.launch shards them; take vllm"),
+        (config.model.attention != "auto", "grpo.asynchronous attends along prefix trees; set model.attention: auto"),
+        (grpo.share_prefixes is False, "grpo.asynchronous always shares prefixes; remove grpo.share_prefixes"),
         (config.model.quantize != "none", "grpo.asynchronous sends whole weights, not four bits; set quantize: none"),
     ]
 
@@ -373,6 +375,19 @@ def make_sampler(config: GrpoConfig, trainer: Any, tokenizer: Any) -> Sampler:
     return kind(trainer, stops, trainer.model.config.get_text_config().max_position_embeddings)
 
 
+def shares_prefixes(config: GrpoConfig, model: Any) -> bool:
+    """Return whether common beginnings of attempts are forwarded once. Raises ConfigurationError if the configuration
+    asks for it and the model cannot.
+    """
+    from .prefix_sharing import unsupported_reason
+
+    asked = config.grpo.share_prefixes
+    reason = unsupported_reason(model)
+    if asked and reason:
+        raise ConfigurationError(f"grpo.share_prefixes: not with this model: {reason}; remove the key")
+    return reason is None and (config.preset != "plain" if asked is None else asked)
+
+
 def make_grpo_trainer(
     config: GrpoConfig,
     model: Any,
@@ -409,6 +424,7 @@ def make_grpo_trainer(
         signal_window=grpo.signal_window,
         trust_sampler=grpo.offline or grpo.sampling.sampler != "vllm",
         correction=grpo.correction,
+        share_prefixes=shares_prefixes(config, model),
     )
     trainer.eos_token_ids = sorted({*stop_ids(tokenizer, CLOSE), end_of_reply(tokenizer)[1]})
     return trainer

@@ -106,13 +106,14 @@ class BatchingSampler:
         while batch := self._next_batch():
             self._began = time.monotonic()
             try:
+                self._update()
                 replies = self._sampler.sample(
                     [request.prompt for request in batch], [request.seed for request in batch], batch[0].sampling
                 )
                 _check_finite(replies, self._version)
             except (InfrastructureError, ConfigurationError) as error:
                 self._fail(batch, error)
-            except BaseException as error:  # a request without an answer would hang its episode
+            except Exception as error:  # a request without an answer would hang its episode
                 self._fail(batch, InfrastructureError(f"sampling failed: {type(error).__name__}: {first_line(error)}"))
             else:
                 for request, reply in zip(batch, replies, strict=True):
@@ -120,27 +121,29 @@ class BatchingSampler:
             self._began = None
 
     def _next_batch(self) -> list[_Request]:
-        """Wait for requests with equal parameters, and replace the weights if newer ones are published. Empty: closed."""
+        """Wait for requests with equal parameters. Empty: closed."""
         with self._changed:
             while not (self._waiting or self._closed):
                 self._changed.wait()
             self._changed.wait_for(lambda: len(self._waiting) >= self._size or self._closed, GATHER_SECONDS)
-            published, self._published = self._published, None
             batch: list[_Request] = []
             while self._waiting and len(batch) < self._size:
                 if batch and self._waiting[0].sampling != batch[0].sampling:
                     break
                 batch.append(self._waiting.popleft())
-        if batch and published is not None:
-            self._version = published[0]
-            self._replace(published[1])
         return batch
 
-    def _replace(self, weights: Mapping[str, Any] | None) -> None:
-        if weights is not None:
-            parameters = dict(self._model.named_parameters())
-            for name, tensor in weights.items():
-                parameters[name].data = tensor
+    def _update(self) -> None:
+        """Replace the weights if newer ones are published."""
+        with self._changed:
+            published, self._published = self._published, None
+        if published is not None:
+            version, weights = published
+            if weights is not None:
+                parameters = dict(self._model.named_parameters())
+                for name, tensor in weights.items():
+                    parameters[name].data = tensor
+            self._version = version
 
     def _fail(self, batch: Sequence[_Request], error: BaseException) -> None:
         for request in batch:

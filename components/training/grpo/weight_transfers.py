@@ -16,7 +16,7 @@ import copy
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
@@ -37,10 +37,11 @@ from .weight_samplers import ROWS_PER_TRAINED_ROW, AdapterPublisher
 Weights = Iterator[tuple[str, torch.Tensor]]
 
 
-class WeightTransfer(Protocol):
-    """TRL's WeightTransferProtocol, and the sampler that receives the weights."""
+class WeightTransfer:
+    """TRL's WeightTransferProtocol, and the `sampler` that receives the weights. This base does what needs no pause."""
 
-    sampler: VersionedSampler
+    def __init__(self, sampler: VersionedSampler) -> None:
+        self.sampler = sampler
 
     def init_weight_transfer(self) -> None:
         """Connect to the sampler, before the first transfer."""
@@ -49,13 +50,15 @@ class WeightTransfer(Protocol):
         """Stop sampling, where it cannot go on during a transfer."""
 
     def send_weights(self, iterator: Weights) -> None:
-        """Transfer weights by name."""
+        """Transfer weights by name. Raises DataError at one that is not finite, InfrastructureError if a transfer fails."""
+        raise NotImplementedError
 
     def resume(self) -> None:
         """Go on sampling."""
 
     def destroy(self) -> None:
-        """Release all resources. Idempotent."""
+        """Release all resources, the sampler's included. Idempotent."""
+        self.sampler.close()
 
 
 def _finite(iterator: Weights) -> Weights:
@@ -69,44 +72,22 @@ def _finite(iterator: Weights) -> Weights:
         yield name, tensor
 
 
-class MemoryTransfer:
-    """Copies weights for a BatchingSampler. Sampling goes on meanwhile: no thread waits for the other."""
+class MemoryTransfer(WeightTransfer):
+    """Copies weights for a BatchingSampler of `model`. Sampling goes on meanwhile: no thread waits for the other."""
 
-    def __init__(self, sampler: BatchingSampler) -> None:
-        self.sampler = sampler
+    sampler: BatchingSampler
 
-    def init_weight_transfer(self) -> None:
-        """Do nothing."""
-
-    def pause(self) -> None:
-        """Do nothing: the sampler replaces its weights between two batches."""
+    def __init__(self, sampler: BatchingSampler, model: Any) -> None:
+        super().__init__(sampler)
+        self._like = {name: (weight.device, weight.dtype) for name, weight in model.named_parameters()}
 
     def send_weights(self, iterator: Weights) -> None:
-        """Stage a copy of the weights; the worker's `update_model_version` publishes it. Raises DataError."""
-        self.sampler.stage({name: tensor.detach().clone() for name, tensor in _finite(iterator)})
-
-    def resume(self) -> None:
-        """Do nothing."""
-
-    def destroy(self) -> None:
-        """Close the sampler."""
-        self.sampler.close()
-
-
-class _WorldSize(msgspec.Struct):
-    world_size: int
-
-
-class _ModelConfig(msgspec.Struct):
-    dtype: str
-
-
-class _VllmConfig(msgspec.Struct):
-    model_config: _ModelConfig
-
-
-class _ServerInfo(msgspec.Struct):
-    vllm_config: _VllmConfig
+        """Stage a copy of the weights; the worker's `update_model_version` publishes it."""
+        staged = {}
+        for name, tensor in _finite(iterator):
+            device, dtype = self._like[name]
+            staged[name] = tensor.detach().to(device, dtype, copy=True)
+        self.sampler.stage(staged)
 
 
 class VllmRoutes:
@@ -126,12 +107,12 @@ class VllmRoutes:
 
     def get_dtype(self) -> str:
         """Return the type of the server's weights, such as torch.bfloat16."""
-        info = self._get("server_info?config_format=json", _ServerInfo)
-        return info.vllm_config.model_config.dtype
+        info = self._get("server_info?config_format=json")
+        return str(info["vllm_config"]["model_config"]["dtype"])
 
     def get_world_size(self) -> int:
         """Return the number of the server's processes that hold weights."""
-        return self._get("get_world_size", _WorldSize).world_size
+        return int(self._get("get_world_size")["world_size"])
 
     def pause(self, mode: str = "keep", *, timeout: float = 0.0) -> None:
         """Stop generating: `keep` freezes requests in flight, `wait` ends them first and empties the prefix cache."""
@@ -170,9 +151,9 @@ class VllmRoutes:
         """Close the connection."""
         self._client.close()
 
-    def _get(self, route: str, kind: Any) -> Any:
+    def _get(self, route: str) -> Any:
         with self._explained(route):
-            return self._client.get(f"{self.server_url}/{route}", lambda answer: msgspec.json.decode(answer, type=kind))
+            return self._client.get(f"{self.server_url}/{route}", msgspec.json.decode)
 
     @contextlib.contextmanager
     def _explained(self, route: str) -> Iterator[None]:
@@ -187,11 +168,11 @@ class VllmRoutes:
             ) from error
 
 
-class DiskTransfer:
+class DiskTransfer(WeightTransfer):
     """Saves the weights to `folder`, which the server must be able to read, and makes it load them again."""
 
     def __init__(self, sampler: ServedSampler, routes: VllmRoutes, model: Any, folder: Path) -> None:
-        self.sampler = sampler
+        super().__init__(sampler)
         self._routes, self._folder = routes, folder
         self._config = model.config
 
@@ -204,7 +185,7 @@ class DiskTransfer:
         self._routes.pause("wait")
 
     def send_weights(self, iterator: Weights) -> None:
-        """Save and load the weights. Raises DataError, and InfrastructureError where the disk or the server fails."""
+        """Save and load the weights."""
         from safetensors.torch import save_file
 
         try:
@@ -225,20 +206,21 @@ class DiskTransfer:
         self._routes.resume()
 
     def destroy(self) -> None:
-        """Remove the folder and close the connections."""
+        """See WeightTransfer; the folder is removed."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._routes.close()
-        self.sampler.close()
+        super().destroy()
 
 
-class NcclTransfer:
+class NcclTransfer(WeightTransfer):
     """TRL's WeightTransferClient over routes with a key. Raises ConfigurationError without a GPU or vLLM here."""
 
     def __init__(self, sampler: ServedSampler, routes: VllmRoutes, model: Any) -> None:
         from trl.experimental.async_grpo.async_grpo_trainer import _iter_vllm_named_params
         from trl.experimental.async_grpo.weight_transfer import WeightTransferClient
 
-        self.sampler, self._routes = sampler, routes
+        super().__init__(sampler)
+        self._routes = routes
         rows = [(name, weight) for name, weight in _iter_vllm_named_params(model)]
         info = {
             "names": [name for name, _ in rows],
@@ -251,36 +233,41 @@ class NcclTransfer:
             raise ConfigurationError(
                 "grpo.asynchronous.transfer: nccl needs vllm in the trainer's environment too; install it, or set disk or adapter"
             ) from error
-        self.init_weight_transfer = self._client.init_weight_transfer
-        self.pause, self.resume = self._client.pause, self._client.resume
+
+    def init_weight_transfer(self) -> None:
+        """Make the group of the trainer's process and the server's."""
+        self._client.init_weight_transfer()
+
+    def pause(self) -> None:
+        """Freeze the replies in flight, which go on with the new weights."""
+        self._client.pause()
+
+    def resume(self) -> None:
+        """Go on sampling."""
+        self._client.resume()
 
     def send_weights(self, iterator: Weights) -> None:
         """Broadcast the weights."""
         self._client.send_weights(_finite(iterator))
 
     def destroy(self) -> None:
-        """Leave the group and close the connections."""
+        """See WeightTransfer."""
         self._client.destroy()
         self._routes.close()
-        self.sampler.close()
+        super().destroy()
 
 
-class AdapterTransfer:
+class AdapterTransfer(WeightTransfer):
     """Loads the LoRA adapter of `model` into the server. Requests in flight end with the adapter that they began with."""
 
     def __init__(self, sampler: ServedSampler, model: Any, folder: Path) -> None:
-        self.sampler, self._model = sampler, model
+        super().__init__(sampler)
+        self._model = model
         self._publisher = AdapterPublisher(sampler.server, folder, keep=1)
         self._number = 0
 
-    def init_weight_transfer(self) -> None:
-        """Do nothing."""
-
-    def pause(self) -> None:
-        """Do nothing: a new adapter has a new name."""
-
     def send_weights(self, iterator: Weights) -> None:
-        """Save and load the adapter; `iterator`, of whole weights, is not needed. Raises DataError."""
+        """Save and load the adapter; `iterator`, of whole weights, is not needed."""
         weights = ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
         for _ in _finite(weights):
             pass
@@ -291,13 +278,6 @@ class AdapterTransfer:
             raise InfrastructureError(
                 f"the adapter cannot be saved: {error.strerror or error}; make room, then start the same command again to resume"
             ) from error
-
-    def resume(self) -> None:
-        """Do nothing."""
-
-    def destroy(self) -> None:
-        """Close the connection."""
-        self.sampler.close()
 
 
 def make_transfer(config: GrpoConfig, model: Any, tokenizer: Any) -> WeightTransfer:
@@ -322,7 +302,7 @@ def make_transfer(config: GrpoConfig, model: Any, tokenizer: Any) -> WeightTrans
         )
     stops = stop_ids(tokenizer, CLOSE)
     if not served:
-        return MemoryTransfer(_sampler_in_memory(config, model, stops, tokenizer.pad_token_id))
+        return _transfer_in_memory(config, model, stops, tokenizer.pad_token_id)
     assert grpo.sampling.server is not None
     endpoint = Endpoint(base_url=grpo.sampling.server, model=config.model.base or "base", concurrency=256)
     sampler = ServedSampler(VllmSampler(endpoint, stops))
@@ -338,11 +318,12 @@ def make_transfer(config: GrpoConfig, model: Any, tokenizer: Any) -> WeightTrans
     return NcclTransfer(sampler, routes, model)
 
 
-def _sampler_in_memory(config: GrpoConfig, model: Any, stops: list[int], pad: int) -> BatchingSampler:
+def _transfer_in_memory(config: GrpoConfig, model: Any, stops: list[int], pad: int) -> MemoryTransfer:
     from ratchet.components.models.transformers_policy import LocalSampler
 
     own = copy.deepcopy(model)
     own = own.merge_and_unload() if has_adapters(own) else own
-    own.requires_grad_(False).eval()
+    # The trainer moves `model` to the GPU later, and not this copy.
+    own.requires_grad_(False).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     rows = ROWS_PER_TRAINED_ROW * (config.optimization.micro_batch or config.optimization.batch_size)
-    return BatchingSampler(LocalSampler(own, stops, pad), own, rows)
+    return MemoryTransfer(BatchingSampler(LocalSampler(own, stops, pad), own, rows), own)

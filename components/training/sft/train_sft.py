@@ -118,9 +118,9 @@ def _trainer(
 
 
 def _optimizer(config: SftConfig, model: Any) -> Any:
-    """Return the optimizer, or None for the trainer's own AdamW."""
+    """Return the optimizer, or None for one that the trainer makes itself."""
     options = config.optimization
-    if options.optimizer == "adamw":
+    if options.optimizer != "muon":
         return None
     from ..muon_optimizer import MuonWithAdamW
 

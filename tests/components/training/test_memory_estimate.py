@@ -117,6 +117,12 @@ def test_a_reference_model_is_a_second_copy_where_it_stays_in_memory():
     assert estimate(method="grpo", grpo={"beta": 0.1}).weights == 2 * estimate(method="grpo").weights
 
 
+def test_adamw_in_eight_bits_keeps_a_quarter_of_the_state_of_all_but_the_embeddings():
+    embeddings = 32000 * 4096
+    state = estimate(optimization={"optimizer": "adamw_8bit"}).optimizer
+    assert state == pytest.approx(2.06 * (SEVEN.parameters - embeddings) + 8 * embeddings, abs=1)
+
+
 def test_muon_keeps_one_moment_of_a_matrix():
     assert estimate(optimization={"optimizer": "muon"}).optimizer == 4 * SEVEN.parameters + 4 * 32000 * 4096
 

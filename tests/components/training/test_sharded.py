@@ -1,5 +1,6 @@
-"""FSDP as it is configured here, on two CPU processes: each holds half of the model, and they train what one process trains."""
+"""FSDP and ZeRO as configured here, on two CPU processes: each holds half of the state, and they train what one trains."""
 
+import importlib.util
 import json
 
 import pytest
@@ -24,8 +25,14 @@ def figures(config):
     return [(line["loss"], line["grad_norm"]) for line in lines if "loss" in line]
 
 
+NO_DEEPSPEED = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs the package deepspeed")
+
+
 @pytest.mark.parametrize("way", ["whole", "adapters"])
-def test_steps_in_parts_are_the_steps_of_the_whole(sft, tmp_path, way):
+@pytest.mark.parametrize(
+    "launch", ["fsdp", pytest.param("zero2", marks=NO_DEEPSPEED), pytest.param("zero3", marks=NO_DEEPSPEED)]
+)
+def test_steps_in_parts_are_the_steps_of_the_whole(sft, tmp_path, launch, way):
     """AdamW's steps are about 1e-4 long: a gradient of another sign would show at 2e-4."""
     settings = {"steps": 3, "save_every": 1, "warmup_steps": 0, "schedule": "constant", "learning_rate": 1e-4}
     if way == "adapters":
@@ -36,7 +43,7 @@ def test_steps_in_parts_are_the_steps_of_the_whole(sft, tmp_path, way):
             "gradient_checkpointing": True,
         }
     job.run(alone := sft("alone", **settings))
-    run_sharded(parts := sft("parts", **settings))
+    run_sharded(parts := sft("parts", **settings), launch)
     for ours, theirs in zip(figures(parts), figures(alone), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6, rel=1e-6)
     assert written(parts) == written(alone), "each weight once, and nothing else"

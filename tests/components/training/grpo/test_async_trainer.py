@@ -324,6 +324,8 @@ def test_two_processes_train_what_one_trains(settings, loss):
         ({"updates": 2}, "one update per batch"),
         ({"sampling": {"sampler": "colocate"}}, "colocate plays in turn"),
         ({"launch": "fsdp"}, r"run\.launch shards them"),
+        ({"attention": "sdpa"}, r"set model\.attention: auto"),
+        ({"share_prefixes": False}, "always shares prefixes"),
         ({"offline": True, "train": "x"}, "grpo.offline does not"),
     ],
 )

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
+from accelerate import PartialState  # noqa: E402
 from model_stand_in import gives, stand_in  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import Qwen3Config  # noqa: E402
@@ -59,7 +60,10 @@ def weights(*values):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("OUR_KEY", "secret")
-    answers = {"get_world_size": {"world_size": 2}, "server_info": {"vllm_config": {"model_config": {"dtype": "torch.float32"}}}}
+    answers = {
+        "get_world_size": {"world_size": 2},
+        "server_info": {"vllm_config": {"model_config": {"dtype": "torch.float32"}}},
+    }
 
     def answer(handler):
         route = handler.path.rpartition("/")[2].partition("?")[0]
@@ -88,7 +92,7 @@ def served(server):
 
 def test_a_copy_in_memory_is_not_changed_by_the_trainer_and_is_sampled_once_published():
     model = Model()
-    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4))
+    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4), model)
     trained = torch.tensor([[3.0, 4.0]])
     transfer.pause()
     transfer.send_weights(iter([("head.weight", trained)]))
@@ -102,7 +106,7 @@ def test_a_copy_in_memory_is_not_changed_by_the_trainer_and_is_sampled_once_publ
 
 def test_weights_that_are_not_finite_never_reach_the_sampler():
     model = Model()
-    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4))
+    transfer = MemoryTransfer(BatchingSampler(Reads(model), model, 4), model)
     before = model.head.weight.detach().clone()
     with pytest.raises(DataError, match=r"head\.weight is not finite .* resume from the checkpoint before"):
         transfer.send_weights(weights(1.0, float("nan")))
@@ -149,12 +153,15 @@ def test_a_full_disk_is_one_line_and_leaves_the_weights_before(server, routes, t
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(InfrastructureError, match=r"No space left on device; make room there, then start the same command"):
+    with pytest.raises(
+        InfrastructureError, match=r"No space left on device; make room there, then start the same command"
+    ):
         transfer.send_weights(weights(3.0, 4.0))
     assert load_file(tmp_path / "weights" / "model.safetensors")["head.weight"].tolist() == [[1.0, 2.0]]
 
 
 def test_trls_client_drives_the_routes_with_our_key(server, routes, monkeypatch):
+    PartialState()  # as a trainer does: TRL's logger needs it
     group = SimpleNamespace(group=SimpleNamespace(store=1, socket=1))
     sent = []
     engine = SimpleNamespace(
@@ -226,9 +233,10 @@ def test_a_transfer_that_does_not_fit_is_refused(server, sampler, transfer, mess
     sampling = SimpleNamespace(sampler=sampler, server=server.base_url)
     grpo = SimpleNamespace(asynchronous=SimpleNamespace(transfer=transfer), sampling=sampling)
     config = SimpleNamespace(grpo=grpo, model=SimpleNamespace(base="base"))
-    tokenizer = SimpleNamespace(eos_token_id=0, unk_token_id=None, convert_tokens_to_ids=lambda text: None, chat_template=None)
+    tokenizer = SimpleNamespace(
+        eos_token_id=0, unk_token_id=None, convert_tokens_to_ids=lambda text: None, chat_template=None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_transfers, "stop_ids", lambda *_: [0])
         with pytest.raises(ConfigurationError, match=message):
             weight_transfers.make_transfer(config, Model(), tokenizer)
-
