@@ -27,7 +27,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup night test test-long docs ui requirements audit sbom release-check pin-images clean
+.PHONY: help setup night test test-long gpu docs ui requirements audit sbom release-check pin-images clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -58,6 +58,10 @@ test: $(STAMP) ## formatting, types, the import rule, then every test (ARGS='-m 
 
 test-long: $(STAMP) ## the tests that take minutes each; run them before a release (ARGS='-k docker')
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+# Sets up nothing: a machine with a GPU may have no network. A PYTHON of one's own comes before the environment of the clone.
+gpu: ## GPU tests and training speed on this GPU in ten minutes, without network (PYTHON=python3: its packages)
+	@$(firstword $(if $(filter file,$(origin PYTHON)),$(wildcard $(BIN)/python)) $(PYTHON)) benchmarks/gpu.py $(ARGS)
 
 docs: $(STAMP) ## the documentation as a website in site/; a broken link or a page without a place in the navigation is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,6 +1,6 @@
 """Training beside plain TRL, and formatting beside what is common: one run, one table of ratios.
 
-    python benchmarks/training.py [--json] [--quick] [--rounds 3] [--only PART] [--shape half-billion] [--peak-tflops 989]
+    python benchmarks/training.py [--json] [--quick] [--rounds 3] [--only PART]
 
 Judged are
 
@@ -9,8 +9,7 @@ Judged are
   least 80 % of the bound that this gives;
 - training_format: a trajectory of 160 steps in a 200th of the original's 15.3 s, in linear time.
 
-Exit code 1 where a bar is missed. On a GPU, `--shape half-billion` trains a model of .5B parameters from random weights in bfloat16
-arithmetic, and with `--peak-tflops` (of the card) the share of it that is used is shown: 6 · parameters · tokens per second.
+Exit code 1 where a bar is missed. Models have .7M parameters; benchmarks/gpu.py measures one of half a billion on a GPU.
 """
 
 import argparse
@@ -28,7 +27,7 @@ PARTS = ("steps", "tools", "format")
 JUDGED = (("sft", "ours"), ("grpo", "ours"))
 
 
-def measure(parts: Sequence[str], *, quick: bool, rounds: int, threads: int, shape: str) -> dict[str, Any]:
+def measure(parts: Sequence[str], *, quick: bool, rounds: int, threads: int) -> dict[str, Any]:
     """Every figure of those parts."""
     import training_format
     import training_steps
@@ -40,10 +39,10 @@ def measure(parts: Sequence[str], *, quick: bool, rounds: int, threads: int, sha
         if "steps" in parts:
             steps = 6 if quick else 12
             figures["steps"] = training_steps.measure(
-                folder, steps=steps, rounds=1 if quick else rounds, threads=threads, shape=shape
+                folder, steps=steps, rounds=1 if quick else rounds, threads=threads
             )
         elif "tools" in parts:
-            training_steps.prepare(folder, shape)
+            training_steps.prepare(folder)
         if "tools" in parts:
             figures["tools"] = training_tools.measure(folder, steps=4 if quick else 8, threads=threads)
         if "format" in parts:
@@ -51,24 +50,16 @@ def measure(parts: Sequence[str], *, quick: bool, rounds: int, threads: int, sha
     return figures
 
 
-def table(figures: dict[str, Any], peak_tflops: float | None) -> str:
+def table(figures: dict[str, Any]) -> str:
     """The figures for a person."""
     import training_format
 
     lines: list[str] = []
     if "steps" in figures:
-        lines += [
-            "| method | side | tokens/s | of TRL's | peak memory | of the card's arithmetic |",
-            "|---|---|---|---|---|---|",
-        ]
+        lines += ["| method | side | tokens/s | of TRL's |", "|---|---|---|---|"]
         for method in ("sft", "dpo", "grpo"):
             for side, row in figures["steps"].get(method, {}).items():
-                memory = f"{row['peak_gib']:.1f} GiB" if row["peak_gib"] else "—"
-                used = 6 * figures["steps"]["parameters"] * row["tokens_per_second"] / 1e12
-                share = f"{used / peak_tflops:.1%}" if peak_tflops else "—"
-                lines.append(
-                    f"| {method} | {side} | {row['tokens_per_second']:,.0f} | {row['of_trl']:.3f} | {memory} | {share} |"
-                )
+                lines.append(f"| {method} | {side} | {row['tokens_per_second']:,.0f} | {row['of_trl']:.3f} |")
         lines.append("")
     if "tools" in figures:
         tools = figures["tools"]
@@ -115,18 +106,14 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side, of which the fastest step counts")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--shape", choices=("small", "half-billion"), default="small")
-    parser.add_argument("--peak-tflops", type=float)
     options = parser.parse_args()
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     parts = (options.only,) if options.only else PARTS
     with contextlib.redirect_stdout(sys.stderr):  # trainers print as they go
-        figures = measure(
-            parts, quick=options.quick, rounds=options.rounds, threads=options.threads, shape=options.shape
-        )
+        figures = measure(parts, quick=options.quick, rounds=options.rounds, threads=options.threads)
     lines = missed(figures)
-    print(json.dumps({**figures, "missed": lines}, indent=2) if options.json else table(figures, options.peak_tflops))
+    print(json.dumps({**figures, "missed": lines}, indent=2) if options.json else table(figures))
     for line in lines:
         print(f"missed: {line}", file=sys.stderr)
     return 1 if lines else 0

@@ -93,7 +93,7 @@ class WaitingPlayer(OnPolicyPlayer):
         self._tasks = {task.task_id: task for task in tasks}
 
 
-class _Forced(LogitsProcessor):  # type: ignore[misc]
+class Forced(LogitsProcessor):  # type: ignore[misc]
     """Nothing but the next word of a reply can be drawn."""
 
     def __init__(self, reply: list[int], width: int) -> None:
@@ -121,7 +121,7 @@ class Script:
         begun, place = time.perf_counter(), next(self._place)
         if place and self._ended is not None:
             self.silences.append(begun - self._ended)
-        forced = _Forced(self._replies[place], kwargs["input_ids"].shape[1])
+        forced = Forced(self._replies[place], kwargs["input_ids"].shape[1])
         kwargs["logits_processor"] = LogitsProcessorList([forced, *kwargs.get("logits_processor", ())])
         output = self._generate(**kwargs)
         self._ended = time.perf_counter()

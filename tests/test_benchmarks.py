@@ -13,6 +13,7 @@ FORMS = {
     "checkpoint_choice": ["--quick"],
     "credit": ["--seeds", "1"],
     "data": ["--quick"],
+    "gpu": ["--rehearse", "--rows", "transfer"],
     "grpo": ["--steps", "1"],
     "localisation": ["--json"],
     "memory": ["--quick"],
@@ -39,7 +40,18 @@ NEED_MORE = {
     "sandbox_swerex": "swe-rex",
 }
 """Commands that need what no test has: only that they can be compiled is shown."""
-LONG = ("checkpoint_choice", "credit", "data", "grpo", "memory", "prefix_sharing", "sandbox", "tracking", "training")
+LONG = (
+    "checkpoint_choice",
+    "credit",
+    "data",
+    "gpu",
+    "grpo",
+    "memory",
+    "prefix_sharing",
+    "sandbox",
+    "tracking",
+    "training",
+)
 """Commands whose smallest form takes more than ten seconds of CPU."""
 
 

@@ -323,6 +323,7 @@ def _transfer_in_memory(config: GrpoConfig, model: Any, stops: list[int], pad: i
 
     own = copy.deepcopy(model)
     own = own.merge_and_unload() if has_adapters(own) else own
-    own.requires_grad_(False).eval()
+    # The trainer moves `model` to the GPU later, and not this copy.
+    own.requires_grad_(False).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     rows = ROWS_PER_TRAINED_ROW * (config.optimization.micro_batch or config.optimization.batch_size)
     return MemoryTransfer(BatchingSampler(LocalSampler(own, stops, pad), own, rows), own)
