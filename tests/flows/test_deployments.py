@@ -182,6 +182,7 @@ def test_a_night_whose_worker_is_killed_is_restarted_finishes_and_is_told_to_the
         assert project.run(second)["name"] == project.run(first)["name"] == f"night-{night.name}"
         episodes = [episode.episode_id for episode in read_folder(project.folder / "data/rollouts" / night.name)]
         assert len(episodes) == len(set(episodes)) == 20
+        until(lambda: hook.posts)  # hooks run after the state is set
         ((path, post),) = hook.posts
         assert path == "/night" and night.name in post["title"]
         records = [project.ask(f"/{kind}/filter", {}) for kind in ("flow_runs", "deployments", "work_pools")]
