@@ -6,6 +6,7 @@
 | worker | Prefect's own process worker on the work pool `nights`, with the deployments of `prefect.yaml` |
 | watch | flows/service_watch.py: ends a server that hangs, so that it is started again, and restarts crashed nights |
 | model | `ratchet serve`, where a model is to be served |
+| metrics | `ratchet metrics`, where Prometheus is to scrape this home |
 
 A supervisor (flows/supervision.py) runs `python -m ratchet.flows.services NAME ARGUMENTS…`, which prepares a service,
 records its process, and becomes the guard of the service's command. So a service ends with its supervisor, with all its
@@ -47,7 +48,7 @@ from ratchet.flows.scheduled_run import SCHEDULER_VARIABLE
 POOL = "nights"
 """Work pool of the worker, as `prefect.yaml` names it."""
 SERVERS = ("prefect", "mlflow")
-SERVICES = (*SERVERS, "worker", "watch", "model")
+SERVICES = (*SERVERS, "worker", "watch", "model", "metrics")
 """Names of all services, in the order in which they are shown."""
 
 
@@ -68,9 +69,11 @@ class Service(msgspec.Struct, frozen=True):
         return home() / "logs" / (f"{self.name}-server.log" if self.name in SERVERS else f"{self.name}.log")
 
 
-def planned_services(prefect_port: int, mlflow_port: int, model: Sequence[str]) -> list[Service]:
+def planned_services(
+    prefect_port: int, mlflow_port: int, model: Sequence[str] = (), *, metrics: bool = False
+) -> list[Service]:
     """Return the services of this home, in the order in which they start. `model`: arguments of `ratchet serve`; empty
-    for no model server.
+    for no model server. `metrics`: whether to serve metrics for Prometheus.
     """
     prefect = configured_address("prefect")
     services = [] if prefect else [Service("prefect", (str(prefect_port),))]
@@ -78,7 +81,9 @@ def planned_services(prefect_port: int, mlflow_port: int, model: Sequence[str]) 
         services.append(Service("mlflow", (str(mlflow_port),)))
     url = prefect or prefect_url(prefect_port)
     services += [Service("worker", (url,)), Service("watch", (url,))]
-    return [*services, Service("model", tuple(model))] if model else services
+    if model:
+        services.append(Service("model", tuple(model)))
+    return [*services, Service("metrics")] if metrics else services
 
 
 class ServiceState(msgspec.Struct, frozen=True):
@@ -144,8 +149,8 @@ def run_service(name: str, arguments: Sequence[str]) -> None:
     private_home()
     restrict_file_modes()
     env: dict[str, str] = {}
-    if name == "model":
-        command = [sys.executable, "-m", "ratchet.cli", "serve", *arguments]  # it records itself
+    if name in ("model", "metrics"):  # they record themselves
+        command = [sys.executable, "-m", "ratchet.cli", "serve" if name == "model" else name, *arguments]
     elif name == "watch":
         connect(arguments[0])
         command = [sys.executable, "-m", "ratchet.flows.service_watch"]

@@ -202,8 +202,10 @@ class SessionChannel:
     def detach(self) -> None:
         """Close this process's file descriptor; call once, also after `close`. A parent's connection stays open."""
         # shutdown() in a forked child would end the connection for the parent as well.
-        with contextlib.suppress(OSError):
-            self._stream.close()
+        # The SDK's stream and its response refer to each other: a descriptor would stay open until both are collected.
+        for opened in (getattr(self._stream, "_response", None), self._stream):
+            with contextlib.suppress(OSError, AttributeError):
+                opened.close()
 
 
 def _chunks(head: bytes, body: Iterable[bytes]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
-from ratchet.components.core.home import home, require_clone
+from ratchet.components.core.home import home, record_server, require_clone
 from ratchet.render.terminal import bytes_text, print_note, print_text
 
 
@@ -21,6 +21,7 @@ def up(
     serve: Annotated[
         str, Option(metavar="ARGUMENTS", help="Also a model server: the arguments of `ratchet serve`.")
     ] = "",
+    with_metrics: Annotated[bool, Option("--metrics", help="Also `ratchet metrics`, for Prometheus.")] = False,
     systemd: Annotated[bool, Option("--systemd", help="Only write units for systemd, which starts them.")] = False,
     units: Annotated[Path | None, Option(help="With --systemd: their folder; default: this user's.")] = None,
 ) -> None:
@@ -37,7 +38,7 @@ def up(
     if units is not None and not systemd:
         raise ConfigurationError("--units is only valid with --systemd")
     try:
-        services = planned_services(prefect_port, mlflow_port, shlex.split(serve))
+        services = planned_services(prefect_port, mlflow_port, shlex.split(serve), metrics=with_metrics)
     except ValueError as error:
         raise ConfigurationError(f"--serve: {error}") from error
     if not systemd:
@@ -63,7 +64,7 @@ def down() -> None:
 
 
 def logs(
-    name: Annotated[str, Argument(help="prefect, mlflow, worker, watch, model, supervisor, or a night.")] = "",
+    name: Annotated[str, Argument(help="prefect, mlflow, worker, watch, model, metrics, supervisor, or a night.")] = "",
     lines: Annotated[int, Option("--lines", "-n", min=0, help="Last lines of each log.")] = 20,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
 ) -> None:
@@ -109,6 +110,8 @@ def metrics() -> None:
     require_clone()
     with suppress(KeyboardInterrupt), metrics_server() as url:
         print_text(url)
+        with suppress(OSError):  # a home that is mounted for reading only
+            record_server("metrics", url, os.getpid())
         threading.Event().wait()
 
 

@@ -1,5 +1,6 @@
 """What the pool promises: containers are lent again and again, and nobody can tell."""
 
+import gc
 import os
 import random
 import signal
@@ -71,6 +72,28 @@ LOOK = r"""
 find /workspace /tmp /dev/shm /dev/mqueue -mindepth 1; tail -qn +2 /proc/sysvipc/*; env | grep -i secret
 ls -ld /workspace /tmp | cut -c1-11; umask; ulimit -n; echo $(sh -c 'set -- /proc/[0-9]*; echo $#')
 """
+
+
+def test_a_removed_container_leaves_no_open_descriptor_also_before_the_next_garbage_collection():
+    def descriptors():
+        container_pool.drain()
+        docker_engine.docker_client(CONFIG.start_timeout).api.close()  # idle connections
+        return len(os.listdir("/proc/self/fd"))
+
+    def use():
+        with make_sandbox(CONFIG) as sandbox:
+            sandbox.run(["true"])
+
+    use()
+    before = descriptors()
+    gc.disable()
+    try:
+        for _ in range(3):
+            use()
+            container_pool.drain()
+        assert descriptors() == before
+    finally:
+        gc.enable()
 
 
 def test_nothing_of_an_episode_is_there_in_the_next_one_of_the_same_container():

@@ -1,6 +1,8 @@
-"""The deployments of prefect.yaml, played by Prefect's own worker under `ratchet up`: cancelled, and overlapping."""
+"""The deployments of prefect.yaml, played by Prefect's own worker under `ratchet up`: cancelled, overlapping, and killed."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ import psutil
 import pytest
 from patience import LIMIT, until
 from prefect_client import ask
+from receivers import Webhook, serving
 from small_project import make_night_small
 
 from ratchet.components.core.processes import free_port
@@ -24,6 +27,17 @@ from ratchet import cli
 from ratchet.flows import supervision
 supervision.START_SECONDS = {START}  # the first start of a busy machine
 sys.exit(cli.run(["up", *sys.argv[1:]]))
+"""
+SET_SECRET = """
+import sys
+from prefect.blocks.system import Secret
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolUpdate
+Secret(value=sys.argv[1]).save("team-hook")
+with get_client(sync_client=True) as client:
+    template = client.read_work_pool("nights").base_job_template
+    template["variables"]["properties"]["env"]["default"] = {"TEAM_HOOK": "{{ prefect.blocks.secret.team-hook }}"}
+    client.update_work_pool("nights", WorkPoolUpdate(base_job_template=template))
 """
 
 
@@ -45,11 +59,9 @@ class Project:
     def ratchet(self, *arguments: str, cwd: Path | None = None) -> str:
         return self.python("-m", "ratchet.cli", *arguments, cwd=cwd)
 
-    def python(self, *arguments: str, cwd: Path | None = None) -> str:
-        command = [sys.executable, *arguments]
-        done = subprocess.run(
-            command, cwd=cwd or self.folder, env=self.environment, capture_output=True, text=True, check=False
-        )
+    def python(self, *arguments: str, cwd: Path | None = None, **variables: str) -> str:
+        command, env = [sys.executable, *arguments], self.environment | variables
+        done = subprocess.run(command, cwd=cwd or self.folder, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (done.stdout, done.stderr, self.logs())
         return done.stdout
 
@@ -62,13 +74,15 @@ class Project:
         prefect, mlflow = map(str, self.ports)
         self.python("-c", UP, "--prefect-port", prefect, "--mlflow-port", mlflow)
 
-    def ask(self, path: str, body: dict[str, Any]) -> Any:
+    def address(self) -> dict[str, str]:
         password = (self.home / "credentials/prefect").read_text()
-        address = {
+        return {
             "PREFECT_API_URL": f"http://127.0.0.1:{self.ports[0]}/api",
             "PREFECT_API_AUTH_STRING": f"ratchet:{password}",
         }
-        return ask(address, path, body)
+
+    def ask(self, path: str, body: dict[str, Any]) -> Any:
+        return ask(self.address(), path, body)
 
     def start(self, deployment: str, **parameters: Any) -> str:
         deployments = {each["name"]: each["id"] for each in self.ask("/deployments/filter", {})}
@@ -133,6 +147,46 @@ def test_a_cancelled_night_leaves_nothing_and_an_overlapping_one_waits_and_then_
     assert project.run(second)["name"] == project.run(first)["name"] == f"night-{night.name}"
     episodes = [episode.episode_id for episode in read_folder(project.folder / "data/rollouts" / night.name)]
     assert len(episodes) == len(set(episodes)) == 20
+
+
+def test_a_night_whose_worker_is_killed_is_restarted_finishes_and_is_told_to_the_url_in_a_secret_block(
+    project: Project,
+) -> None:
+    with serving(Webhook()) as hook:
+        secret = f"json://127.0.0.1:{hook.server_port}/night"
+        project.python("-c", SET_SECRET, secret, **project.address())
+        (project.home / "notify.yaml").write_text("receivers: [{url: env:TEAM_HOOK, events: [verdict]}]")
+        before = set(project.home.glob("nights/*"))
+        first = project.start("nightly", scale="smoke")
+        until(lambda: project.state(first) == "RUNNING", START)
+        until(
+            lambda: [path for path in project.home.glob("nights/*/training/*") if path.parents[1] not in before], START
+        )
+        for process, command in project.processes().items():
+            if "-m prefect worker start" in command and "process_guard" not in command:
+                os.kill(process, signal.SIGKILL)
+        until(lambda: project.state(first) == "CRASHED", START)
+        deployment = project.run(first)["deployment_id"]
+        chosen = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_DESC", "limit": 5}
+
+        def again() -> list[str]:
+            time.sleep(0.5)
+            runs = project.ask(
+                "/flow_runs/filter", chosen | {"flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}}}
+            )
+            return [run["id"] for run in runs if run["idempotency_key"] == f"{first}-again"]
+
+        until(again, START)
+        (night,) = set(project.home.glob("nights/*")) - before
+        (second,) = again()
+        assert project.run(second)["name"] == project.run(first)["name"] == f"night-{night.name}"
+        episodes = [episode.episode_id for episode in read_folder(project.folder / "data/rollouts" / night.name)]
+        assert len(episodes) == len(set(episodes)) == 20
+        until(lambda: hook.posts)  # hooks run after the state is set
+        ((path, post),) = hook.posts
+        assert path == "/night" and night.name in post["title"]
+        records = [project.ask(f"/{kind}/filter", {}) for kind in ("flow_runs", "deployments", "work_pools")]
+        assert secret not in json.dumps(records) + project.logs()
 
 
 def test_the_services_are_shown_and_nothing_is_left_of_them(project: Project) -> None:

@@ -1,7 +1,9 @@
 """A night as others see it: Prometheus, a collector of traces, and a reader of logs."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import urllib.parse
 import urllib.request
@@ -12,6 +14,7 @@ import yaml
 from night_world import Killed, run
 from otlp_receiver import attributes, collecting
 from patience import until
+from small_project import make_night_small
 
 from ratchet.components.core.home import home_folder
 from ratchet.components.core.otlp_export import night_ids, step_ids
@@ -97,9 +100,12 @@ def test_a_failed_step_is_a_span_of_its_own_with_its_error_and_without_secrets(c
     assert "hunter2secret" not in str(failed)
 
 
-@pytest.mark.skipif(
+needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus is not installed; apt-get install prometheus"
 )
+
+
+@needs_prometheus
 def test_a_night_that_collects_is_seen_by_prometheus_by_a_collector_and_in_its_log(collector, tmp_path, monkeypatch):
     """Real processes: `ratchet metrics`, Prometheus with the rules, and the collection with its sandboxes."""
     monkeypatch.chdir(ROOT)
@@ -138,8 +144,65 @@ def test_a_night_that_collects_is_seen_by_prometheus_by_a_collector_and_in_its_l
     assert {line["task"] for line in ended} == {attributes(span)["ratchet.task"] for span in episodes}
 
 
+@pytest.mark.long
+@needs_prometheus
+def test_prometheus_holds_the_whole_of_a_real_night_and_evaluates_every_rule_on_it(tmp_path):
+    """`ratchet metrics`, Prometheus with the rules, and `ratchet night` in a project of its own."""
+    project = tmp_path / "project"
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "MLFLOW_"))}
+    env = outside | {
+        "RATCHET_HOME": str(project / ".ratchet"),
+        "OTEL_EXPORTER_PROMETHEUS_PORT": str(port := free_port()),
+    }
+    ratchet = [sys.executable, "-m", "ratchet.cli"]
+    subprocess.run([*ratchet, "init", str(project)], env=env, check=True, capture_output=True)
+    make_night_small(project)
+    exporter = subprocess.Popen([*ratchet, "metrics"], cwd=project, env=env, stdout=subprocess.DEVNULL)
+    server, ask = _prometheus(tmp_path, port)
+    try:
+        until(lambda: ask('up{job="ratchet"} == 1'), 240)
+        played = subprocess.run([*ratchet, "night"], cwd=project, env=env, capture_output=True, text=True, check=False)
+        assert played.returncode == 0, played.stdout[-3000:] + played.stderr[-3000:]
+        (folder,) = (project / ".ratchet/nights").iterdir()
+        night = json.loads((folder / "state.json").read_text())
+        decision = night["results"]["decision"]
+        until(lambda: ask("ratchet_night_unfinished == 0"), 120)
+
+        def values(query, label):
+            return {point["metric"][label]: float(point["value"][1]) for point in ask(query)}
+
+        def value(query):
+            return float(ask(query)[0]["value"][1])
+
+        assert values("ratchet_night_info", "night") == {folder.name: 1}
+        assert ask("max_over_time(ratchet_night_running[1h]) == 1") and value("ratchet_night_running") == 0
+        assert values("ratchet_step_seconds", "step").keys() == {
+            step.replace(folder.name, "NIGHT") for step, _ in night["seconds"]
+        }
+        assert value("ratchet_steps") == len(night["results"]) and ask("ratchet_night_finished_timestamp_seconds")
+        assert values("ratchet_nights > 0", "verdict") == {decision["verdict"]: 1}
+        report = night["results"]["collect attempts"]
+        outcomes = values('ratchet_episodes{collection="attempts"}', "outcome")
+        assert outcomes == {"success": report["successes"], **report["failures"]} and sum(outcomes.values()) == 20
+        assert ask('max_over_time(ratchet_episodes_per_second{collection="attempts"}[1h]) > 0')
+        assert values('ratchet_success_ratio{tasks="promote"}', "agent") == {
+            agent: decision[agent]["success"]["value"]
+            for agent in ("champion", "challenger", "control")
+            if decision[agent]
+        }
+        assert ask("max_over_time(ratchet_training_step[1h]) > 0") and value("ratchet_build_episodes") >= 20
+        rules = [rule for group in ask(None, "rules")["groups"] for rule in group["rules"]]
+        assert len(rules) == 18 and {rule["health"] for rule in rules} == {"ok"}, rules
+        firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
+        assert firing <= {"RatchetDiskLow"}, "that disk is the machine's; no other alert may fire in a good night"
+    finally:
+        server.stop()
+        exporter.terminate()
+        exporter.wait(60)
+
+
 def _prometheus(folder, port):
-    """Start Prometheus on the home's exporter; return its process and a function that asks it a query."""
+    """Start Prometheus on the home's exporter; return its process and a function that asks it a query, or for rules."""
     config = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "250ms", "evaluation_interval": "1s"}
     config["rule_files"] = [str(ROOT / "infra/prometheus/alerts.yml")]
@@ -150,11 +213,14 @@ def _prometheus(folder, port):
     command = ["prometheus", "--config.file", str(folder / "prometheus.yml"), *options]
     process = BackgroundProcess(command, log=folder / "prometheus.log").start()
 
-    def ask(query):
-        url = f"http://127.0.0.1:{own}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    def ask(query, what="query"):
+        url = f"http://127.0.0.1:{own}/api/v1/{what}" + (
+            f"?{urllib.parse.urlencode({'query': query})}" if query else ""
+        )
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]["result"]
+                data = json.load(answer)["data"]
+                return data["result"] if what == "query" else data
         except OSError:  # it starts
             return []
 

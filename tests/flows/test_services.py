@@ -22,7 +22,7 @@ def own_home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_where_one_is_named():
+def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_or_metrics_where_they_are_wanted():
     plain = [
         Service("prefect", ("4200",)),
         Service("mlflow", ("5000",)),
@@ -30,7 +30,9 @@ def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_where_o
         Service("watch", (API,)),
     ]
     assert planned_services(4200, 5000, []) == plain
-    assert planned_services(4200, 5000, ["m", "--port", "8000"]) == [*plain, Service("model", ("m", "--port", "8000"))]
+    model = Service("model", ("m", "--port", "8000"))
+    assert planned_services(4200, 5000, ["m", "--port", "8000"]) == [*plain, model]
+    assert planned_services(4200, 5000, ["m", "--port", "8000"], metrics=True) == [*plain, model, Service("metrics")]
 
 
 def test_servers_that_the_environment_names_are_used_and_not_started(monkeypatch):

@@ -85,6 +85,14 @@ def test_no_secret_is_an_environment_value(name: str) -> None:
     assert all("://" not in str(value) or "@" not in str(value) for value in environment.values())
 
 
+def test_metrics_read_the_workers_home_and_can_change_nothing_of_it() -> None:
+    service = SERVICES["metrics"]
+    assert service["volumes"] == ["worker-project:/project:ro"] and secret_names("metrics") == set()
+    assert service["user"] == SERVICES["worker"]["user"] and service["image"] == SERVICES["worker"]["image"]
+    (job, *_) = yaml.safe_load((INFRA / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [service["ports"][0].rpartition(":")[0]]}]
+
+
 def test_every_secret_is_a_file_that_the_script_makes_once(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
     command = ["sh", str(INFRA / "make_secrets.sh"), str(folder)]
@@ -119,15 +127,16 @@ def test_secrets_of_a_folder_become_variables_of_the_command_alone(tmp_path: Pat
     assert environment["A_TOKEN"] == "a b\n$c" and "settings.ini" not in environment
 
 
-def test_only_the_proxy_publishes_a_port_and_on_loopback_by_default() -> None:
+def test_only_the_proxy_and_metrics_publish_a_port_and_on_loopback_by_default() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert published == {"proxy": ["${PROXY_ADDRESS:-127.0.0.1}:443:8443"]}
+    assert published == {"proxy": ["${PROXY_ADDRESS:-127.0.0.1}:443:8443"], "metrics": ["127.0.0.1:9464:9464"]}
 
 
 def test_only_the_proxy_and_workers_reach_outside() -> None:
     networks = COMPOSE["networks"]
     open_networks = {name for name, settings in networks.items() if not settings.get("internal")}
-    assert open_networks == {"outside"}
+    assert open_networks == {"outside", "metrics"}
+    assert networks["metrics"]["driver_opts"] == {"com.docker.network.bridge.enable_ip_masquerade": "false"}
     assert {name for name in SERVICES if "outside" in SERVICES[name]["networks"]} == {"proxy", *WORKERS}
 
 

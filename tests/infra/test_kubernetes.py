@@ -193,6 +193,19 @@ def test_only_workers_leave_the_cluster_and_by_https_alone() -> None:
     assert outside == [(["worker", "trainer"], [{"protocol": "TCP", "port": 443}])]
 
 
+def test_prometheus_is_shown_and_let_in_to_the_metrics_of_the_worker() -> None:
+    (worker,) = (each for each in RESOURCES if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "worker")
+    template = worker["spec"]["template"]
+    (metrics,) = (each for each in template["spec"]["containers"] if each["name"] == "metrics")
+    port = metrics["ports"][0]["containerPort"]
+    annotations = {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
+    assert template["metadata"]["annotations"] == annotations
+    assert metrics["volumeMounts"] == [{"name": "project", "mountPath": "/project", "readOnly": True}]
+    (policy,) = (each["spec"] for each in policies("ratchet") if each["metadata"]["name"] == "prometheus")
+    assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert policy["ingress"][0]["ports"] == [{"protocol": "TCP", "port": port}]
+
+
 def test_no_service_is_published_by_the_cluster() -> None:
     services = [each for each in RESOURCES if each["kind"] == "Service"]
     assert services and all(each["spec"].get("type", "ClusterIP") == "ClusterIP" for each in services)

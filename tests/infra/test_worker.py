@@ -1,6 +1,7 @@
 """A worker prepares its project, its bucket and its deployment, or says in one line why it cannot."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,13 @@ def test_the_workers_script_serves_the_pool_that_it_is_given_one_night_at_a_time
         f"python {FOLDER}/prepare.py gpu",
         "prefect worker start --type process --pool gpu --limit 1 --with-healthcheck --run-once",
     ]
+
+
+def test_uv_accepts_the_defaults_of_the_image_s_build_arguments() -> None:
+    text = (FOLDER / "Dockerfile").read_text()
+    defaults = dict(re.findall(r"^ARG (UV_\w+)=(\S*)$", text, re.MULTILINE))
+    assert "UV_OFFLINE" in defaults
+    del defaults["UV_IMAGE"]
+    command = [sys.executable, "-m", "uv", "pip", "list", "--quiet", "--python", sys.executable]
+    done = subprocess.run(command, env=os.environ | defaults, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
