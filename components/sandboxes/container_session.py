@@ -203,8 +203,8 @@ class SessionChannel:
         """Close this process's file descriptor; call once, also after `close`. A parent's connection stays open."""
         # shutdown() in a forked child would end the connection for the parent as well.
         # The SDK's stream and its response refer to each other: a descriptor would stay open until both are collected.
-        for opened in (getattr(self._stream, "_response", None), self._stream):
-            with contextlib.suppress(OSError, AttributeError):
+        for opened in (getattr(self._stream, "_response", self._stream), self._stream):
+            with contextlib.suppress(OSError):
                 opened.close()
 
 

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from patience import until
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.home import home, record_server, recorded_process
+from ratchet.components.core.processes import free_port
 from ratchet.flows import service_watch
 from ratchet.flows.services import Service, planned_services, run_service, service_state
 
@@ -51,6 +56,16 @@ def test_a_service_is_shown_as_not_running_as_running_or_as_one_that_does_not_an
     assert not service_state("worker").is_healthy
     record_server("watch", "", os.getpid(), owner=os.getpid())
     assert service_state("watch").is_healthy and recorded_process("watch") == os.getpid()
+
+
+def test_metrics_are_shown_as_running_while_they_are_served(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", str(port := free_port()))
+    with subprocess.Popen([sys.executable, "-m", "ratchet.cli", "metrics"], stdout=subprocess.DEVNULL) as process:
+        until(lambda: service_state("metrics").is_healthy)
+        assert service_state("metrics").address == f"http://localhost:{port}/metrics"
+        process.terminate()
+    assert not service_state("metrics").is_healthy
 
 
 def test_a_worker_without_deployments_is_refused(tmp_path, monkeypatch):
