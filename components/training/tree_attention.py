@@ -6,12 +6,15 @@ needs a FlashAttention 3 kernel from the hub; this one takes the same arguments 
 and backwards: by `varlen_attn` in half precision on a GPU, else by fused attention segment by segment.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 NAME = "torch_tree"  # transformers reads "sdpa" or "flash" in a name as a request for that implementation
+KEPT_MASK_SIZE = 2**24
+"""Numbers in the masks of a row that are kept from layer to layer; larger masks are built in each."""
 
 
 def register() -> str:
@@ -93,10 +96,10 @@ def tree_attention(
             enable_gqa=query.shape[1] != key.shape[1],
         )
         return output.unsqueeze(0), None
-    queries = query.split(tree_cu_seqlens_q.diff().tolist(), dim=2)
-    lengths = tree_cu_seqlens_k.diff().tolist()
-    segments = zip(queries, key.split(lengths, dim=2), value.split(lengths, dim=2), strict=True)
-    parts = [_attend(*segment, scaling, sliding_window, softcap) for segment in segments]
+    lengths, paths = tree_cu_seqlens_q.diff().tolist(), tree_cu_seqlens_k.diff().tolist()
+    segments = zip(query.split(lengths, dim=2), key.split(paths, dim=2), value.split(paths, dim=2), strict=True)
+    masks = _masks(tree_kv_index, lengths, paths, query.shape[1] // key.shape[1], sliding_window, dtype)
+    parts = [_attend(*segment, mask, scaling, softcap) for segment, mask in zip(segments, masks, strict=True)]
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
@@ -114,29 +117,46 @@ def _has_varlen(query: torch.Tensor) -> bool:
     )
 
 
+def _masks(
+    index: torch.Tensor, lengths: list[int], paths: list[int], groups: int, window: int | None, dtype: torch.dtype
+) -> Iterable[torch.Tensor]:
+    """Return the additive mask (groups * length, path) of each segment: causal, for the last tokens of its path."""
+    shapes = zip(lengths, paths, strict=True)
+    build = (_mask(length, path, window, dtype, index.device).repeat(groups, 1) for length, path in shapes)
+    if groups * sum(length * path for length, path in zip(lengths, paths, strict=True)) > KEPT_MASK_SIZE:
+        return build
+    # All layers of a forward, also when it is computed again, are given the same index: its masks live as long.
+    kept: dict[Any, list[torch.Tensor]] = index.__dict__.setdefault("masks", {})
+    if (groups, window, dtype) not in kept:
+        kept[groups, window, dtype] = list(build)
+    return kept[groups, window, dtype]
+
+
+def _mask(length: int, path: int, window: int | None, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    seen = torch.ones(length, path, dtype=torch.bool, device=device).tril(path - length)
+    if window:
+        seen = seen.triu(path - length - window + 1)
+    return torch.zeros(length, path, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+
+
 def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
+    mask: torch.Tensor,
     scaling: float | None,
-    window: int | None,
     softcap: float | None,
 ) -> torch.Tensor:
-    """Return causal attention (1, heads, L, D) of the last L tokens of a path (key, value) of any length."""
+    """Return attention (1, heads, L, D) of the last L tokens of a path (key, value) of any length."""
     _, heads, length, width = query.shape
-    groups, path = heads // key.shape[1], key.shape[2]
     # The query heads of a key head are stacked as rows: the keys are not copied for each of them.
-    query = query.reshape(1, key.shape[1], groups * length, width)
-    mask = torch.ones(length, path, dtype=torch.bool, device=query.device).tril(path - length)
-    if window:
-        mask = mask.triu(path - length - window + 1)
-    mask = mask.repeat(groups, 1)
+    query = query.reshape(1, key.shape[1], -1, width)
     # PyTorch's fused attention on a CPU is four times slower backwards in bfloat16 than plain matrix products.
     if softcap or (query.dtype == torch.bfloat16 and not query.is_cuda):
         scores = (query @ key.transpose(2, 3)).float() * (width**-0.5 if scaling is None else scaling)
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
-        output = scores.masked_fill(~mask, -torch.inf).softmax(-1).to(value.dtype) @ value
+        output = (scores + mask).softmax(-1).to(value.dtype) @ value
     else:
         output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
     return output.reshape(1, heads, length, width)

@@ -30,7 +30,7 @@ def _environment(written: Path, launch: str) -> dict[str, str]:
 
     command = accelerate_launch.launch_command(accelerate_launch.configuration_path(launch), written, 2)
     arguments = command[command.index("accelerate.commands.launch") + 1 :]
-    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
+    args, settings, has_precision = _validate_launch_command(launch_command_parser().parse_args(arguments))
     ours = {
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
@@ -40,6 +40,8 @@ def _environment(written: Path, launch: str) -> dict[str, str]:
         theirs: dict[str, str] = prepare_multi_gpu_env(args)
         ours["ACCELERATE_USE_CPU"] = "true"
     else:
+        fields = [*settings.deepspeed_config, *(["mixed_precision"] if has_precision else [])]
+        args.deepspeed_fields_from_accelerate_config = ",".join(fields)  # as its `launch_command` does
         _, theirs = prepare_deepspeed_cmd_env(args)
         ours["DS_ACCELERATOR"] = "cpu"
     return theirs | ours | {"PYTHONPATH": os.pathsep.join(sys.path)}

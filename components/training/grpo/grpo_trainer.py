@@ -182,6 +182,8 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     `prefix_sharing`. `trl`: keyword arguments of TRL's GRPOTrainer.
     """
 
+    _buffered_inputs: Any
+
     def __init__(
         self,
         *,

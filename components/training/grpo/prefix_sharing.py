@@ -18,7 +18,7 @@ def unsupported_reason(model: Any) -> str | None:
     """Return why prefixes cannot be shared in the training of `model`, in a few words; None if they can."""
     config = model.config.get_text_config()
     if getattr(config, "attn_logit_softcapping", None):
-        return "it caps attention scores (attn_logit_softcapping), which its sampling could not do"
+        return "it caps attention scores (attn_logit_softcapping)"
     return tree_attention.unsupported_reason(model)
 
 
