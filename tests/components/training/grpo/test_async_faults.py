@@ -119,7 +119,7 @@ def disk_full(patch):
     [
         (sampler_killed, "device lost"),
         (sampler_hung, "has hung"),
-        (loss_not_finite, "finite"),
+        (loss_not_finite, "loss became nan"),
         (weights_refused, "refused the weights"),
         (disk_full, "No space left"),
     ],
