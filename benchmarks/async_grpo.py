@@ -135,7 +135,10 @@ def write_taskset(folder: Path) -> Path:
         "environment": ENVIRONMENT,
     }
     (folder / "taskset.yaml").write_text(yaml.safe_dump({**head, "split_by": "instance"}))
-    rows = [TaskSpec(f"t{n}", "vowels", "f", "k", Role.TRAIN, "generic", f"task {n}") for n in range(TASKS)]
+    rows = [
+        TaskSpec(f"t{n}", "vowels", "f", "k", Role.TRAIN, "generic", f"task {n}", test_command="true")
+        for n in range(TASKS)
+    ]
     (folder / "train.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
     return folder
 

@@ -41,7 +41,7 @@ def config(base, tmp_path):
         group_size=4,
         steps=STEPS,
         save_every=1,
-        learning_rate=1e-3,
+        learning_rate=1e-5,  # this model is sensitive: more would raise the drift alarm
         schedule="constant",
         warmup_steps=0,
         threads=1,
@@ -119,7 +119,7 @@ def disk_full(patch):
     [
         (sampler_killed, "device lost"),
         (sampler_hung, "has hung"),
-        (loss_not_finite, "finite"),
+        (loss_not_finite, "loss became nan"),
         (weights_refused, "refused the weights"),
         (disk_full, "No space left"),
     ],
