@@ -138,6 +138,11 @@ def _write_sharded(config: "JobConfig", trainer: Any, tokenizer: Any) -> str | N
     trainer.accelerator.wait_for_everyone()
     has_adapter = has_adapters(trainer.accelerator.unwrap_model(trainer.model))
     if trainer.is_world_process_zero():
+        if _is_deepspeed(trainer):
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            # With ZeRO-3, transformers would divide a newly loaded model among all processes, and this one is alone.
+            unset_hf_deepspeed_config()
         if weights:
             replace_weights(gathered, weights)
         _write_gathered(config, gathered, tokenizer, has_adapter)

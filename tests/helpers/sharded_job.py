@@ -63,11 +63,14 @@ def _shard_on_cpus() -> None:
 
 
 def _allow_deepspeed_on_cpus() -> None:
-    """Have accelerate read DeepSpeed's settings, which it ignores where the arguments ask for the CPU."""
+    """Have accelerate begin as on GPUs: it ignores DeepSpeed where the arguments ask for the CPU, and has no backend."""
+    from accelerate.state import DistributedType, PartialState
+
     from ratchet.components.training.sft import train_sft
 
     arguments = train_sft.trainer_arguments
     train_sft.trainer_arguments = lambda *given, **named: arguments(*given, **named) | {"use_cpu": False}
+    PartialState._prepare_backend = lambda *given, **named: ("gloo", DistributedType.MULTI_CPU)
 
 
 if __name__ == "__main__":
