@@ -195,15 +195,16 @@ def estimate_memory(
         weights, gradients, optimizer = (math.ceil(part / processes) for part in (weights, gradients, optimizer))
     rows = micro_batch(job, processes) * (2 if isinstance(job, DpoConfig) else 1)
     length = row_tokens(job)
-    activations = _activations(job, size, rows * length, half=half)
+    held, working, evaluation = _activations(job, size, rows * length, half=half)
     if half and model.lora is None:
-        activations += 2 * size.parameters // (processes if job.run.launch in SHARDED else 1)  # autocast's copies
+        held += 2 * size.parameters // (processes if job.run.launch in SHARDED else 1)  # autocast's copies
     logits = 0 if isinstance(job, PrmConfig) else _logits(size, rows * length, 2 if half else 4, bool(device_bytes))
     sampler, colocated = _sampler(job, size, rows * length, device_bytes)
     # Gradients of one micro-batch are there while the next one is computed; of a single one, only once its activations go.
     accumulates = job.optimization.batch_size > micro_batch(job, processes) * processes
     doubled = 4 * size.vocabulary * size.hidden if size.is_tied and model.lora is None else 0  # of a tied embedding
-    stepping = max(activations + logits + gradients * accumulates, gradients + doubled)
+    # The head has gone when the layers are left, one after the other.
+    stepping = max(held + max(working, logits) + gradients * accumulates, gradients + doubled, evaluation)
     total = weights + optimizer + (sampler + stepping if colocated else max(sampler, stepping))
     return MemoryEstimate(
         size.parameters,
@@ -211,7 +212,7 @@ def estimate_memory(
         weights,
         gradients,
         optimizer,
-        activations,
+        held + working,
         logits,
         sampler,
         total,
@@ -237,8 +238,10 @@ def _adapter_parameters(rank: int, size: ModelSize) -> int:
     return rank * size.layers * (attention + 3 * (size.hidden + size.intermediate))
 
 
-def _activations(job: AnyJob, size: ModelSize, tokens: int, *, half: bool) -> int:
-    """Return the bytes that the layers hold for a micro-batch of `tokens` tokens."""
+def _activations(job: AnyJob, size: ModelSize, tokens: int, *, half: bool) -> tuple[int, int, int]:
+    """Return the bytes that the layers hold for a micro-batch of `tokens` tokens until they are left, those of the layer
+    that is being left, and those of an evaluation.
+    """
     width, adapters = 2 if half else 4, job.model.lora is not None
     # A norm saves its float32 input, a trained one also what it scales; the inputs of q, k, v and of gate, up are one
     # tensor in float32, and a bfloat16 copy for each matrix under autocast.
@@ -247,9 +250,12 @@ def _activations(job: AnyJob, size: ModelSize, tokens: int, *, half: bool) -> in
     # Queries, keys and values, the attention's output as it is and in order; gate, its activation, up and the product.
     layer = norms + heads + width * (3 * size.queries + 2 * size.keys + 4 * size.intermediate)
     backward = width * (3 * size.intermediate + 2 * size.hidden)  # gradients inside the layer that is being left
-    kept = layer + size.layers * 4 * size.hidden if job.model.gradient_checkpointing else size.layers * layer
     evaluation = EVALUATED_ROWS * width * (3 * size.intermediate + 3 * size.hidden)
-    return tokens * max(kept + backward, evaluation)
+    if job.model.gradient_checkpointing:
+        held, working = size.layers * 4 * size.hidden, layer + backward
+    else:
+        held, working = size.layers * layer, backward
+    return tokens * held, tokens * working, tokens * evaluation
 
 
 def _logits(size: ModelSize, tokens: int, width: int, gpu: bool) -> int:

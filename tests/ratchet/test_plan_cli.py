@@ -180,7 +180,7 @@ def test_a_night_of_a_real_model_is_planned_from_its_configuration_alone(run, qw
     server = plan["server"]["memory"]
     assert server["weights"] == 2 * cold["memory"]["parameters"] and server["rows"] > 50
     out = " ".join(run("plan", "--scale", "gpu")[1].split())
-    assert "vLLM server, on 1 GPU, while nothing trains there: 3.1 GB of weights" in out and "fits" in out
+    assert "vLLM server, on 1 GPU, while nothing trains there: 3.09 GB of weights" in out and "fits" in out
 
 
 @pytest.mark.slow

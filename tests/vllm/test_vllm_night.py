@@ -21,6 +21,7 @@ SERVED = {
         "vllm: {max_model_len: 1024}\npatience: 10"
     ),
     "cohort_size: 160, workers: 1}": "cohort_size: 160, workers: 1, engine: vllm}",
+    "sandbox: {backend: auto}": "sandbox: {backend: local}",  # an engine may come and go on a machine that others use
 }
 
 
