@@ -218,7 +218,7 @@ def main(arguments: Sequence[str]) -> int:
     end = time.monotonic() + options.budget
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     with tempfile.TemporaryDirectory(prefix="ratchet-gpu-") as scratch:
-        card = run_child("card", Path(scratch), 120, rehearse=options.rehearse)
+        card = run_child("card", Path(scratch), 300, rehearse=options.rehearse)
         if card.get("status"):
             print(f"error: {card['reason']}; to try this command on a CPU: {parser.prog} --rehearse", file=sys.stderr)
             return 4

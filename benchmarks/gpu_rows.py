@@ -231,13 +231,13 @@ def fitting_job(setting: Setting, values: Callable[[int], dict[str, Any]]) -> tu
 
 def trained(setting: Setting, method: str, **changes: Any) -> dict[str, Any]:
     """A whole job on rows of equal length. MFU only where all weights are trained: the formula counts their gradients."""
+    if "torch_compile" in changes.get("trl", {}) and not CUDA:
+        return {"status": "skipped", "reason": "torch compiles for minutes on a CPU"}
     from training_steps import clocked
     from transformers import AutoConfig
 
     from ratchet.components.training import job
 
-    if "torch_compile" in changes.get("trl", {}) and not CUDA:
-        return {"status": "skipped", "reason": "torch compiles for minutes on a CPU"}
     folder, tokenizer = base(setting)
 
     def values(length: int) -> dict[str, Any]:
