@@ -97,7 +97,7 @@ class Engine(Policy):
         """Return the policy's replies when the engine would have them."""
         begin = time.monotonic()
         replies = self._policy.act(requests)
-        tokens = max((reply.usage.completion_tokens for reply in replies if reply.usage), default=0)
+        tokens = max(((reply.usage and reply.usage.completion_tokens) or 0 for reply in replies), default=0)
         time.sleep(max(0.0, begin + tokens / self._speed - time.monotonic()))
         return replies
 
@@ -151,7 +151,7 @@ def make_base(folder: Path) -> Path:
     syllables = [f"{first}{second}" for first in "bcdfghklmnprst" for second in "aeiou"]
     tokenizer = fit_tokenizer((" ".join(np.random.default_rng(n).permutation(syllables)) for n in range(30)), 400)
     model = make_model(
-        ModelShape(hidden=64, layers=2, heads=2, kv_heads=1, intermediate=128, context=256), tokenizer, 0
+        ModelShape(hidden=64, layers=2, heads=2, kv_heads=1, intermediate=128, context=1024), tokenizer, 0
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
