@@ -47,13 +47,13 @@ def short_folder():
 def kill_a_server_that_plays(night, temporary):
     """Kill the first vLLM server as soon as it has answered requests of the collection; return its process id."""
     end = time.monotonic() + LIMIT
-    while time.monotonic() < end and night.is_running():
+    while time.monotonic() < end and night.poll() is None:
         log = "".join(path.read_text(errors="replace") for path in temporary.glob("ratchet-model-server-*.log"))
-        if log.count("POST /v1/completions") > 3 and (servers := servers_of(night)):
+        if log.count("POST /v1/completions") > 3 and (servers := servers_of(psutil.Process(night.pid))):
             servers[0].kill()
             return servers[0].pid
         time.sleep(0.05)
-    raise AssertionError("no vLLM server has answered")
+    raise AssertionError("no vLLM server has answered before the night ended")
 
 
 def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path, short_folder):
@@ -73,7 +73,7 @@ def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path, short_fold
             [*ratchet, "night", "--json"], cwd=project, env=environment, text=True, stdout=subprocess.PIPE, stderr=log
         )
         try:
-            killed = kill_a_server_that_plays(psutil.Process(night.pid), short_folder)
+            killed = kill_a_server_that_plays(night, short_folder)
             out, _ = night.communicate(timeout=LIMIT)
         finally:
             if night.poll() is None:
