@@ -305,7 +305,7 @@ def test_two_processes_train_what_one_trains(settings, loss):
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", HELPERS / "async_stubs.py", path]
     environment = os.environ | {"PYTHONPATH": str(HELPERS), "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=500
+        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=1500
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     alone = weights(async_stubs.run(settings("alone", **changes))[0])
