@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FORMS = {
+    "async_grpo": ["--steps", "3", "--staleness", "1"],
     "checkpoint_choice": ["--quick"],
     "credit": ["--seeds", "1"],
     "data": ["--quick"],
@@ -41,6 +42,7 @@ NEED_MORE = {
 }
 """Commands that need what no test has: only that they can be compiled is shown."""
 LONG = (
+    "async_grpo",
     "checkpoint_choice",
     "credit",
     "data",

@@ -158,7 +158,7 @@ class AsyncOptions(Configuration):
     - `weight_sync_steps`: optimiser steps per version.
     - `inflight_groups`: most groups that are played at a time; None for as many as the bound admits.
     - `transfer`: how weights reach the sampler: `memory` (a copy in this process), `disk` (a checkpoint folder that vLLM
-      reloads), `nccl` or `ipc` (vLLM's own routes between GPUs), `adapter` (a LoRA adapter); `auto` takes the fastest
+      reloads), `nccl` (between GPUs, by vLLM's own route), `adapter` (a LoRA adapter); `auto` takes the fastest
       that the sampler and the machine have.
     - `refill`: play another task in place of a group whose rewards are all equal, so that every step is full of groups
       that teach something (DAPO's dynamic sampling, Yu et al. 2025, arXiv:2503.14476).
@@ -171,7 +171,7 @@ class AsyncOptions(Configuration):
     max_staleness: int = Field(2, ge=0)
     weight_sync_steps: int = Field(1, gt=0)
     inflight_groups: int | None = Field(None, gt=0)
-    transfer: Literal["auto", "memory", "disk", "nccl", "ipc", "adapter"] = "auto"
+    transfer: Literal["auto", "memory", "disk", "nccl", "adapter"] = "auto"
     refill: bool = False
     drift_alarm: float = Field(0.5, gt=0)
     on_drift: Literal["stop", "warn"] = "stop"

@@ -27,6 +27,7 @@ DECIDED = {
     **dict.fromkeys(("warmup_steps", "warmup_ratio"), "set optimization.warmup_steps"),
     "weight_decay": "set optimization.weight_decay",
     "max_grad_norm": "set optimization.max_grad_norm",
+    "optim": "set optimization.optimizer",
     "max_steps": "set optimization.steps",
     "num_train_epochs": "set optimization.epochs",
     **dict.fromkeys(("eval_strategy", "eval_steps", "eval_on_start"), "set checkpoints.evaluate_every"),
@@ -63,6 +64,15 @@ DECIDED = {
     **dict.fromkeys(("use_vllm", "vllm_mode"), "set grpo.sampling.sampler"),
     **dict.fromkeys(("vllm_server_base_url", "vllm_server_host", "vllm_server_port"), "set grpo.sampling.server"),
     "generation_kwargs": "set grpo.sampling",
+    **dict.fromkeys(
+        (
+            "vllm_importance_sampling_correction",
+            "vllm_importance_sampling_mode",
+            "vllm_importance_sampling_clip_min",
+            "vllm_importance_sampling_clip_max",
+        ),
+        "set grpo.correction",
+    ),
     **dict.fromkeys(
         ("logging_steps", "logging_nan_inf_filter", "include_num_input_tokens_seen", "report_to", "disable_tqdm"),
         "the report and the metrics of a job rest on it",

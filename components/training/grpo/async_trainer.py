@@ -17,6 +17,7 @@ times. What replaces parts of it, and why:
 """
 
 import contextlib
+import dataclasses
 import json
 import queue
 import sys
@@ -42,6 +43,7 @@ from ratchet.components.core.files import write_atomically
 
 from .. import tree_attention
 from ..config.job_config import GrpoConfig
+from ..config.trl_options import with_trl_options
 from ..credit.advantages import uniform_group_share
 from ..train_report import non_finite_error
 from ..trainer_arguments import make_callbacks, trainer_arguments
@@ -477,6 +479,11 @@ def make_async_trainer(
 
     grpo = config.grpo
     assert grpo.asynchronous is not None
+    known = {field.name for field in dataclasses.fields(AsyncGRPOConfig)} - {"use_liger_kernel"}
+    if strange := sorted(config.trl.keys() - known):
+        raise ConfigurationError(
+            f"trl.{strange[0]}: TRL's asynchronous trainer does not take it; remove it, or grpo.asynchronous"
+        )
     arguments = {
         **trainer_arguments(config, steps, validated=False),
         "num_generations": grpo.group_size,
@@ -495,7 +502,7 @@ def make_async_trainer(
         model=model,
         worker=worker,
         transfer=transfer,
-        args=AsyncGRPOConfig(**arguments),
+        args=AsyncGRPOConfig(**with_trl_options(config.trl, arguments)),
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
         callbacks=make_callbacks(config, 0.0, validated=False),

@@ -308,10 +308,6 @@ def make_transfer(config: GrpoConfig, model: Any, tokenizer: Any) -> WeightTrans
     sampler = ServedSampler(VllmSampler(endpoint, stops))
     if name == "adapter":
         return AdapterTransfer(sampler, model, config.output / "adapters")
-    if name == "ipc":
-        raise ConfigurationError(
-            "grpo.asynchronous.transfer: ipc hands the server pickled objects, which it must be told to trust; set disk or nccl"
-        )
     routes = VllmRoutes(endpoint)
     if name == "disk":
         return DiskTransfer(sampler, routes, model, config.output / "weights")

@@ -332,3 +332,14 @@ def test_two_processes_train_what_one_trains(settings, loss):
 def test_settings_that_do_not_go_together_are_one_line(settings, changes, why):
     with pytest.raises(ConfigurationError, match=why):
         job.run(settings(**changes))
+
+
+def test_arguments_reach_trl_under_their_names(settings):
+    trainer, *_ = async_stubs.prepare(settings(trl={"adam_epsilon": 1e-6}))
+    assert trainer.args.adam_epsilon == 1e-6 and trainer.args.adam_beta2 == 0.95
+
+
+@pytest.mark.parametrize("name", ["use_liger_kernel", "mask_truncated_completions"])
+def test_an_argument_that_trls_asynchronous_trainer_does_not_take_is_refused(settings, name):
+    with pytest.raises(ConfigurationError, match=f"trl.{name}: TRL's asynchronous trainer does not take it"):
+        async_stubs.prepare(settings(trl={name: True}))

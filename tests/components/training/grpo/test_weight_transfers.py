@@ -226,7 +226,6 @@ def test_the_adapter_before_stays_until_the_one_after_next(server, tmp_path):
         ("transformers", "disk", "disk does not reach grpo.sampling.sampler: transformers"),
         ("vllm", "memory", "memory does not reach grpo.sampling.sampler: vllm"),
         ("vllm", "adapter", "set model.lora"),
-        ("vllm", "ipc", "ipc hands the server pickled objects"),
     ],
 )
 def test_a_transfer_that_does_not_fit_is_refused(server, sampler, transfer, message):
