@@ -82,7 +82,7 @@ def test_a_night_is_sampled_by_vllm_and_outlives_its_server(tmp_path, short_fold
     said = (tmp_path / "night.log").read_text()
     assert night.returncode == 0, said[-3000:]
     decision = json.loads(out.splitlines()[-1])
-    assert decision["verdict"] in ("promote", "keep")
+    assert decision["verdict"] in ("promote", "keep", "undecided")
 
     episodes = [
         json.loads(line)

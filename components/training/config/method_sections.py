@@ -153,8 +153,7 @@ class AsyncOptions(Configuration):
 
     - `max_staleness`: bound of the staleness, kept by admission (AReaL, Fu et al. 2025, arXiv:2505.24298, eq. 3): a group
       starts only if it can be trained within the bound, and the trainer waits for a straggler that would exceed it. 0
-      plays and trains in turn; 1 or 2 hides most of the waiting; more lets slow episodes delay less, but the data is
-      older.
+      plays and trains in turn; more is faster, and learns a little less from each episode (docs/training.md has figures).
     - `weight_sync_steps`: optimiser steps per version.
     - `inflight_groups`: most groups that are played at a time; None for as many as the bound admits.
     - `transfer`: how weights reach the sampler: `memory` (a copy in this process), `disk` (a checkpoint folder that vLLM
@@ -168,7 +167,7 @@ class AsyncOptions(Configuration):
       that the learning rate is too high for this staleness.
     """
 
-    max_staleness: int = Field(2, ge=0)
+    max_staleness: int = Field(1, ge=0)
     weight_sync_steps: int = Field(1, gt=0)
     inflight_groups: int | None = Field(None, gt=0)
     transfer: Literal["auto", "memory", "disk", "nccl", "adapter"] = "auto"

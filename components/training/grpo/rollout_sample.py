@@ -19,7 +19,7 @@ class EpisodeTokens(msgspec.Struct, frozen=True):
     the policy.
 
     `turns`: 0-based turn of each token that the policy wrote, -1 for environment tokens, whose log-probability is 0.
-    `versions`: number of the weights that sampled each turn; empty if all did.
+    `versions`: number of the weights that sampled each turn; empty if unknown.
     """
 
     prompt_ids: list[int]

@@ -52,6 +52,7 @@ def check_config(config: GrpoConfig) -> None:
     # A batch of episodes cannot be resumed in the middle.
     whole_batches = f"checkpoints.save_every {save} is not a multiple of grpo.updates {grpo.updates}"
     refused: list[tuple[object, str]] = [
+        *(_asynchronous_refusals(config) if grpo.asynchronous is not None else []),
         (size % grpo.group_size, whole_groups),
         (config.model.base is None, "grpo needs model.base: a policy that can already act a little; train one by sft"),
         (
@@ -77,7 +78,6 @@ def check_config(config: GrpoConfig) -> None:
             "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm",
         ),
         (not any(grpo.reward.values()), "grpo.reward weighs every component 0; give one a weight"),
-        *(_asynchronous_refusals(config) if grpo.asynchronous is not None else []),
     ]
     for wrong, message in refused:
         if wrong:

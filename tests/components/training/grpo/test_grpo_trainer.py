@@ -265,7 +265,7 @@ MEANT = {
     "max_episode_tokens": (77, "max_completion_length"),
 }
 ELSEWHERE = {"reward", "scoring", "credit", "selection", "signal_window", "sampling", "player", "play", "offline"}
-ELSEWHERE |= {"max_new_tokens", "sampler", "server", "step_model"}
+ELSEWHERE |= {"max_new_tokens", "sampler", "server", "step_model", "correction", "asynchronous", "share_prefixes"}
 
 
 @pytest.mark.parametrize("name", MEANT)
