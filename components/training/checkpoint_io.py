@@ -191,7 +191,7 @@ def replace_weights(folder: Path, weights: dict[str, Any]) -> None:
 
 def _write_gathered(config: "JobConfig", gathered: Path, tokenizer: Any, has_adapter: bool) -> None:
     """Write gathered weights through a freshly loaded model: a gathered checkpoint holds tied weights twice."""
-    from .model_loading import load_base_model, merge_saved_adapters
+    from .model_loading import load_weights, merge_saved_adapters
 
     if has_adapter:
         with atomic_folder(config.output / "adapter") as folder:
@@ -199,5 +199,5 @@ def _write_gathered(config: "JobConfig", gathered: Path, tokenizer: Any, has_ada
             tokenizer.save_pretrained(folder)
         model = merge_saved_adapters(config.model, config.output / "adapter")
     else:
-        model, _ = load_base_model(config.model.model_copy(update={"base": str(gathered), "revision": None}))
+        model, _ = load_weights(config.model.model_copy(update={"base": str(gathered), "revision": None}))
     _save_pretrained(config.output / "checkpoint", model, tokenizer)

@@ -55,6 +55,19 @@ def load_start_model(config: JobConfig, texts: Iterable[str], max_length: int) -
 
 def load_base_model(model: ModelOptions) -> tuple[Any, "PreTrainedTokenizerBase"]:
     """Return the configured base model and its tokenizer. Raises RatchetError with a one-line message."""
+    loaded, folder = load_weights(model)
+    assert model.base is not None
+    try:
+        tokenizer = load_tokenizer(model.base, folder, trust_remote_code=model.trust_remote_code)
+    except RatchetError:
+        raise
+    except Exception as error:  # transformers raises errors of many types for a broken checkpoint
+        raise loading_error(model.base, error, trusted=model.trust_remote_code) from error
+    return loaded, tokenizer
+
+
+def load_weights(model: ModelOptions) -> tuple[Any, Path]:
+    """Return the configured base model and the folder that it was read from. Raises RatchetError."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -68,12 +81,9 @@ def load_base_model(model: ModelOptions) -> tuple[Any, "PreTrainedTokenizerBase"
         loaded = AutoModelForCausalLM.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=model.trust_remote_code, **options
         )
-        tokenizer = load_tokenizer(model.base, folder, trust_remote_code=model.trust_remote_code)
-    except RatchetError:
-        raise
-    except Exception as error:  # transformers raises errors of many types for a broken checkpoint
+    except Exception as error:
         raise loading_error(model.base, error, trusted=model.trust_remote_code) from error
-    return loaded, tokenizer
+    return loaded, folder
 
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")

@@ -30,7 +30,8 @@ def servers_of(night):
     found = []
     for process in night.children(recursive=True):
         try:
-            if "vllm.entrypoints.openai.api_server" in process.cmdline():
+            command = process.cmdline()
+            if "vllm.entrypoints.openai.api_server" in command and not any("process_guard" in word for word in command):
                 found.append(process)
         except psutil.Error:
             continue
