@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--rows sft grpo] [--budget 600] [--out FOLDER] [--rehearse]
 
-Models have the shape of Qwen2.5-0.5B and random weights. Each row of the table runs in a process of its own with a limit of
+Models have the shape of Qwen2.5-0.5B and random weights. Each row of the table runs in its own process with a limit of
 seconds, so a crash, a hang or a lack of memory costs one row. After each row FOLDER/CARD.json is written again
 (`GpuResults`); FOLDER is benchmarks/results. Only torch and transformers are certain to be installed: a row that needs
 more is skipped and names what is missing. `benchmarks/gpu_rows.py` measures.
@@ -138,7 +138,7 @@ def _cell(value: float | None, form: str, unit: str = "") -> str:
 
 
 def run_row(row: Row, folder: Path, seconds: float, *, rehearse: bool) -> GpuRow:
-    """Run a row in a process of its own, for at most `seconds`, and return its figures."""
+    """Run a row in a new process, for at most `seconds`, and return its figures."""
     missing = [name for name in row.needs if util.find_spec(name) is None]
     if missing:
         return GpuRow(row=row.name, status="skipped", reason=f"not installed: {', '.join(missing)}", goal=row.goal)

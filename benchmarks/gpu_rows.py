@@ -1,4 +1,4 @@
-"""The rows of benchmarks/gpu.py. `main` measures one in a process of its own and writes its figures to FOLDER/ROW.json.
+"""The rows of benchmarks/gpu.py. `main` measures one row and writes its figures to FOLDER/ROW.json.
 
 `torch` and `transfer` need torch and transformers alone, so this file imports Ratchet and TRL inside the rows that use them. A
 step is timed from its beginning to that of the next; the first two and the last are left out, and the median counts.

@@ -12,8 +12,6 @@ Exits with 1 if a step at 80 % is not at least twice as fast, or a gradient is f
 """
 
 import argparse
-import json
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from verdict import conclude
 
 from ratchet.components.training.config.job_config import load_job
 from ratchet.components.training.config.shared_sections import ModelShape
@@ -181,11 +180,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one share, once")
     arguments = parser.parse_args()
     figures = measure(arguments.quick)
-    print(json.dumps(figures, indent=2) if arguments.json else table(figures))
-    lines = missed(figures)
-    for line in lines:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if lines else 0
+    return conclude(figures, table, missed(figures), as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ Exit code 1 where a bar is missed: 85 % of the ideal, 20 microseconds a step, tw
 
 import argparse
 import gc
-import json
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from verdict import conclude
 
 from ratchet.components.core import (
     Action,
@@ -293,11 +293,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="once instead of three times")
     arguments = parser.parse_args()
     figures = measure(arguments.quick)
-    print(json.dumps(figures, indent=2) if arguments.json else table(figures))
-    lines = missed(figures)
-    for line in lines:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if lines else 0
+    return conclude(figures, table, missed(figures), as_json=arguments.json)
 
 
 if __name__ == "__main__":

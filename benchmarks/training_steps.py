@@ -112,7 +112,7 @@ class Clock(TrainerCallback):  # type: ignore[misc]
         self.marks.append(time.perf_counter())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Note the figures of a step; the trainer's summary at the end has none of its own."""
+        """Note the figures of a step; the summary that the trainer logs at the end has no loss and is left out."""
         if logs and "loss" in logs:
             self.logs.append(logs)
 

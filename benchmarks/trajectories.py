@@ -41,6 +41,8 @@ from trajectories_made import ours, recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
+from verdict import conclude
+
 from ratchet.components.interop import reader_registry
 from ratchet.components.interop.trajectory_writers import line_encoder
 from ratchet.components.redaction import sanitise
@@ -333,11 +335,7 @@ def main() -> int:
             file=sys.stderr,
         )
     figures = measure(arguments.original, quick=arguments.quick)
-    print(json.dumps(figures, indent=2) if arguments.json else table(figures))
-    lines = missed(figures)
-    for line in lines:
-        print(f"missed: {line}", file=sys.stderr)
-    return 1 if lines else 0
+    return conclude(figures, table, missed(figures), as_json=arguments.json)
 
 
 if __name__ == "__main__":

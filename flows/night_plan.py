@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -483,10 +482,8 @@ def _job(name: str, job: AnyJob, model: ModelOptions, base: str, memory: Trainin
         problem = (
             f"its rows of {length:,} tokens exceed the {size.context:,} that {base} reads; lower format.max_length"
         )
-    elif isinstance(job, GrpoConfig) and job.grpo.sampling.sampler == "colocate" and find_spec("vllm") is None:
-        problem = (
-            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm"
-        )
+    elif isinstance(job, GrpoConfig):
+        problem = job.grpo.sampling.missing_engine or ""
     # The result is whole and in float32; two checkpoints of a run hold weights and both moments of what is trained.
     return PlannedJob(name, job.method, base, estimate, problem, 4 * size.parameters, 24 * estimate.trained_parameters)
 

@@ -11,15 +11,15 @@ from typing import Any
 from .errors import ConfigurationError, suggest_name
 
 
-def declared_fields(source: Path, class_name: str) -> set[str]:
-    """Return the annotated fields in the body of a class, base classes not included; empty if there is no such file or
+def declared_fields(source: Path, *class_names: str) -> set[str]:
+    """Return the annotated fields in the bodies of classes, base classes not included; empty if there is no such file or
     class.
     """
     try:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError):
         return set()
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in class_names)
     return {
         item.target.id
         for node in classes

@@ -18,7 +18,7 @@ DECIDED = {
         ("enable_lora", "max_loras", "max_lora_rank"), "Ratchet sets it for the adapters that it serves (--adapters)"
     ),
     "logprobs_mode": "Ratchet needs the log-probabilities of what is sampled from",
-    "seed": "every request has a seed of its own, from the seed of the night",
+    "seed": "Ratchet seeds each request, from the seed of the night",
     "generation_config": "set temperature in collection or evaluation, and max_new_tokens in the scale",
     "trust_remote_code": "set model.trust_remote_code of the job",
 }
@@ -29,9 +29,11 @@ def check_vllm_options(options: Mapping[str, Any], python: Path | None) -> None:
     """Raise ConfigurationError for an option that Ratchet decides, or that the vLLM of an environment does not know.
     `python`: interpreter of that environment; None to check no names.
     """
+    if not options:
+        return
     names: set[str] = set()
     for source in python.parent.parent.glob("lib*/python*/site-packages/vllm/engine/arg_utils.py") if python else ():
-        names |= declared_fields(source, "EngineArgs") | declared_fields(source, "AsyncEngineArgs")
+        names |= declared_fields(source, "EngineArgs", "AsyncEngineArgs")
     check_options("vllm", "vLLM", options, DECIDED, names)
 
 

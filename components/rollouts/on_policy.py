@@ -1,7 +1,7 @@
 """On-policy rollouts for training: attempts at train tasks, kept in memory.
 
 `play` is lock-step: each turn of all attempts is one call of the policy; then their tools run in parallel. `stream`
-plays each attempt on a thread of its own. An attempt that infrastructure ended is repeated with the same seeds, and
+plays each attempt on its own thread. An attempt that infrastructure ended is repeated with the same seeds, and
 returned as lost when its retries are used up.
 """
 

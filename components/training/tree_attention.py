@@ -6,7 +6,7 @@ needs a FlashAttention 3 kernel from the hub; this one takes the same arguments 
 and backwards: by `varlen_attn` in half precision on a GPU, else by fused attention segment by segment.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -42,6 +42,21 @@ def unsupported_reason(model: Any) -> str | None:
         (getattr(config, "attention_dropout", 0.0), "it drops attention weights in training (attention_dropout)"),
     ]
     return next((reason for wrong, reason in checks if wrong), None)
+
+
+def forward_row(model: Any, row: Mapping[str, torch.Tensor], **options: Any) -> Any:
+    """Return the outputs of `model`, with this attention and TRL's fused output layer, for a row of `TreeRow.pack` without
+    padding: `log_probs` and `entropy` are (1, N). `options`: further arguments of the model.
+    """
+    longest_segment, longest_path = row["tree_max_seqlens"].tolist()
+    return model(
+        **{name: row[name].unsqueeze(0) for name in ("input_ids", "position_ids", "shift_labels")},
+        **{name: row[name] for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")},
+        tree_max_seqlen_q=longest_segment,
+        tree_max_seqlen_k=longest_path,
+        fused_lm_head=True,
+        **options,
+    )
 
 
 def tree_attention(

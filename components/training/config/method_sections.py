@@ -1,5 +1,6 @@
 """Sections of the methods: `sft`, `dpo`, `grpo`, `prm`, and the curriculum over rows that SFT and DPO share."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -110,6 +111,13 @@ class GrpoSamplingOptions(Configuration):
     max_episode_tokens: int = Field(1024, gt=0)
     sampler: Literal["transformers", "vllm", "colocate"] = "transformers"
     server: str | None = None
+
+    @property
+    def missing_engine(self) -> str | None:
+        """Why the sampler cannot run in this environment, in one line; None if it can."""
+        if self.sampler != "colocate" or find_spec("vllm") is not None:
+            return None
+        return "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm"
 
     @model_validator(mode="after")
     def _check_server(self) -> Self:

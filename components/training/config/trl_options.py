@@ -10,7 +10,7 @@ from ratchet.components.core import ConfigurationError
 from ratchet.components.core.library_options import check_options, declared_fields
 
 CHANGEABLE = ("adam_beta2", "dataloader_num_workers", "dataloader_pin_memory")
-"""Arguments that Ratchet gives a value of its own and that no other key sets: `trl` may change them."""
+"""Arguments for which Ratchet has another default than TRL, and no key: `trl` may change them."""
 PREPARED = "rows are prepared before TRL sees them; see the section format"
 DECIDED = {
     "output_dir": "set output",

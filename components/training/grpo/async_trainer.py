@@ -321,20 +321,12 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         """
         begin = time.perf_counter()
         present = inputs["attention_mask"].bool()
-        tree = {
-            name: inputs[name][inputs[name] >= 0]
-            for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")
-        }
-        longest_segment, longest_path = inputs["tree_max_seqlens"][0].tolist()
+        row = {name: inputs[name][present] for name in ("input_ids", "position_ids", "shift_labels")}
+        for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k"):
+            row[name] = inputs[name][inputs[name] >= 0]
+        row["tree_max_seqlens"] = inputs["tree_max_seqlens"][0]
         router = {"output_router_logits": True} if self.aux_loss_enabled else {}
-        outputs = model(
-            **{name: inputs[name][present].unsqueeze(0) for name in ("input_ids", "position_ids", "shift_labels")},
-            fused_lm_head=True,
-            tree_max_seqlen_q=longest_segment,
-            tree_max_seqlen_k=longest_path,
-            **tree,
-            **router,
-        )
+        outputs = tree_attention.forward_row(model, row, **router)
         index = inputs["token_index"][selected]
         self._step_forward_s += time.perf_counter() - begin
         result = outputs.log_probs.flatten()[index], outputs.entropy.flatten()[index]

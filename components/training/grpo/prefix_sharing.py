@@ -44,16 +44,7 @@ def shared_log_probabilities(
         sample = {"input_ids": ids[index][tokens[index]], "completion_mask": mask, "old_log_probs": none}
         row.add({**sample, "advantage": 0.0, "group_id": 0})
     packed = {name: value.to(input_ids.device) for name, value in row.pack().items()}
-    longest, path = packed["tree_max_seqlens"].tolist()
-    outputs = model(
-        input_ids=packed["input_ids"][None],
-        position_ids=packed["position_ids"][None],
-        shift_labels=packed["shift_labels"][None],
-        fused_lm_head=True,
-        tree_max_seqlen_q=longest,
-        tree_max_seqlen_k=path,
-        **{name: packed[name] for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")},
-    )
+    outputs = tree_attention.forward_row(model, packed)
     is_scored = is_scored[:, -keep:]
 
     def by_row(values: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,6 @@ import contextlib
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +72,7 @@ def check_config(config: GrpoConfig) -> None:
             grpo.offline and grpo.credit.turns == "per_role",
             "grpo.credit.turns: per_role has no meaning with grpo.offline",
         ),
-        (
-            grpo.sampling.sampler == "colocate" and find_spec("vllm") is None,
-            "grpo.sampling.sampler: colocate needs vLLM in this environment, beside TRL; take transformers or vllm",
-        ),
+        (grpo.sampling.missing_engine, grpo.sampling.missing_engine or ""),
         (not any(grpo.reward.values()), "grpo.reward weighs every component 0; give one a weight"),
     ]
     for wrong, message in refused:
@@ -275,7 +271,7 @@ def train(config: GrpoConfig) -> GrpoReport:
     check_config(config)
     prepare_torch(config)
     model, tokenizer = load_start_model(config, (), config.grpo.sampling.max_new_tokens)
-    if config.grpo.asynchronous is None:  # its trainer shares prefixes, with an attention of its own
+    if config.grpo.asynchronous is None:  # its trainer always uses tree attention
         choose_attention(config, model)
     with contextlib.ExitStack() as stack:
         trainer, prompts = _prepare(config, model, tokenizer, stack)

@@ -35,6 +35,14 @@ def conversation(observation="def add(a, b):\n    return a - b\n", thought=""):
     ]
 
 
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A checkpoint with random weights that can play and be trained."""
+    from small_model import make_checkpoint
+
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "ck")
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     pytest.importorskip("transformers")

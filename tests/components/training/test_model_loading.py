@@ -15,13 +15,6 @@ from ratchet.components.training import job, model_loading  # noqa: E402
 from ratchet.components.training.config.shared_sections import LoraOptions, ModelOptions  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    from small_model import make_checkpoint
-
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "base")
-
-
 def weights(folder):
     return load_file(folder / "model.safetensors")
 

@@ -18,13 +18,6 @@ from ratchet.components.training import job  # noqa: E402
 from ratchet.components.training.trainer_arguments import trainer_arguments  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    from small_model import make_checkpoint
-
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "base")
-
-
 def talk(number):
     """A conversation of two turns; its last message apart."""
     ask = {"role": "user", "content": f"add {number} to a"}

@@ -48,13 +48,6 @@ def logged(config):
     return [{name: line.get(name) for name in ("step", "loss", "eval_loss", "learning_rate")} for line in lines]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    from small_model import make_checkpoint
-
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "base")
-
-
 @pytest.mark.parametrize(
     ("stopped", "how", "changes"),
     [

@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from episodes import make_episode, turn  # noqa: E402
 from grpo_player import Letters  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from small_model import called, make_checkpoint  # noqa: E402
+from small_model import called  # noqa: E402
 from training_jobs import make_job  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 
@@ -86,11 +86,6 @@ class Steps(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         Steps.made += 1
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "base")
 
 
 @pytest.fixture

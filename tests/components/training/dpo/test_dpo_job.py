@@ -21,13 +21,6 @@ from ratchet.components.training.config.job_config import load_job  # noqa: E402
 from ratchet.components.training.dpo import train_dpo as dpo_job  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    from small_model import make_checkpoint
-
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "base")
-
-
 def call(name, **arguments):
     function = {"name": name, "arguments": arguments}
     return {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "type": "function", "function": function}]}

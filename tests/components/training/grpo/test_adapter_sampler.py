@@ -22,11 +22,6 @@ LORA = {"r": 4, "alpha": 8}
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "ck")
-
-
-@pytest.fixture(scope="module")
 def server(base):
     with serving(base) as running:
         yield running

@@ -11,7 +11,6 @@ pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
 from grpo_player import Letters  # noqa: E402
-from small_model import make_checkpoint  # noqa: E402
 from training_jobs import make_job  # noqa: E402
 
 from ratchet.components.core import InfrastructureError, RatchetError  # noqa: E402
@@ -22,11 +21,6 @@ from ratchet.components.training.grpo.async_worker import EpisodeRolloutWorker  
 from ratchet.components.training.grpo.weight_transfers import MemoryTransfer  # noqa: E402
 
 STEPS, GROUPS_PER_STEP, FAULT_AT = 5, 2, 3
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "ck")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 import async_stubs  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from small_model import make_checkpoint  # noqa: E402
 from training_jobs import make_job  # noqa: E402
 from trl.experimental.async_grpo import AsyncGRPOTrainer  # noqa: E402
 
@@ -26,11 +25,6 @@ from ratchet.components.training import job  # noqa: E402
 from ratchet.components.training.grpo.async_trainer import choose_groups  # noqa: E402
 
 HELPERS = Path(async_stubs.__file__).parent
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "ck")
 
 
 @pytest.fixture

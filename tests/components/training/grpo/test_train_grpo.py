@@ -10,18 +10,13 @@ pytestmark = pytest.mark.slow
 
 from grpo_player import Letters  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from small_model import TASK, TOOLS, called, make_checkpoint, returned  # noqa: E402
+from small_model import TASK, TOOLS, called, returned  # noqa: E402
 from training_jobs import make_job  # noqa: E402
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError  # noqa: E402
 from ratchet.components.training import job  # noqa: E402
 
 SAMPLING = {"max_new_tokens": 8, "max_episode_tokens": 64}
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return make_checkpoint(tmp_path_factory.mktemp("base") / "ck")
 
 
 @pytest.fixture
