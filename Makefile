@@ -5,6 +5,8 @@ SCALE ?= smoke
 ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.set-up
+WEB := components/inspector/web
+ASSETS := components/inspector/assets/index.html
 
 # uv does not read pip's find-links: pass them on (pip separates with spaces, uv with commas).
 empty :=
@@ -27,7 +29,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup night test test-long gpu docs ui requirements audit sbom release-check pin-images clean
+.PHONY: help setup inspector inspector-test night test test-long gpu docs ui requirements audit sbom release-check pin-images clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 15
@@ -46,6 +48,23 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'from ratchet.components.datasets.versioning.sealed_nights import ensure_build_file; ensure_build_file()'
 	@pwd -P >$@
 
+inspector: $(ASSETS) ## the page of `ratchet inspect`, built once from its TypeScript; needs Node.js 18 or newer with npm
+
+$(ASSETS): $(STAMP) $(wildcard components/inspector/*.py) $(addprefix $(WEB)/,package-lock.json index.html tsconfig.json vite.config.ts) \
+		$(shell find $(WEB)/src $(WEB)/public -type f ! -name schema.d.ts)
+	@command -v npm >/dev/null || { echo "error: npm is absent; install Node.js 18 or newer with npm, then: make inspector" >&2; exit 2; }
+	@cd $(WEB) && cmp -s package-lock.json node_modules/.from-lock || { npm ci --silent && cp package-lock.json node_modules/.from-lock; } \
+		|| { echo "error: npm could not install what $(WEB)/package-lock.json names; is its registry reachable?" >&2; exit 4; }
+	@$(BIN)/python -m ratchet.components.inspector.app >$(WEB)/openapi.json
+	@cd $(WEB) && npm run --silent types >/dev/null && npm run --silent build
+
+# Where npm is absent or cannot install, the tests in Python still run, and those of the page in Chromium are skipped.
+inspector-test: ## lint, types and unit tests of that page
+	@if ! command -v npm >/dev/null; then echo "inspector: npm is absent; its front end is not checked"; \
+	elif ! $(MAKE) --no-print-directory inspector; then \
+		test ! -e $(WEB)/node_modules/.from-lock || exit 1; echo "inspector: npm could not install; its front end is not checked"; \
+	else cd $(WEB) && npm run --silent lint && npm run --silent test; fi
+
 night: $(STAMP) ## one night: collect, build, train, evaluate, promote or not (SCALE=smoke)
 	@$(BIN)/ratchet night --scale $(SCALE) $(ARGS)
 
@@ -54,6 +73,7 @@ test: $(STAMP) ## formatting, types, the import rule, then every test (ARGS='-m 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@$(MAKE) --no-print-directory inspector-test
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 test-long: $(STAMP) ## the tests that take minutes each; run them before a release (ARGS='-k docker')
@@ -86,12 +106,12 @@ sbom: $(STAMP) ## dist/sbom.cdx.json: the installed packages with versions and l
 		--output-file dist/sbom.cdx.json $(BIN)/python
 	@echo dist/sbom.cdx.json
 
-release-check: $(STAMP) ## build the packages into dist/ and check that they can be released; uploads nothing
+release-check: $(STAMP) inspector ## build the packages into dist/ and check that they can be released; uploads nothing
 	@UV=$(BIN)/uv .ci/release-check
 
 pin-images: $(STAMP) ## write the digests of the images of infra/ into its files; needs their registries
 	@$(BIN)/python infra/pin_images.py
 
 clean: ## remove the environment and the caches; nights, models and data stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info $(WEB)/node_modules $(dir $(ASSETS))
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,8 @@ and sandboxes would spend it, equally for both trainers and with sleeps that lea
     python benchmarks/async_grpo.py [--steps 24] [--staleness 0 1 2 4 8] [--out FOLDER]
 
 Exit code 1 where, at a staleness of at most 2, throughput is below 1.5 times that of synchronous training, or the last
-quarter's reward is lower by more than two standard errors. Throughput counts from the end of the first step to the end of the last.
+quarter's reward is lower by more than two standard errors. Throughput counts from the beginning of the second step to that of
+the last.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import yaml
+from training_steps import clocked
 
 from ratchet.components.core import (
     Environment,
@@ -201,41 +203,18 @@ def run(out: Path, base: Path, taskset: Path, options: argparse.Namespace, stale
         "run": {"threads": 1},
         "grpo": grpo,
     }
-    ends: list[float] = []
-    with timed_steps(ends):
-        job.run(load_job(values))
+    begins = clocked(lambda: job.run(load_job(values))).marks
     lines = [json.loads(line) for line in (out / name / "metrics.jsonl").read_text().splitlines()]
     rewards = [line["reward"] for line in lines if line.get("reward") is not None]
     ages = [line["sample/token_staleness"] for line in lines if line.get("sample/token_staleness") is not None]
     last = rewards[-max(2, len(rewards) // 4) :]
     return Measured(
-        (len(ends) - 1) * BATCH / (ends[-1] - ends[0]),
+        (len(begins) - 2) * BATCH / (begins[-1] - begins[1]),
         statistics.fmean(last),
         statistics.stdev(last) / math.sqrt(len(last)),
         rewards[0],
         statistics.fmean(ages) if ages else 0.0,
     )
-
-
-class timed_steps:
-    """As a context manager, append the time of each optimiser step's end to a list."""
-
-    def __init__(self, ends: list[float]) -> None:
-        self.ends = ends
-
-    def __enter__(self) -> None:
-        from transformers.trainer_callback import CallbackHandler
-
-        self._handler, self._original = CallbackHandler, CallbackHandler.on_step_end
-
-        def on_step_end(handler: Any, *arguments: Any) -> Any:
-            self.ends.append(time.monotonic())
-            return self._original(handler, *arguments)
-
-        CallbackHandler.on_step_end = on_step_end
-
-    def __exit__(self, *_: object) -> None:
-        self._handler.on_step_end = self._original
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

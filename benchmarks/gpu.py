@@ -4,8 +4,9 @@
 
 Models have the shape of Qwen2.5-0.5B and random weights. Each row of the table runs in its own process with a limit of
 seconds, so a crash, a hang or a lack of memory costs one row. After each row FOLDER/CARD.json is written again
-(`GpuResults`); FOLDER is benchmarks/results. Only torch and transformers are certain to be installed: a row that needs
-more is skipped and names what is missing. `benchmarks/gpu_rows.py` measures.
+(`GpuResults`); FOLDER is benchmarks/results. Rows that are not named keep their figures of an earlier run. Only torch
+and transformers are certain to be installed: a row that needs more is skipped and names what is missing.
+`benchmarks/gpu_rows.py` measures.
 
 MFU is model FLOPs utilisation (Chowdhery et al. 2022, arXiv:2204.02311, appendix B): TRL's `compute_flops_per_token`, times
 tokens per second, divided by TRL's `get_peak_flops` of the card in bfloat16. In the row `grpo` it is that of the training
@@ -66,14 +67,16 @@ ROWS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuRow:
-    """`seconds`: of the whole process. `mfu`: a share of 1. `peak_gib`: most memory that torch had allocated;
-    `planned_gib`: what `ratchet plan` estimates for the job. `more`: other figures, with their unit in the name.
+    """`seconds`: of the whole process. `commit`: None outside a clone. `mfu`: a share of 1. `peak_gib`: most memory that
+    torch had allocated; `planned_gib`: what `ratchet plan` estimates for the job. `more`: other figures, with their unit in
+    the name.
     """
 
     row: str
     status: Literal["done", "failed", "skipped"]
     seconds: float = 0.0
     reason: str | None = None
+    commit: str | None = None
     goal: float | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None
@@ -89,35 +92,53 @@ class GpuRow:
 
 @dataclasses.dataclass(kw_only=True)
 class GpuResults:
-    """A file of benchmarks/results. `versions`: None for a package that is not installed; `commit`: None outside a clone;
-    `rehearsal`: tiny shapes on a CPU, so that no figure is one of the card.
+    """A file of benchmarks/results. `versions`: None for a package that is not installed; `rehearsal`: tiny shapes on a CPU,
+    so that no figure is one of the card.
     """
 
     schema_version: int = 1
     card: str
     memory_gib: float
     driver: str | None
-    commit: str | None
     started: str
     rehearsal: bool
     versions: dict[str, str | None]
     rows: list[GpuRow] = dataclasses.field(default_factory=list)
 
+    def path(self, folder: Path) -> Path:
+        """Return the file of this card."""
+        return folder / (re.sub(r"[^a-z0-9]+", "-", self.card.lower()).strip("-") + ".json")
+
+    def take(self, row: GpuRow) -> None:
+        """Add a row, in place of an older one of its name."""
+        order = [item.name for item in ROWS]
+        self.rows = sorted(
+            [*(old for old in self.rows if old.row != row.row), row], key=lambda item: order.index(item.row)
+        )
+
+    def take_measured(self, folder: Path) -> None:
+        """Add the rows that earlier runs measured on this card with the same packages."""
+        with contextlib.suppress(FileNotFoundError):
+            earlier = json.loads(self.path(folder).read_text(encoding="utf-8"))
+            if (earlier["versions"], earlier["driver"]) == (self.versions, self.driver):
+                for row in earlier["rows"]:
+                    self.take(GpuRow(**row))
+
     def write(self, folder: Path) -> Path:
         """Write the file of this card and return its path."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / (re.sub(r"[^a-z0-9]+", "-", self.card.lower()).strip("-") + ".json")
+        path = self.path(folder)
         unfinished = path.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
         unfinished.replace(path)
         return path
 
 
-def table(results: GpuResults) -> str:
+def table(rows: Sequence[GpuRow]) -> str:
     """Return the rows for a person, as Markdown."""
     head = ("row", "tokens/s", "MFU", "goal", "peak", "plan", "seconds", "more")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in results.rows:
+    for row in rows:
         more = ", ".join(f"{name} {value:,.4g}" for name, value in row.more.items())
         cells = (
             row.row,
@@ -194,7 +215,7 @@ def _environment(rehearse: bool) -> dict[str, str]:
 def _output(*command: str) -> str | None:
     """Return the first line that a command prints; None where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=HERE, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=HERE, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return next(iter(done.stdout.splitlines()), None)
@@ -222,22 +243,26 @@ def main(arguments: Sequence[str]) -> int:
         if card.get("status"):
             print(f"error: {card['reason']}; to try this command on a CPU: {parser.prog} --rehearse", file=sys.stderr)
             return 4
-        installed = {item.metadata["Name"].lower(): item.version for item in metadata.distributions()}
+        installed = {item.metadata["Name"].lower().replace("_", "-"): item.version for item in metadata.distributions()}
         results = GpuResults(
             **card,
             driver=_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
-            commit=_output("git", "describe", "--always", "--dirty", "--abbrev=40"),
             started=started,
             rehearsal=options.rehearse,
             versions={name: installed.get(name) for name in PACKAGES},
         )
-        for row in ROWS:
-            if row.name in options.rows:
-                results.rows.append(run_row(row, Path(scratch), end - time.monotonic(), rehearse=options.rehearse))
-                path = results.write(options.out or (Path(scratch) if options.rehearse else HERE / "results"))
-                print(table(results).splitlines()[-1], file=sys.stderr, flush=True)
-    print(f"{results.card}, driver {results.driver}, commit {results.commit}\n\n{table(results)}\n\n{path}")
-    return int(any(row.status == "failed" or row.is_missed for row in results.rows))
+        folder = options.out or (Path(scratch) if options.rehearse else HERE / "results")
+        results.take_measured(folder)
+        commit = _output("git", "describe", "--always", "--dirty", "--abbrev=40")
+        measured = []
+        for row in (row for row in ROWS if row.name in options.rows):
+            figures = run_row(row, Path(scratch), end - time.monotonic(), rehearse=options.rehearse)
+            measured.append(dataclasses.replace(figures, commit=commit))
+            results.take(measured[-1])
+            path = results.write(folder)
+            print(table([figures]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(f"{results.card}, driver {results.driver}, commit {commit}\n\n{table(results.rows)}\n\n{path}")
+    return int(any(row.status == "failed" or row.is_missed for row in measured))
 
 
 if __name__ == "__main__":

@@ -39,13 +39,18 @@ QWEN = {
 TINY = QWEN | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 TINY |= {"vocab_size": 1024, "max_position_embeddings": 1024}
 CUDA = torch.cuda.is_available()
+LACKING_ON_CPU = {
+    "torch_compile": "torch compiles for minutes on a CPU",
+    "use_liger_kernel": "Liger's kernels are compiled for a GPU",
+}
+"""Options of TRL that a rehearsal leaves out, and why."""
 SPARE = 0.85
 """Share of the card's memory that a job may take by its plan."""
 
 
 class Setting(NamedTuple):
     """Sizes of the rows. `folder`: for files; `lengths`: tokens of a row, the longest that fits the card is taken; `batch`,
-    `micro`: rows of a step, and in memory at a time.
+    `micro`: rows of a step, and the fewest in memory at a time.
     """
 
     folder: Path
@@ -206,20 +211,23 @@ def write_rows(setting: Setting, tokenizer: Any, method: str, length: int) -> Pa
 
 
 def fitting_job(setting: Setting, values: Callable[[int], dict[str, Any]]) -> tuple[Any, int, float]:
-    """Return the job of the longest rows that fit the card by `ratchet plan`, their length, and the GiB of its plan."""
+    """Return the job of the longest rows that fit the card by `ratchet plan`, as many at a time as fit too; their length,
+    and the GiB of its plan.
+    """
     from ratchet.components.training.config.job_config import load_job
     from ratchet.components.training.config.overrides import merge_values
     from ratchet.components.training.memory_estimate import PROCESS_BYTES, estimate_memory, model_size
     from ratchet.components.training.model_loading import uses_bfloat16
 
-    usual = {
+    usual: dict[str, Any] = {
         "output": str(setting.folder / "out"),
         "model": {"base": str(base(setting)[0])},
-        "optimization": {"batch_size": setting.batch, "micro_batch": setting.micro, "steps": setting.steps},
+        "optimization": {"batch_size": setting.batch, "steps": setting.steps},
         "checkpoints": {"save_every": 1_000_000},
     }
     memory = torch.cuda.mem_get_info()[1] if CUDA else 0
-    for length in setting.lengths:
+    for length, micro in itertools.product(setting.lengths, (setting.batch, setting.batch // 2, setting.micro)):
+        usual["optimization"]["micro_batch"] = micro
         job = load_job(merge_values(usual, values(length)))
         half = uses_bfloat16(job.model.precision)
         estimate = estimate_memory(job, model_size(job.model), bfloat16=half, device_bytes=memory).total
@@ -231,8 +239,8 @@ def fitting_job(setting: Setting, values: Callable[[int], dict[str, Any]]) -> tu
 
 def trained(setting: Setting, method: str, **changes: Any) -> dict[str, Any]:
     """A whole job on rows of equal length. MFU only where all weights are trained: the formula counts their gradients."""
-    if "torch_compile" in changes.get("trl", {}) and not CUDA:
-        return {"status": "skipped", "reason": "torch compiles for minutes on a CPU"}
+    if not CUDA and (missing := LACKING_ON_CPU.keys() & changes.get("trl", {})):
+        return {"status": "skipped", "reason": LACKING_ON_CPU[missing.pop()]}
     from training_steps import clocked
     from transformers import AutoConfig
 
@@ -318,7 +326,8 @@ def grpo(setting: Setting, **options: Any) -> dict[str, Any]:
         sampling = {"max_new_tokens": 48, "max_episode_tokens": length}
         section = {"player": "gpu_rows:answering_player", "play": play, "sampling": sampling, **options}
         section |= {"reward": {"success": 1.0}}
-        return {"method": "grpo", "optimization": {"batch_size": training_tools.ROLLOUTS}, "grpo": section}
+        optimization = {"batch_size": training_tools.ROLLOUTS, "steps": max(4, setting.steps - 2)}
+        return {"method": "grpo", "optimization": optimization, "grpo": section}
 
     def forced(model: Any, **arguments: Any) -> Any:
         only = training_tools.Forced(call, arguments["input_ids"].shape[1])

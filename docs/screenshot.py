@@ -1,10 +1,11 @@
-"""Opens MLflow's pages of a night in headless Chromium and saves what they show as PNGs.
+"""Opens MLflow's pages of a night, and a group of the inspector, in headless Chromium and saves what they show as PNGs.
 
     python docs/screenshot.py [--experiment repair] [--night NIGHT] [--out docs/images] [--only trace …]
 
 The start page, the leaderboard of agents, champion and challenger side by side, the nights, the lost tasks, the trace of a
-task that was won or lost, and the registry with its aliases. Needs Debian's `chromium`. Starts its own MLflow server over the
-local database, on loopback, and stops it. Exits 1 where a page never shows what it is there for: a screenshot of an error page
+task that was won or lost, and the registry with its aliases. `inspector-group` is the first group of the night in which attempts
+ended differently. Needs Debian's `chromium` and the built inspector. Starts its own servers over the local home, on loopback, and
+stops them. Exits 1 where a page never shows what it is there for: a screenshot of an error page
 is not a screenshot.
 """
 
@@ -13,6 +14,7 @@ import io
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +40,7 @@ localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 """
 """MLflow opens a panel over every first page; here it is no first page."""
 COLOURS = 256
+GROUP = "inspector-group"
 TIDY = """
 for (const each of document.querySelectorAll('*')) {
     if (each.childElementCount === 0 && each.textContent.includes('file:///')) each.style.visibility = 'hidden';
@@ -215,6 +218,33 @@ def take(tab: "Tab", server: str, wanted: Iterable[Page], out: Path) -> list[Pat
     return saved
 
 
+def take_group(tab: "Tab", out: Path) -> Path:
+    """Save the first group of which some attempts succeeded as `inspector-group.png`. Raises SystemExit where there is none."""
+    from ratchet.components.inspector.app import ASSETS, serve
+    from ratchet.components.inspector.served_episodes import ServedEpisodes
+
+    if not (ASSETS / "index.html").is_file():
+        raise SystemExit("the inspector's page is not built: make inspector")
+    served = ServedEpisodes()
+    served.update()
+    outcomes: dict[str, set[bool | None]] = {}
+    for row in served.find("", "", {}, "", 0, 500).items:
+        outcomes.setdefault(row.group_id, set()).add(row.success)
+    mixed = next((group for group, ends in outcomes.items() if {True, False} <= ends), None)
+    if mixed is None:
+        raise SystemExit("no group of the home has both a success and a failure")
+    path = out / f"{GROUP}.png"
+    with serve(served, free_port()) as (address, run):
+        threading.Thread(target=run, daemon=True).start()
+        tab.set_viewport_size({"width": 1360, "height": 620})
+        tab.goto(address)
+        tab.goto(f"{address.partition('?')[0]}#/group/{mixed}?row=1")
+        tab.locator(".cell").first.wait_for()
+        tab.wait_for_timeout(1000)
+        path.write_bytes(small(tab.screenshot()))
+    return path
+
+
 def small(png: bytes) -> bytes:
     """The picture in few colours: a page has not many, and the file is a third."""
     from PIL import Image
@@ -233,10 +263,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
     parser.add_argument("--only", nargs="+", help="names of pages")
     given = parser.parse_args(arguments)
-    wanted = [page for page in pages(given.experiment, given.night) if given.only is None or page.name in given.only]
-    with mlflow() as server, chromium() as tab:
-        for path in take(tab, server, wanted, given.out):
-            print(f"saved {path}", file=sys.stderr)
+    only = set(given.only or ())
+    wanted = (
+        [page for page in pages(given.experiment, given.night) if not only or page.name in only]
+        if only != {GROUP}
+        else []
+    )
+    with chromium() as tab:
+        if not only or GROUP in only:
+            print(f"saved {take_group(tab, given.out)}", file=sys.stderr)
+        if wanted:
+            with mlflow() as server:
+                for path in take(tab, server, wanted, given.out):
+                    print(f"saved {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

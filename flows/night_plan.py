@@ -304,7 +304,11 @@ class _Steps:
             yield self._train("train cold start", "cold-start", by_recipe=False)
         else:
             yield PlannedStep("first champion", "cached", 0.0, note=f"the champion is {self.champion.policy_version}")
-        yield self._collect("attempts", lambda night: night.id, scale.collection)
+        if scale.traffic is not None:
+            note = f"at most {scale.traffic.episodes:,} episodes of a service's traffic"
+            yield self._step("collect attempts", folder=lambda night: ROLLOUTS_FOLDER / night.id, note=note, money=0.0)
+        else:
+            yield self._collect("attempts", lambda night: night.id, scale.collection)
         if scale.judge is not None:
             yield self._judge()
         yield self._build("build", self._cached_scores())

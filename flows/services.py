@@ -7,6 +7,7 @@
 | watch | flows/service_watch.py: ends a server that hangs, so that it is started again, and restarts crashed nights |
 | model | `ratchet serve`, where a model is to be served |
 | metrics | `ratchet metrics`, where Prometheus is to scrape this home |
+| receive | `ratchet receive`, where a service is to send its spans |
 
 A supervisor (flows/supervision.py) runs `python -m ratchet.flows.services NAME ARGUMENTS…`, which prepares a service,
 records its process, and becomes the guard of the service's command. So a service ends with its supervisor, with all its
@@ -48,7 +49,7 @@ from ratchet.flows.scheduled_run import SCHEDULER_VARIABLE
 POOL = "nights"
 """Work pool of the worker, as `prefect.yaml` names it."""
 SERVERS = ("prefect", "mlflow")
-SERVICES = (*SERVERS, "worker", "watch", "model", "metrics")
+SERVICES = (*SERVERS, "worker", "watch", "model", "metrics", "receive")
 """Names of all services, in the order in which they are shown."""
 
 
@@ -70,10 +71,10 @@ class Service(msgspec.Struct, frozen=True):
 
 
 def planned_services(
-    prefect_port: int, mlflow_port: int, model: Sequence[str] = (), *, metrics: bool = False
+    prefect_port: int, mlflow_port: int, model: Sequence[str] = (), *, metrics: bool = False, receive: bool = False
 ) -> list[Service]:
     """Return the services of this home, in the order in which they start. `model`: arguments of `ratchet serve`; empty
-    for no model server. `metrics`: whether to serve metrics for Prometheus.
+    for no model server. `metrics`: whether to serve metrics for Prometheus; `receive`: whether to receive spans.
     """
     prefect = configured_address("prefect")
     services = [] if prefect else [Service("prefect", (str(prefect_port),))]
@@ -83,7 +84,8 @@ def planned_services(
     services += [Service("worker", (url,)), Service("watch", (url,))]
     if model:
         services.append(Service("model", tuple(model)))
-    return [*services, Service("metrics")] if metrics else services
+    wanted = {"metrics": metrics, "receive": receive}
+    return [*services, *(Service(name) for name, is_wanted in wanted.items() if is_wanted)]
 
 
 class ServiceState(msgspec.Struct, frozen=True):
@@ -149,7 +151,7 @@ def run_service(name: str, arguments: Sequence[str]) -> None:
     private_home()
     restrict_file_modes()
     env: dict[str, str] = {}
-    if name in ("model", "metrics"):  # they record themselves
+    if name in ("model", "metrics", "receive"):  # they record themselves
         command = [sys.executable, "-m", "ratchet.cli", "serve" if name == "model" else name, *arguments]
     elif name == "watch":
         connect(arguments[0])

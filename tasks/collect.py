@@ -16,15 +16,20 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from ratchet.components.core import InfrastructureError
-from ratchet.components.core.home import home
+from ratchet.components.core.configuration import read_section
+from ratchet.components.core.home import PARAMS_FILE, home
 from ratchet.components.core.home import home_folder as local
 from ratchet.components.core.processes import owner_token, run_job_process
+from ratchet.components.datasets.stage_params import DuplicatesParams
 from ratchet.components.models.policy_factory import started_server_gpus
+from ratchet.components.nights.scale_config import TrafficConfig
 from ratchet.components.operations.shared_collection import share_collection
 from ratchet.components.reporting.progress_display import ProgressStep, current_display
 from ratchet.components.rollouts.collect_job import JOB_FILE, PROGRESS_FILE, CollectJob
 from ratchet.components.rollouts.collection_plan import CollectPlan
 from ratchet.components.rollouts.collection_progress import CollectionProgress, read_progress
+from ratchet.components.traffic.traffic_episodes import TrafficPlan, take_night
+from ratchet.components.traffic.traffic_store import TrafficStore, traffic_file
 from ratchet.components.training.gpu_locks import reserve_gpus, visible_gpus
 from ratchet.components.trajectories.shards import seal_folder
 from ratchet.tasks import RETRY
@@ -127,3 +132,15 @@ def play_and_seal(title: str, plan: CollectPlan, spool: Path, target: Path) -> d
     if not target.exists():
         seal_folder(spool, target)
     return report
+
+
+@task(name="take traffic", task_run_name="take traffic of {night}", cache_policy=NO_CACHE, **RETRY)
+def take_traffic(night: str, how: TrafficConfig, domain: str, spool: Path, target: Path) -> dict[str, Any]:
+    """Seal the episodes of a service's traffic that have an outcome as the night `target`; return the report."""
+    duplicates = read_section(PARAMS_FILE, "duplicates", DuplicatesParams)
+    plan = TrafficPlan(how.episodes, 60 * how.quiet_minutes, domain, Path("data/tasksets"), duplicates)
+    with current_display().step("take traffic") as step, contextlib.closing(TrafficStore(traffic_file())) as store:
+        report = take_night(store, night, plan, spool, target)
+        step.update(remark=f"{report.episodes} episodes, {100 * report.successes / report.episodes:.1f} % succeed")
+    result: dict[str, Any] = msgspec.to_builtins(report)
+    return result

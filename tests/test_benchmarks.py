@@ -16,11 +16,13 @@ FORMS = {
     "data": ["--quick"],
     "gpu": ["--rehearse", "--rows", "transfer"],
     "grpo": ["--steps", "1"],
+    "inspector": ["--episodes", "500", "--requests", "20"],
     "localisation": ["--json"],
     "memory": ["--quick"],
     "nights": ["--nights", "0"],
     "prefix_sharing": ["--quick"],
     "promotion": ["--comparisons", "20", "--only", "nulls"],
+    "receive": ["--seconds", "0.5", "--batch", "8"],
     "recipe_stages": [],
     "rewards": ["--quick"],
     "rollouts": ["--quick"],
@@ -35,6 +37,8 @@ FORMS = {
 }
 """The arguments of the smallest form, by command."""
 NEED_MORE = {
+    "gateway": "anthropic",
+    "flywheel": "a clone with a champion",
     "data_original": "the original's packages",
     "rewards_original": "the original's packages",
     "trajectories_original": "the original's packages",

@@ -68,6 +68,15 @@ def test_scales_and_recipes_are_part_of_the_wheel(project: Path) -> None:
     assert run(project, "-c", program).strip() == "smoke"
 
 
+@pytest.mark.slow
+def test_the_page_of_the_inspector_is_part_of_the_wheel_and_its_source_is_not(project: Path) -> None:
+    (installed,) = (project / "env/lib").glob("python*/site-packages/ratchet/components/inspector")
+    assert not (installed / "web").exists()
+    built = ROOT / "components/inspector/assets"
+    names = {path.relative_to(built) for path in built.rglob("*")}
+    assert {path.relative_to(installed / "assets") for path in (installed / "assets").rglob("*")} == names
+
+
 @pytest.fixture(scope="module")
 def own(project: Path) -> Path:
     """A project that `ratchet init` of the wheel has made, in an empty folder."""

@@ -50,7 +50,9 @@ def project(tmp_path: Path) -> Path:
     (folder / "pyproject.toml").write_text('[project]\nname = "ratchet"\nversion = "1.2.3"\n')
     (folder / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.3\nBetter.\n\n## 1.2.2\nGood.\n")
     (folder / "constraints.txt").write_text("")
-    (folder / ".gitignore").write_text("dist/\n")
+    (folder / ".gitignore").write_text("dist/\n/components/inspector/assets/\n")
+    (folder / "components/inspector/assets").mkdir(parents=True)
+    (folder / "components/inspector/assets/index.html").write_text("<!doctype html>")
     uv = tmp_path / "uv"
     uv.write_text(
         f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n[ "$1" != build ] || '
@@ -111,3 +113,9 @@ def test_uncommitted_changes_and_a_tag_that_exists_are_refused_in_a_line_each(pr
     code, _, err = check(project)
     assert code == 2 and len(err.splitlines()) == 2
     assert "uncommitted changes" in err and "the tag v1.2.3 exists" in err
+
+
+def test_a_release_without_the_page_of_the_inspector_is_refused(project: Path) -> None:
+    shutil.rmtree(project / "components")
+    code, _, err = check(project)
+    assert code == 2 and len(err.splitlines()) == 1 and "make inspector" in err

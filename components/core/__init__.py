@@ -22,6 +22,7 @@ from .contracts import (
     TimeStep,
     TokenTrace,
     Usage,
+    assistant_message,
     make_player,
 )
 from .domain_profile import (
@@ -90,6 +91,7 @@ __all__ = [
     "Wrapper",
     "as_environment",
     "as_gymnasium",
+    "assistant_message",
     "list_domains",
     "list_envs",
     "load_domain",

@@ -121,6 +121,17 @@ Message = dict[str, Any]
 """One chat message in OpenAI's format: role, content, tool_calls (arguments as a dict), tool_call_id, name."""
 
 
+def assistant_message(text: str, calls: Sequence[ToolCall]) -> Message:
+    """Return an assistant's message. The raw text of each call that could not be parsed follows `text`."""
+    parsed = [
+        {"id": call.call_id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
+        for call in calls
+        if call.parse_error is None
+    ]
+    content = text + "".join(call.raw for call in calls if call.parse_error is not None)
+    return {"role": "assistant", "content": content} | ({"tool_calls": parsed} if parsed else {})
+
+
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Token counts and price of one turn; None where they were not counted."""
 
@@ -149,7 +160,8 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     """One episode that waits for its next turn. `turn` counts from 0; the sampling of a turn is seeded by `seed`, the
     same for all turns of the episode, together with `turn`.
 
-    `messages` is a read-only view of the conversation up to this turn, which later turns do not change.
+    `messages` is a read-only view of the conversation up to this turn, which later turns do not change. `max_new_tokens`:
+    limit of this reply below the policy's own; None for the policy's. Policies that return no tokens may ignore it.
     """
 
     episode_id: str
@@ -158,6 +170,7 @@ class PolicyRequest(msgspec.Struct, frozen=True):
     seed: int
     messages: Sequence[Message]
     tools: tuple[ToolSpec, ...]
+    max_new_tokens: int | None = None
 
 
 class PolicyReply(msgspec.Struct, frozen=True):

@@ -244,3 +244,28 @@ register(
     domain="browser",
     description="Shop on bundled web pages in a headless Chromium; graded by the shop's state and the answer handed in.",
 )
+register(
+    "ratchet/mcp",
+    "ratchet.components.environments.mcp_environment:McpEnvironment",
+    domain="generic",
+    description="Use the tools of MCP servers (RATCHET_MCP_SERVERS, else .mcp.json); graded by files, probes, calls, answer.",
+)
+register(
+    "ratchet/verifiers",
+    "ratchet.components.environments.verifiers_environment:VerifiersEnvironment",
+    domain="generic",
+    description="Play the tasks of an installed verifiers package, with its tools; graded by its rewards.",
+)
+register(
+    "ratchet/openenv",
+    "ratchet.components.environments.openenv_environment:OpenEnvEnvironment",
+    domain="generic",
+    description="Play an environment behind an OpenEnv server; graded by the sum of its rewards.",
+)
+register(
+    "ratchet/tau2",
+    "ratchet.components.environments.tau2_environment:Tau2Environment",
+    domain="generic",
+    description="Serve a user of a τ² domain (inspect-evals) with its tools; graded by its database and its scorer.",
+    turns=60,
+)

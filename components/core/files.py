@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, TypeVar
@@ -155,6 +155,18 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     another order of keys give other bytes.
     """
     write_atomically(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n", durable=durable)
+
+
+def write_below(folder: Path, files: Mapping[str, str], owner: str) -> None:
+    """Write texts at paths relative to `folder`, with their folders. Raises DataError, in the name of their `owner`, for a
+    path that leads out of the folder.
+    """
+    for name, text in files.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{owner}: file '{name}' lies outside of its folder; correct the taskset")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def write_json_lines(path: Path, rows: Sequence[object]) -> None:

@@ -15,7 +15,7 @@ import stat
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from .errors import ConfigurationError
 from .files import temporary_path, write_atomically
@@ -110,6 +110,15 @@ def basic_auth_header(user_and_password: str) -> dict[str, str]:
 def bearer_auth_header(key: str | None) -> dict[str, str]:
     """Return the HTTP header of a bearer token; empty where `key` is None."""
     return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+INSPECTOR_PORT = 8780
+"""Port of `ratchet inspect`, unless it is given another."""
+
+
+def inspector_link(episode_id: str) -> str:
+    """Return the address of an episode's page in the inspector, which answers while `ratchet inspect` runs."""
+    return f"http://127.0.0.1:{INSPECTOR_PORT}/#/episode/{quote(episode_id, safe='')}"
 
 
 def model_server_name(port: int) -> str:

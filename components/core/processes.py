@@ -237,6 +237,46 @@ class BackgroundProcess:
         return last_lines(self.log, count)
 
 
+class LineProcess:
+    """A process that answers each line of its standard input by one line, and ends with its input. Requests take turns.
+
+    It runs in a session of its own, so Ctrl-C does not reach it: it ends when this process closes its input. Raises OSError where
+    it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True)
+        self._turn = threading.Lock()
+
+    def ask(self, request: bytes, seconds: float) -> bytes | None:
+        """Return the answer; None where the process has ended, or gave none within `seconds` and was killed."""
+        process, answer = self.process, b""
+        assert process.stdin is not None and process.stdout is not None
+        with self._turn:
+            watchdog = threading.Timer(seconds, self._kill)
+            watchdog.start()
+            with contextlib.suppress(OSError):  # it had ended before
+                process.stdin.write(request + b"\n")
+                process.stdin.flush()
+                answer = process.stdout.readline()
+            watchdog.cancel()
+        return answer if answer.endswith(b"\n") else None
+
+    def close(self) -> None:
+        """Kill the process, and wait for its end."""
+        self._kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):  # a request that was not sent whole
+                pipe.close()  # type: ignore[union-attr]
+        self.process.wait()
+
+    def _kill(self) -> None:
+        """Kill the process and what it has started, which may hold its pipes open."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
 def last_lines(log: Path, count: int = 1) -> str:
     """Return the last `count` non-empty lines of a log; empty where it cannot be read."""
     try:

@@ -27,11 +27,14 @@ Application = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message
 
 
 class RequestGuard:
-    """Forward requests to `app`; answer 403 to a foreign Host or Origin, and 401 to a missing or wrong credential."""
+    """Forward requests to `app`; answer 403 to a foreign Host or Origin, and 401 to a missing or wrong credential.
 
-    def __init__(self, app: Application) -> None:
+    `credential`: None for that of the environment, as where vLLM makes the guard.
+    """
+
+    def __init__(self, app: Application, credential: str | None = None) -> None:
         self.app = app
-        self._credential = os.environ.get(CREDENTIAL_VARIABLE, "")
+        self._credential = os.environ.get(CREDENTIAL_VARIABLE, "") if credential is None else credential
 
     async def __call__(
         self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]

@@ -10,17 +10,7 @@ from collections.abc import Sequence
 from .dialogue_environment import DialogueEnvironment, TranscriptLine
 from .outcome_criteria import World
 from .sandbox_tools import ToolError
-from .world_tools import (
-    FINISH,
-    KNOWLEDGE_BASE,
-    RESPOND,
-    SUBMIT,
-    THINK,
-    WEB_SEARCH,
-    Tool,
-    normalise_sources,
-    tool,
-)
+from .world_tools import FINISH, KNOWLEDGE_BASE, RESPOND, SUBMIT, THINK, WEB_SEARCH, Tool, normalise_sources, tool
 
 
 # HAZARD: `tool` takes a tool's name and description from the function: renaming one of these functions or rewording the first

@@ -10,6 +10,7 @@ from ratchet.components.core import Sandbox, SandboxUnavailable, TaskSpec, ToolS
 from ratchet.components.sandboxes import SandboxConfig, make_sandbox, resolve_backend
 
 from .episode_environment import EpisodeEnvironment
+from .harbor_task import HarborLayout
 from .repository_tasks import RepositoryLayout
 from .sandbox_tools import GIT, TOOLS, Observation, ToolSettings, call_tool, check_call, run_git_tool
 from .task_grading import FilesLayout, TaskLayout
@@ -18,7 +19,9 @@ EXTRA_TOOLS = MappingProxyType({"git": run_git_tool})
 
 
 def make_task_layout(task: TaskSpec) -> TaskLayout:
-    """Return a RepositoryLayout for a task with a repository, else a FilesLayout."""
+    """Return a RepositoryLayout for a task with a repository, a HarborLayout for one of Harbor, else a FilesLayout."""
+    if task.criteria.get("graded_by") == "harbor":
+        return HarborLayout(task)
     return FilesLayout(task) if task.repository is None else RepositoryLayout(task)
 
 
@@ -58,6 +61,11 @@ class SandboxEnvironment(EpisodeEnvironment):
         """The specs of the running (or last) episode's tools."""
         return self._tools
 
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox of the running episode; None before `reset` and after the end."""
+        return self._sandbox
+
     def close(self) -> None:
         """Remove the sandbox; safe to call twice."""
         if self._sandbox is not None:
@@ -70,7 +78,7 @@ class SandboxEnvironment(EpisodeEnvironment):
     def _begin_episode(self, task: TaskSpec) -> tuple[str, dict[str, Any]]:
         """Start a sandbox and write the task's files to it."""
         self._layout = make_task_layout(task)
-        self._sandbox = sandbox = self._factory()
+        self._sandbox = sandbox = self._layout.new_sandbox(self._factory)
         sandbox.start()
         self._layout.prepare_workspace(sandbox)
         has_git = task.repository is not None and sandbox.run(["git", "--version"]).exit_code == 0
@@ -84,7 +92,8 @@ class SandboxEnvironment(EpisodeEnvironment):
             return Observation(f"error: {fault}", error=fault), False
         if tool == "submit":
             return Observation("submitted"), True
-        assert self._sandbox is not None
+        assert self._sandbox is not None and self._layout is not None
+        params = self._layout.adapt_call(tool, params)
         return call_tool(tool, params, self._sandbox, self.settings, EXTRA_TOOLS), False
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:

@@ -156,6 +156,14 @@ class TaskLayout(ABC):
     def __init__(self, task: TaskSpec) -> None:
         self.task = task
 
+    def new_sandbox(self, factory: Callable[[], Sandbox]) -> Sandbox:
+        """Return a sandbox of `factory` for an episode, not started. Raises SandboxUnavailable."""
+        return factory()
+
+    def adapt_call(self, tool: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters with which a valid call is executed."""
+        return params
+
     @abstractmethod
     def prepare_workspace(self, sandbox: Sandbox) -> None:
         """Prepare a fresh sandbox for the task. Raises InfrastructureError."""

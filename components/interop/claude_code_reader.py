@@ -11,7 +11,7 @@ are counted; short titles and summaries are stored.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ratchet.components.trajectories.trajectory import Parent, Trajectory
 
@@ -27,6 +27,7 @@ from .log_source import LogSource
 from .log_values import as_mapping, as_mappings, decode_json, to_text
 from .message_content import StoredBlob, parse_content
 
+Key = TypeVar("Key")
 BOOKKEEPING_TYPES: tuple[str, ...] = ("summary", "file-history-snapshot", "queue-operation", "progress", "custom-title")
 BOOKKEEPING_TYPES += ("ai-title", "agent-name", "last-prompt")
 HELD_BYTES_LIMIT = 64 << 20
@@ -158,20 +159,18 @@ class _OpenConversations:
         subagents = [
             conversation for key, conversation in self.subagents.items() if key[0] in session_keys or key[0] != current
         ]
-        self.sessions = {key: conversation for key, conversation in self.sessions.items() if key not in session_keys}
-        removed = {id(conversation) for conversation in (*ready, *subagents)}
-        self.subagents = {
-            key: conversation for key, conversation in self.subagents.items() if id(conversation) not in removed
-        }
-        self._conversation_by_uuid = {
-            uuid: conversation
-            for uuid, conversation in self._conversation_by_uuid.items()
-            if id(conversation) not in removed
-        }
+        removed = {*ready, *subagents}
+        self.sessions = _without(self.sessions, removed)
+        self.subagents = _without(self.subagents, removed)
+        self._conversation_by_uuid = _without(self._conversation_by_uuid, removed)
         self.size = sum(
             conversation.size for conversation in (*dict.fromkeys(self.sessions.values()), *self.subagents.values())
         )
         return ready, subagents
+
+
+def _without(table: dict[Key, ClaudeConversation], removed: set[ClaudeConversation]) -> dict[Key, ClaudeConversation]:
+    return {key: conversation for key, conversation in table.items() if conversation not in removed}
 
 
 def _lines(source: LogSource) -> Iterator[tuple[str, Any, int]]:

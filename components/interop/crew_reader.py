@@ -22,17 +22,7 @@ from ratchet.components.trajectories.trajectory import Failure, FailureKind, Out
 from . import crewai_events, crewai_tasks
 from .chat_import import parse_usage
 from .log_source import LocatedValue, LogSource
-from .log_values import (
-    as_mapping,
-    as_mappings,
-    drop_empty,
-    first_text,
-    to_count,
-    to_int,
-    to_iso,
-    to_text,
-    without_keys,
-)
+from .log_values import as_mapping, as_mappings, drop_empty, first_text, to_count, to_int, to_iso, to_text, without_keys
 from .message_content import load_json
 from .trajectory_draft import TrajectoryDraft
 

@@ -23,7 +23,18 @@ from .chat_import import (
     to_openai_tools,
 )
 from .log_source import LogSource
-from .log_values import as_mapping, as_mappings, as_str, drop_empty, to_count, to_iso, to_text, unread_fields, words
+from .log_values import (
+    as_mapping,
+    as_mappings,
+    as_str,
+    drop_empty,
+    first_text,
+    to_count,
+    to_iso,
+    to_text,
+    unread_fields,
+    words,
+)
 from .message_content import load_json, parse_arguments, parse_exit_code
 from .trajectory_draft import TrajectoryDraft
 
@@ -255,8 +266,10 @@ MODEL_KINDS = {"LLM", "CHAT_MODEL"}
 SAMPLING = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop")
 
 
-class _SpanImporter:
-    """Adds the conversation of the spans to `draft`. `model`, `agent`, `tools`, `sampling`: the first ones in the spans."""
+class SpanImporter:
+    """Adds the conversation of the spans to `draft`. `model`, `agent`, `tools`, `sampling`: the first ones in the spans.
+    `first_name`: name of the first span.
+    """
 
     def __init__(self, draft: TrajectoryDraft, source: LogSource, where: str, spans: list[MlflowSpan]) -> None:
         self.draft = draft
@@ -268,11 +281,23 @@ class _SpanImporter:
         self._seen_agents: set[str] = set()  # agents whose first input was added
         first = next((span for span in spans if span.kind == "AGENT"), None)
         self.agent = first.name if first is not None else ""
+        self.first_name = spans[0].name if spans else None
         for span in spans:
             if span.kind in MODEL_KINDS and not self._is_within_model(span):
                 self._add_model_call(span)
             elif span.kind == "TOOL":
                 self._add_tool_result(span)
+
+    def finish(self, native_id: str | None, name: str | None, model: str | None = None) -> Trajectory:
+        """Return the record. `name`: of the taskset, and of an agent that the spans do not name; `model`: likewise."""
+        return self.draft.finish(
+            native_id=native_id,
+            taskset=name,
+            domain="generic",
+            agent=self.agent or name or "",
+            model=self.model or model,
+            sampling=self.sampling,
+        )
 
     def _ancestors(self, span: MlflowSpan) -> Iterator[MlflowSpan]:
         at, steps_left = span.parent_id, 100  # a damaged trace may have a cycle of parents
@@ -408,7 +433,7 @@ def _trajectory(source: LogSource, where: str, trace: Mapping[str, Any]) -> Traj
     info = as_mapping(trace["info"])
     spans = read_spans(source, where, trace["data"]["spans"])
     draft = TrajectoryDraft("mlflow")
-    conversation = _SpanImporter(draft, source, where, spans)
+    conversation = SpanImporter(draft, source, where, spans)
     if not draft.messages and not draft.turns:
         request = trace["data"].get("request") or info.get("request_preview")
         request = request or next((span.inputs for span in spans if span.parent_id is None and span.inputs), None)
@@ -425,15 +450,8 @@ def _trajectory(source: LogSource, where: str, trace: Mapping[str, Any]) -> Traj
         draft.extra["tools"] = conversation.tools
     trace_id = info.get("trace_id") or info.get("request_id") or (spans[0].trace_id if spans else None)
     tags = as_mapping(info.get("tags"))
-    name = tags.get("mlflow.traceName") or (spans[0].name if spans else None)
-    return draft.finish(
-        native_id=as_str(trace_id),
-        taskset=as_str(name),
-        domain="generic",
-        agent=conversation.agent or to_text(name),
-        model=conversation.model or as_str(metadata.get("mlflow.modelId")),
-        sampling=conversation.sampling,
-    )
+    name = first_text(tags.get("mlflow.traceName"), conversation.first_name)
+    return conversation.finish(as_str(trace_id), name, as_str(metadata.get("mlflow.modelId")))
 
 
 def _failure(info: Mapping[str, Any], spans: list[MlflowSpan]) -> Failure | None:

@@ -1,7 +1,7 @@
 """Read logs as trajectories in memory, write them, and convert files."""
 
 from collections.abc import Iterable
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def read(path: Path | str, format: str = "auto") -> Trajectories:
 def write(episodes: Iterable[Trajectory], path: Path | str, format: str = RATCHET_FORMAT) -> Path:
     """Write trajectories and return the path: `X.jsonl` is one file, any other name a new folder of shards.
 
-    `format` of a file: ratchet, openai_chat, adp, verifiers, or one of an installed package. A file is written whole or
+    `format` of a file: ratchet, openai_chat, adp, verifiers, atif, otel, or one of an installed package. A file is written whole or
     not at all. Raises ConfigurationError, InfrastructureError.
 
     >>> ratchet.write(ratchet.collect("orders", agent="teacher", tasks=1), "chats.jsonl", format="openai_chat").name
@@ -62,9 +62,7 @@ def write(episodes: Iterable[Trajectory], path: Path | str, format: str = RATCHE
             return out
         out.mkdir(parents=True, exist_ok=True)
         rest = iter(episodes)
-        for index in count():
-            if not (shard := list(islice(rest, SHARD_EPISODES))):
-                return out
+        for index, shard in enumerate(iter(lambda: list(islice(rest, SHARD_EPISODES)), [])):
             write_shard(out, index, shard)
     except OSError as error:
         raise write_error(out, error) from error

@@ -7,12 +7,14 @@
   id of a call only where there is a result.
 - `verifiers`: traces of Prime Intellect's verifiers, as a message graph with a single path. `verifiers_reader` restores
   messages, calls, results, usage, rewards and the end of the episode.
+- `atif`, `otel`: see `atif` and `otel_writer`.
 
 The format `ratchet` is the record itself. Other packages add writers through the entry-point group `ratchet.writers`; each
 entry names a `TrajectoryWriter`.
 """
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -20,6 +22,7 @@ import msgspec
 from ratchet.components.core import ConfigurationError, ToolCall, ToolResult
 from ratchet.components.core.environment_registry import load_plugins
 from ratchet.components.core.errors import suggest_name
+from ratchet.components.trajectories.token_sidecar import TurnTokens
 from ratchet.components.trajectories.trajectory import Outcome, Trajectory, Turn
 
 from .log_values import as_mapping, as_mappings, drop_empty
@@ -42,7 +45,7 @@ _plugin_writers: dict[str, TrajectoryWriter] = {}
 
 def register_writer(name: str, writer: TrajectoryWriter) -> None:
     """Register the writer of a format, with the format's id. Raises ConfigurationError where the id is taken."""
-    if name in BUNDLED_WRITERS or name in _plugin_writers or name == RATCHET_FORMAT:
+    if name in [*BUNDLED_WRITERS, *_WRITER_MODULES, *_plugin_writers, RATCHET_FORMAT]:
         raise ConfigurationError(f"a writer '{name}' is registered already; choose another name")
     _plugin_writers[name] = writer
 
@@ -50,7 +53,7 @@ def register_writer(name: str, writer: TrajectoryWriter) -> None:
 def list_written_formats() -> list[str]:
     """Return the ids of all formats except `ratchet`."""
     load_plugins(WRITER_GROUP, register_writer)
-    return [*BUNDLED_WRITERS, *_plugin_writers]
+    return [*BUNDLED_WRITERS, *_WRITER_MODULES, *_plugin_writers]
 
 
 def get_writer(name: str) -> TrajectoryWriter:
@@ -61,17 +64,27 @@ def get_writer(name: str) -> TrajectoryWriter:
     formats = list_written_formats()
     if name not in formats:
         raise ConfigurationError(f"unknown format to write '{name}'; {suggest_name(name, [RATCHET_FORMAT, *formats])}")
+    if name in _WRITER_MODULES:  # imported on use: they import this module
+        writer: TrajectoryWriter = importlib.import_module(f"{__package__}.{_WRITER_MODULES[name]}").WRITER
+        return writer
     return {**BUNDLED_WRITERS, **_plugin_writers}[name]
 
 
-def line_encoder(name: str) -> Callable[[Trajectory], bytes]:
+def line_encoder(
+    name: str, tokens: Callable[[str], Iterable[TurnTokens]] | None = None
+) -> Callable[[Trajectory], bytes]:
     """Return the function that encodes a trajectory as a line of the format `name`, with its newline.
 
-    Raises ConfigurationError for an unknown format.
+    `tokens`: returns the rows of an episode's token sidecar; of the formats, only `atif` has a place for them. Raises
+    ConfigurationError for an unknown format.
     """
     encode = msgspec.json.Encoder().encode
     if name == RATCHET_FORMAT:
         return lambda trajectory: encode(trajectory) + b"\n"
+    if name == "atif" and tokens is not None:
+        from .atif import to_atif
+
+        return lambda trajectory: encode(to_atif(trajectory, tokens(trajectory.episode_id))) + b"\n"
     row = get_writer(name).row
     return lambda trajectory: encode(row(trajectory)) + b"\n"
 
@@ -288,3 +301,4 @@ BUNDLED_WRITERS: dict[str, TrajectoryWriter] = {
     "verifiers": VerifiersWriter(),
 }
 """Writers by format id, as given to `--to`."""
+_WRITER_MODULES = {"atif": "atif", "otel": "otel_writer"}

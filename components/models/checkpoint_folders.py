@@ -113,6 +113,19 @@ def tokenizer_folder(checkpoint: Path) -> Path:
     return checkpoint
 
 
+def context_length(checkpoint: Path) -> int | None:
+    """Return the maximum tokens of prompt and reply together, of the model or the adapter's base; None where its
+    configuration names none, or cannot be read. Raises DataError for a broken adapter.
+    """
+    folder = read_adapter(checkpoint).base if is_adapter(checkpoint) else checkpoint
+    try:
+        config = msgspec.json.decode((folder / "config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError):
+        return None
+    length = config.get("text_config", config).get("max_position_embeddings")
+    return length if isinstance(length, int) else None
+
+
 def check_checkpoint(checkpoint: Path) -> None:
     """Raise DataError for an unusable checkpoint: no folder, no configuration, missing or truncated weights. The base
     of an adapter is checked too.

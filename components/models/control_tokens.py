@@ -11,10 +11,11 @@ from ratchet.components.core import DataError
 ZERO_WIDTH_SPACE = "\u200b"
 MATCH_NOTHING = r"(?!)"
 """Pattern that matches nothing."""
-COMMON_TOKENS = re.compile(
-    r"<\|[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>|</?(?:s|bos|eos|pad|unk)>|<(?:start|end)_of_turn>"
-    r"|</?tool_(?:call|response)>|\[/?INST\]"
+_ANGLE_TOKENS = re.compile(
+    r"<(?:\|[^\s<>|]{1,64}\|>|｜[^\s<>｜]{1,64}｜>|/?(?:s|bos|eos|pad|unk)>"
+    r"|(?:start|end)_of_turn>|/?tool_(?:call|response)>)"
 )
+COMMON_TOKENS = re.compile(_ANGLE_TOKENS.pattern + r"|\[/?INST\]")
 """Control tokens of widely used chat templates, for models whose tokenizer is not available."""
 
 
@@ -38,6 +39,9 @@ def any_token_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
 
 def break_matches(text: str, specials: re.Pattern[str], by: str = ZERO_WIDTH_SPACE) -> str:
     """Insert a zero-width space (or `by`) after the first character of every match of `specials`."""
+    if specials is COMMON_TOKENS and "INST]" not in text:
+        # `re` finds a single first character ten times as fast as either of two, and every turn searches its whole prompt.
+        specials = _ANGLE_TOKENS
     while specials.search(text):  # again, because a break may leave half of two that overlap
         text = specials.sub(lambda match: match[0][0] + by + match[0][1:], text)
     return text

@@ -13,12 +13,15 @@ import random
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ratchet.components.core import ConfigurationError
 from ratchet.components.core.home import bearer_auth_header
@@ -185,6 +188,14 @@ LONGEST_WAIT = 60.0
 LARGEST_BODY = 64 * 1024 * 1024
 
 
+def encode_json(body: dict[str, Any]) -> bytes:
+    """Return `body` as JSON. A lone surrogate, which output of a tool may hold and which has no UTF-8 form, becomes `?`."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+
+
 class RequestMeter:
     """Callbacks around every attempt to send a request, retries included. Subclasses enforce a budget; this base class
     allows everything.
@@ -197,11 +208,12 @@ class RequestMeter:
         """Called after an attempt that the server refused or never received, so that nothing was generated or billed."""
 
 
-class ModelClient:
-    """Client of one server. Raises ConfigurationError for a missing API key.
+class RetryingClient(ABC):
+    """Sends the requests to one server from one event loop, with a limit on how many run at once and with retries. Raises
+    ConfigurationError for a missing API key.
 
     `headers`: function that returns the HTTP headers for an API key (None without one). `counts`: numbers of requests,
-    retries and overloads; callers may add counters of their own.
+    retries and overloads; callers may add counters.
     """
 
     def __init__(self, config: Endpoint, headers: Callable[[str | None], dict[str, str]] = bearer_auth_header) -> None:
@@ -209,67 +221,11 @@ class ModelClient:
         self.counts: Counter[str] = Counter()
         self.limiter = Limiter(config.concurrency)
         self._key = config.key()
-        self._headers = headers(self._key)
-        self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._closed = False
-        self._http: httpx.AsyncClient | None = None
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json", **headers(self._key)}
 
-    def post(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], meter: RequestMeter | None = None) -> T:
-        """POST `body` as JSON to `url` and return `read(answer)`, where `answer` is the response body. `url` is
-        complete.
-
-        Retries after timeouts, broken connections, overload, server errors and answers that `read` rejects with
-        MalformedAnswer. Raises ModelUnavailable, RequestRefused, ConfigurationError, ContextExceeded, and whatever
-        `meter` raises.
-        """
-        # Output of a tool may hold a lone surrogate, which has no UTF-8 form and would end the episode.
-        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        return self._run(self._ask("POST", url, content, read, meter or RequestMeter()))
-
-    def get(self, url: str, read: Callable[[bytes], T]) -> T:
-        """GET `url` and return `read(answer)`; retries and exceptions as in `post`."""
-        return self._run(self._ask("GET", url, None, read, RequestMeter()))
-
-    def close(self) -> None:
-        """Cancel requests in flight; their callers get ModelUnavailable. Idempotent."""
-        with self._lock:
-            self._closed = True
-            thread, self._thread = self._thread, None
-            if thread is None:
-                if not self._loop.is_running():
-                    self._loop.close()  # of a client that never sent a request, or is closed already
-                return
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        thread.join(10)
-        self._loop.close()
-
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
-            if self._closed:
-                coroutine.close()
-                raise ModelUnavailable("the model's client is closed; make another")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop.run_forever, name="model-client", daemon=True)
-                self._thread.start()
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError as error:
-            raise ModelUnavailable("the model's client was closed while it asked; make another") from error
-        except BaseException:
-            future.cancel()
-            raise
-
-    async def _end(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._http is not None:
-            await self._http.aclose()
+    @abstractmethod
+    async def _try(self, method: str, url: str, content: bytes | None) -> bytes:
+        """Send one request and return the body of a 200. Raises RetryableError or what `response_error` returns."""
 
     async def _ask(
         self, method: str, url: str, content: bytes | None, read: Callable[[bytes], T], meter: RequestMeter
@@ -323,8 +279,77 @@ class ModelClient:
     def _where(self) -> str:
         return f"model server {self.config.base_url} (model '{self.config.model}')"
 
+    def _clean(self, text: str) -> str:
+        """Return the text in one line with the API key removed: servers may echo the header in an error."""
+        text = " ".join(text.split())
+        return text.replace(self._key, "***") if self._key else text
+
+
+class ModelClient(RetryingClient):
+    """Client of one server for threads; its requests run on an event loop in a thread."""
+
+    def __init__(self, config: Endpoint, headers: Callable[[str | None], dict[str, str]] = bearer_auth_header) -> None:
+        super().__init__(config, headers)
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._http: httpx.AsyncClient | None = None
+
+    def post(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], meter: RequestMeter | None = None) -> T:
+        """POST `body` as JSON to `url` and return `read(answer)`, where `answer` is the response body. `url` is
+        complete.
+
+        Retries after timeouts, broken connections, overload, server errors and answers that `read` rejects with
+        MalformedAnswer. Raises ModelUnavailable, RequestRefused, ConfigurationError, ContextExceeded, and whatever
+        `meter` raises.
+        """
+        return self._run(self._ask("POST", url, encode_json(body), read, meter or RequestMeter()))
+
+    def get(self, url: str, read: Callable[[bytes], T]) -> T:
+        """GET `url` and return `read(answer)`; retries and exceptions as in `post`."""
+        return self._run(self._ask("GET", url, None, read, RequestMeter()))
+
+    def close(self) -> None:
+        """Cancel requests in flight; their callers get ModelUnavailable. Idempotent."""
+        with self._lock:
+            self._closed = True
+            thread, self._thread = self._thread, None
+            if thread is None:
+                if not self._loop.is_running():
+                    self._loop.close()  # of a client that never sent a request, or is closed already
+                return
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        thread.join(10)
+        self._loop.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        with self._lock:
+            if self._closed:
+                coroutine.close()
+                raise ModelUnavailable("the model's client is closed; make another")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop.run_forever, name="model-client", daemon=True)
+                self._thread.start()
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise ModelUnavailable("the model's client was closed while it asked; make another") from error
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def _end(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.aclose()
+
     async def _try(self, method: str, url: str, content: bytes | None) -> bytes:
-        """Send one request and return the body of a 200. Raises RetryableError or what `response_error` returns."""
         import httpx
 
         try:
@@ -362,18 +387,13 @@ class ModelClient:
             seconds, address = self.config.timeouts, urlsplit(self.config.base_url)
             local = address.hostname in ("127.0.0.1", "localhost", "::1")
             self._http = httpx.AsyncClient(
-                headers={"Content-Type": "application/json", "Accept": "application/json", **self._headers},
+                headers=self._headers,
                 timeout=httpx.Timeout(seconds.read, connect=seconds.connect, pool=None),
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=self.config.concurrency),
                 trust_env=not local,  # a proxy named in the environment does not reach this machine's loopback
                 verify=not (local and address.scheme == "http"),  # loading the certificates takes 20 ms
             )
         return self._http
-
-    def _clean(self, text: str) -> str:
-        """Return the text in one line with the API key removed: servers may echo the header in an error."""
-        text = " ".join(text.split())
-        return text.replace(self._key, "***") if self._key else text
 
 
 async def _whole(response: "httpx.Response") -> bytes:

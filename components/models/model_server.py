@@ -254,7 +254,7 @@ class ModelServer:
         self._plugin.mkdir()
         (self._plugin / "request_guard.py").write_bytes(Path(request_guard.__file__).read_bytes())
         self._adapter_rank = max(filter(None, (self.adapters, self.served.rank)), default=None)
-        if self._adapter_rank is not None and not has_gpu():
+        if self.engine == "vllm" and not has_gpu():
             vllm_cpu_plugin.write_plugin(self._plugin)
         write_credential(model_server_name(self.port), self._key)
         self._process = BackgroundProcess(self._command(), log=self.log, env=self._environment(), umask=0o077).start()

@@ -5,6 +5,7 @@ answers.
 """
 
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -42,6 +43,7 @@ from .context_truncation import BYTES_PER_TOKEN, TruncatedConversation, estimate
 from .control_tokens import COMMON_TOKENS, special_tokens
 from .endpoint import ContextExceeded, Price, RequestRefused
 from .http_client import ModelClient
+from .loop_client import LoopModelClient
 from .policy_config import OpenAIConfig
 from .sampled_policy import stream_seed
 from .tool_call_formats import FORMATS, ToolCallFormat
@@ -175,7 +177,7 @@ class RequestBuilder:
             **self.prompt(messages, request.tools),
             "temperature": self.sampling["temperature"],
             "top_p": self.sampling["top_p"],
-            "max_completion_tokens": self.sampling["max_new_tokens"],
+            "max_completion_tokens": min(self.sampling["max_new_tokens"], request.max_new_tokens or sys.maxsize),
             "seed": stream_seed(request.seed, request.turn) >> 32,
         }
         if "tools" in body:
@@ -251,8 +253,10 @@ class OpenAIPolicy(Policy):
             **({"extra_body": config.extra_body} if config.extra_body else {}),
         }
         self.client = ModelClient(config)
+        self._loop_client: LoopModelClient | None = None
         self._format = FORMATS[config.format]
         self._request_builder = RequestBuilder(config, self.sampling)
+        self._url = f"{config.base_url}/chat/completions"
         self._window = config.context_window
         self._window_known = config.context_window is not None or config.server != "vllm"
         self._window_lock = threading.Lock()
@@ -270,6 +274,30 @@ class OpenAIPolicy(Policy):
             return [self._play_turn(requests[0])]
         with ThreadPoolExecutor(max(1, min(len(requests), self.config.concurrency))) as pool:
             return list(pool.map(self._play_turn, requests))
+
+    async def act_in_loop(self, request: PolicyRequest) -> PolicyReply | None:
+        """Return the reply to one request within the running event loop, without a thread. None if the conversation has to be
+        measured or shortened first, which `act` does. All calls must be within one loop, where `close_in_loop` ends it.
+        """
+        begin = time.perf_counter()
+        budget = self._budget() if self._window_known else 0
+        if budget is not None and not self._certainly_fits(request, budget):
+            return None
+        if self._loop_client is None:
+            self._loop_client = LoopModelClient(self.config)
+            self._loop_client.counts = self.client.counts
+        body = self._request_builder.body(request, request.messages)
+        try:
+            answer = await self._loop_client.post(self._url, body, read_completion)
+        except ContextExceeded:
+            return None
+        return msgspec.structs.replace(self._parse(answer, request), seconds=time.perf_counter() - begin)
+
+    async def close_in_loop(self) -> None:
+        """Close the connections of `act_in_loop`."""
+        client, self._loop_client = self._loop_client, None
+        if client is not None:
+            await client.close()
 
     def close(self) -> None:
         """Cancel requests in flight. Idempotent."""
@@ -295,7 +323,9 @@ class OpenAIPolicy(Policy):
 
     def _ask(self, request: PolicyRequest, messages: Sequence[Message]) -> PolicyReply:
         body = self._request_builder.body(request, messages)
-        answer = self.client.post(f"{self.config.base_url}/chat/completions", body, read_completion)
+        return self._parse(self.client.post(self._url, body, read_completion), request)
+
+    def _parse(self, answer: Completion, request: PolicyRequest) -> PolicyReply:
         return parse_answer(answer, self._format, request.turn, request.tools, self.config.price)
 
     def _fit(self, request: PolicyRequest, budget: int | None) -> TruncatedConversation:

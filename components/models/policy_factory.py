@@ -19,7 +19,7 @@ from ratchet.components.core.environment_registry import import_own_module, load
 from ratchet.components.tasksets import Taskset
 
 from .best_of_policy import BestOfName
-from .checkpoint_folders import checkpoint_version
+from .checkpoint_folders import checkpoint_version, context_length
 from .policy_config import OpenAIConfig, VllmConfig
 from .vllm_options import server_gpus
 
@@ -158,6 +158,14 @@ def checkpoint_folders(name: str) -> list[str]:
     if kind == "transformers":
         return [source]
     return [str(VllmConfig.named(source).checkpoint)] if kind == "vllm" else []
+
+
+def default_reply_tokens(name: str) -> int:
+    """Return the longest reply of the named policy where nobody sets one: 1,024 tokens, at most half of the context of
+    the checkpoint that it loads.
+    """
+    contexts = [context_length(Path(folder)) for folder in checkpoint_folders(name)[-1:]]
+    return min([1024, *(context // 2 for context in contexts if context)])
 
 
 def started_server_gpus(name: str) -> int:

@@ -174,22 +174,45 @@ class SampledPolicy(Policy):
         self._sampling = sampling
         self._ends = _ends(tokenizer)
         self._parse = tool_call_parser(tokenizer)
+        self._continuation: Continuation | None = None
         self._lock = threading.Lock()  # fast tokenizers raise "Already borrowed" when two threads use one
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
         """Return one reply per request; see Policy."""
-        prompts = [self._prompt(request) for request in requests]
+        return self.reply_to(requests, [self.prompt(request) for request in requests])
+
+    def reply_to(self, requests: Sequence[PolicyRequest], prompts: Sequence[list[int]]) -> list[PolicyReply]:
+        """Return one reply per request, sampled from the token ids of its prompt, in order. The first request's
+        `max_new_tokens` limits all replies of the batch.
+        """
+        limit = min(self._sampling.max_new_tokens, requests[0].max_new_tokens or self._sampling.max_new_tokens)
         fitting = [len(prompt) <= self.max_prompt_tokens for prompt in prompts]
         return sample_replies(
-            self.sampler, self._sampling, requests, prompts, fitting,
+            self.sampler, msgspec.structs.replace(self._sampling, max_new_tokens=limit), requests, prompts, fitting,
             lambda i, sampled: self._reply(requests[i], prompts[i], sampled),
         )  # fmt: skip
 
-    def _prompt(self, request: PolicyRequest) -> list[int]:
+    def prompt(self, request: PolicyRequest) -> list[int]:
+        """Return the token ids of the conversation, rendered as a whole. Raises ConfigurationError."""
         tools = [tool.as_openai() for tool in request.tools]
         with self._lock:
             ids, _ = encode(request.messages, tools, self.tokenizer, prompt=True)
         return ids
+
+    def continued_prompt(
+        self, ids: Sequence[int], reply: Message, following: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> list[int] | None:
+        """Return the prompt that contains `ids`, which end with a sampled `reply`, exactly as they were sampled, and then
+        the messages `following` it. None if the template renders earlier replies differently later.
+        """
+        with self._lock:
+            try:
+                self._continuation = self._continuation or Continuation(self.tokenizer)
+                ended = bool(ids) and ids[-1] == self._continuation.end_id
+                listed = [tool.as_openai() for tool in tools]
+                return [*ids, *self._continuation.ids(reply, following, listed, ended=ended)]
+            except ConfigurationError:
+                return None
 
     def _reply(self, request: PolicyRequest, prompt: list[int], sampled: Sampled) -> PolicyReply:
         with self._lock:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ratchet.components.core import ConfigurationError, Policy, PolicyReply, PolicyRequest, TaskSpec, ToolCall
 from ratchet.components.core.task_spec import REFERENCE_REPLY_FILE
+from ratchet.components.environments.repository_tasks import GOLD_PATCH
 from ratchet.components.tasksets import Taskset
 
 Move = tuple[str, dict[str, Any]]
@@ -30,7 +31,13 @@ class ScriptedPolicy(Policy):
     def __init__(self, taskset: Taskset) -> None:
         self.sampling = {}
         self._tasks = taskset.by_id
-        identity = f"{self.identity}/{self.script}/{taskset.hash}"
+        # The version changes only for tasksets whose references are patches. Episode ids contain it, so other tasksets keep theirs.
+        script = (
+            f"{self.script}-patch"
+            if any(GOLD_PATCH in each.reference for each in self._tasks.values())
+            else self.script
+        )
+        identity = f"{self.identity}/{script}/{taskset.hash}"
         self.version = f"{self.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
     def act(self, requests: Sequence[PolicyRequest]) -> list[PolicyReply]:
@@ -66,7 +73,8 @@ class ScriptedPolicy(Policy):
 
 class Teacher(ScriptedPolicy):
     """Reads each file that the reference solution changes, edits it as the reference does, and submits; performs the
-    actions of a reference that is a list of actions; or gives the reply of a reference in text.
+    actions of a reference that is a list of actions; applies a reference that is a patch; or gives the reply of a reference
+    in text.
     """
 
     name = "teacher"
@@ -76,6 +84,10 @@ class Teacher(ScriptedPolicy):
         """Read and repair each file that differs from the reference, then submit; or perform the reference's actions."""
         if actions := _actions(task):
             return actions
+        if GOLD_PATCH in task.reference:
+            apply = "git apply --reverse" if task.criteria.get("reverse") else "git apply"
+            command = f"{apply} {GOLD_PATCH} && rm {GOLD_PATCH}"
+            return [_edit(GOLD_PATCH, "", task.reference[GOLD_PATCH]), ("bash", {"command": command}), _SUBMIT]
         edits = [(path, text) for path, text in task.reference.items() if text != task.files.get(path)]
         reads = [_read(path) for path, _ in edits if path in task.files]
         return [*reads, *(_edit(path, *self.edit(task.files.get(path, ""), text)) for path, text in edits), _SUBMIT]

@@ -1,8 +1,10 @@
-"""vLLM plugin for CPU-only servers: a request for the base model is not affected by adapters in the same batch.
+"""vLLM plugin for CPU-only servers, which mends two defects of vLLM 0.32 on CPUs. Remove each with the release that does.
 
-On CPUs vLLM reads the index for "no adapter", -1, as the last adapter (vllm-project/vllm#48421, as of vLLM 0.32). The
-plugin zeroes the first of the two LoRA products for such rows, and with it the second. Remove it with the release that
-handles the index.
+- A request for the base model is affected by adapters in the same batch: vLLM reads the index for "no adapter", -1, as
+  the last adapter (vllm-project/vllm#48421). The plugin zeroes the first of the two LoRA products for such rows, and with
+  it the second.
+- An output layer that is tied to the embedding keeps its old weights when weights are loaded again: it multiplies by a
+  packed copy, which vLLM makes anew only for layers that a file names. The plugin packs it again.
 """
 
 import importlib
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-NAME = "ratchet_cpu_adapters"
+NAME = "ratchet_cpu"
 
 
 def register() -> None:
@@ -18,6 +20,20 @@ def register() -> None:
     punica_cpu: Any = importlib.import_module("vllm.lora.punica_wrapper.punica_cpu")
     punica_cpu.bgmv_shrink = skip_rows_without_adapter(punica_cpu.bgmv_shrink)
     punica_cpu.sgmv_shrink = skip_sequences_without_adapter(punica_cpu.sgmv_shrink)
+    reload: Any = importlib.import_module("vllm.model_executor.model_loader.reload.inplace")
+    reload.finalize_layerwise_reload = pack_output_layers(reload.finalize_layerwise_reload)
+
+
+def pack_output_layers(finalize: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `finalize_layerwise_reload`, which ends a reload of a model, to pack its output layers again."""
+
+    def call(model: Any, *more: Any) -> None:
+        finalize(model, *more)
+        for layer in model.modules():
+            if type(layer).__name__ == "ParallelLMHead":
+                layer.quant_method.process_weights_after_loading(layer)
+
+    return call
 
 
 def skip_rows_without_adapter(shrink: Callable[..., None]) -> Callable[..., None]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ratchet.components.core import ConfigurationError
 from ratchet.components.core.library_options import check_options, declared_fields
 
 DECIDED = {
@@ -51,6 +52,26 @@ def vllm_command_line(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
+UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def option_number(options: Mapping[str, Any], name: str, default: float) -> float:
+    """Return the number that an option gives, also in vLLM's notation ("16k", "16K"); `default` where it is not given or
+    "auto". Raises ConfigurationError for what is no number above 0.
+    """
+    text = str(options.get(name)).strip()
+    if text.lower() in ("none", "auto", "-1"):
+        return default
+    unit = UNITS.get(text[-1:], 1)
+    try:
+        number = float(text[: len(text) - (unit > 1)]) * unit
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise ConfigurationError(f"vllm.{name}: {text} is not a number above 0; correct it")
+    return number
+
+
 def server_gpus(options: Mapping[str, Any]) -> int:
     """Return the number of GPUs of a server: its tensor, pipeline and data parallelism."""
-    return math.prod(int(options.get(f"{kind}_parallel_size") or 1) for kind in ("tensor", "pipeline", "data"))
+    return math.prod(int(option_number(options, f"{kind}_parallel_size", 1)) for kind in ("tensor", "pipeline", "data"))

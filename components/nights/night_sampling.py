@@ -37,7 +37,8 @@ def draw_tasks(tasks: Sequence[TaskSpec], count: int, seed: int, purpose: str) -
     """
     if len(tasks) < count:
         raise ConfigurationError(
-            f"{purpose}: {count} tasks were asked for and the taskset has {len(tasks)}; lower the number"
+            f"{purpose}: {count} tasks were asked for and the taskset has {len(tasks)} of the role that it plays; "
+            "lower the number, or see the roles with `ratchet tasks list`"
         )
     return tuple(task.task_id for task in shuffle_tasks(tasks, seed, purpose)[:count])
 

@@ -21,6 +21,7 @@ from ratchet.components.models.server_probe import PYTHON_VARIABLE
 from ratchet.components.models.vllm_options import check_vllm_options
 from ratchet.components.rewards.judges.judge_config import JudgeConfig, JudgeModelConfig
 from ratchet.components.rollouts.collection_plan import CollectPlan, Executor, StageTimeouts
+from ratchet.components.rollouts.harness_config import HarnessConfig
 from ratchet.components.sandboxes import SandboxConfig
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.training.config.job_config import SftConfig
@@ -127,6 +128,16 @@ def is_billed(policy: str) -> bool:
     return policy.startswith("openai:") or policy.endswith((".yaml", ".yml"))
 
 
+class TrafficConfig(Configuration):
+    """Take the traffic of a service, which `ratchet receive` has stored, instead of playing tasks (docs/receiving.md).
+
+    `episodes`: maximum number of a night. `quiet_minutes`: time for which nothing was added to a conversation.
+    """
+
+    episodes: int = Field(4000, gt=0)
+    quiet_minutes: float = Field(10.0, ge=0)
+
+
 SCALES_FOLDER = Path(__file__).parents[2] / "flows" / "scales"
 FLOW_KEYS = {"output", "seed", "data"}
 """Job keys that the flow fills in: a scale may not set them."""
@@ -202,6 +213,14 @@ _ONLINE = ("taskset", "max_turns", "concurrency", "retries", "patience", "timeou
 Rule = Annotated[PromotionRule, BeforeValidator(_rule), PlainSerializer(msgspec.to_builtins)]
 
 
+class NightPolicy(Configuration):
+    """How the models of a night act. `harness`: the program that plays in place of Ratchet's own loop (docs/gateway.md). The
+    teacher demonstrates without it.
+    """
+
+    harness: HarnessConfig | None = None
+
+
 class Scale(Configuration):
     """Parameters of a night. `teacher` plays `demonstrations` once; `cold_start` trains the first champion on them.
 
@@ -215,8 +234,10 @@ class Scale(Configuration):
     - `max_new_tokens`: maximum tokens of a reply. `max_turns`: maximum replies; None for the environment's limit.
     - `concurrency`: parallel tool calls of a worker, or parallel episodes of a policy behind a server. `model_threads`:
       CPU threads of a worker's model; None for the cores divided by the workers.
+    - `policy`: how the models act; see NightPolicy.
     - `retries`: further attempts after an infrastructure failure. `patience`: seconds to wait while everything fails.
       `min_completed`: minimum share of episodes without an infrastructure failure.
+    - `traffic`: take the episodes of a service instead of `collection`, once there is a champion.
     - `executor`: where episodes are played: on this machine, on a Ray cluster or by Prefect workers (docs/deployment.md).
     """
 
@@ -231,6 +252,7 @@ class Scale(Configuration):
     concurrency: int = Field(16, gt=0)
     vllm: dict[str, Any] = Field(default_factory=dict)
     model_threads: int | None = Field(None, gt=0)
+    policy: NightPolicy = NightPolicy()
     retries: int = Field(2, ge=0)
     patience: float = Field(300.0, gt=0)
     min_completed: float = Field(0.95, ge=0, le=1)
@@ -239,6 +261,7 @@ class Scale(Configuration):
     demonstrations: PlayConfig
     cold_start: ColdStartConfig
     collection: PlayConfig
+    traffic: TrafficConfig | None = None
     judge: NightJudgeConfig | None = None
     recipe: str = "sft"
     size: str | None = None
@@ -279,6 +302,7 @@ class Scale(Configuration):
             cohort_size=play.cohort_size,
             workers=play.workers,
             temperature=play.temperature,
+            harness=None if policy == self.teacher else self.policy.harness,
             **shared,
         )
 

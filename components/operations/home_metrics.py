@@ -165,11 +165,11 @@ def _add_night(samples: Samples, night: Night, is_running: bool) -> None:
     samples["steps"][()] = len(night.results)
     for step, seconds in night.seconds.items():
         samples["step_seconds"][step.replace(night.id, "NIGHT"),] = seconds
-    for title, report in _collections(night):
+    for title, report in night_collections(night):
         if "failures" in report:  # a night of an older version may have counted less
             _add_episodes(samples, title, report["successes"], report["failures"], report["infrastructure_failures"])
     if is_running:
-        for title, progress in _running_collections(night.id):
+        for title, progress in running_collections(night.id):
             _add_episodes(samples, title, progress.successes, progress.failures, progress.lost)
             samples["episodes_waiting"][title,] = progress.total - progress.done
             samples["episodes_per_second"][title,] = progress.rate
@@ -198,7 +198,7 @@ def _add_episodes(samples: Samples, title: str, successes: int, failures: dict[s
     samples["episodes_lost"][title,] = lost
 
 
-def _collections(night: Night) -> Iterator[tuple[str, dict[str, Any]]]:
+def night_collections(night: Night) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the reports of a night's finished collections by what they collected, such as `attempts` or `champion`."""
     for step, result in night.results.items():
         if step.startswith("collect "):
@@ -207,7 +207,7 @@ def _collections(night: Night) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from (result.get("reports") or result).items()
 
 
-def _running_collections(night: str) -> Iterator[tuple[str, CollectionProgress]]:
+def running_collections(night: str) -> Iterator[tuple[str, CollectionProgress]]:
     """Yield the progress of the collections that a running night plays now."""
     for folder in (home() / "run").glob("player-*"):
         try:

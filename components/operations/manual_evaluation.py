@@ -136,7 +136,7 @@ def resolve_policy(policy: str) -> str:
 
     model = champion_model()
     if model is None:
-        raise ConfigurationError("there is no champion yet; run `ratchet night`, or give --policy teacher")
+        raise ConfigurationError("there is no champion yet; run `ratchet night`, or name another model or policy")
     return model.policy_name
 
 

@@ -59,10 +59,15 @@ _COMMON_KINDS = {ADDRESS.name, HOST.name, CARD_CODE.name, BIRTH_DATE.name}
 
 
 class Pseudonyms:
-    """Assigns the placeholders of one trajectory or text. Call `reserve` first: the text may contain some already."""
+    """Assigns the placeholders of one trajectory or text. Call `reserve` first: the text may contain some already.
 
-    def __init__(self, salt: bytes) -> None:
+    `stable`: the number of a placeholder is derived from the salted digest of its value, so that parts of one conversation
+    that are redacted apart agree. Two values share a number with a probability of about one in a million.
+    """
+
+    def __init__(self, salt: bytes, *, stable: bool = False) -> None:
         self._salt = salt
+        self._stable = stable
         self._placeholders: dict[bytes, bytes] = {}
         self._numbers: Counter[bytes] = Counter()
         self._known: dict[bytes, SecretKind] = {}
@@ -80,7 +85,9 @@ class Pseudonyms:
         placeholder = self._placeholders.get(same)
         if placeholder is None:
             label = kind.label.encode()
-            self._numbers[label] += 1
+            self._numbers[label] = (
+                int(self.digest(kind, value), 16) % 1_000_000 if self._stable else self._numbers[label] + 1
+            )
             placeholder = self._placeholders[same] = b"[%s_%d]" % (label, self._numbers[label])
             if is_distinctive(kind, value):
                 self._known.update(dict.fromkeys(spellings(value), kind))

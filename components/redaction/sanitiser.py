@@ -38,6 +38,7 @@ class Sanitiser:
     - `policy`: what `trajectory` does about findings; by default it redacts all. `allow`: values that are not redacted.
     - `salt`: key of the digests of findings; one random salt per sanitiser by default.
     - `names`: finds names of people and companies, after all other redaction; None: names are not redacted.
+    - `stable`: equal values get equal placeholders in everything that this sanitiser redacts, and not only within a record.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Sanitiser:
         allow: AllowList | None = None,
         salt: bytes | None = None,
         names: FindNames | None = None,
+        stable: bool = False,
     ) -> None:
+        self._stable = stable
         self.policy = policy or RedactionPolicy()
         self._allow = allow or AllowList()
         self._salt = salt
@@ -99,11 +102,22 @@ class Sanitiser:
             return None, findings
         return msgspec.convert(plain, type(trajectory)).with_content_hash(), findings
 
+    def values(self, values: list[Any]) -> list[Any]:
+        """Return JSON values (mappings or lists with arbitrary keys) with redacted texts; the policy is not applied."""
+        encoded = msgspec.json.encode({"source_extra": values})
+        strings = json_strings(encoded) if self._names is None else None
+        if strings is not None and not may_hold_secret(strings):
+            return values
+        plain, fields = decode_fields(encoded)
+        self._redact(fields)
+        redacted: list[Any] = plain["source_extra"]
+        return redacted
+
     def _pseudonyms(self) -> Pseudonyms:
         if self._salt is None:
             # Never stored: with it, short secrets could be guessed from their digests.
             self._salt = secrets.token_bytes(32)
-        return Pseudonyms(self._salt)
+        return Pseudonyms(self._salt, stable=self._stable)
 
     def _redact(self, fields: list[TextField]) -> tuple[SecretFinding, ...]:
         """Redact the fields in place."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ratchet.components.core import ToolCall
+from ratchet.components.core.home import inspector_link
 from ratchet.components.evaluation.agent_comparison import TaskFlip
 from ratchet.components.redaction import Sanitiser
 from ratchet.components.statistics.result_types import percent
@@ -137,7 +138,7 @@ def _outcome_block(who: str, trajectory: Trajectory, success: bool, cause: str) 
     why = cause or outcome.reason
     more = f": {failure.message}" if failure else ""
     summary = f"{'solved' if success else 'not solved'}{tests} ({why}{more}), {_turns_text(len(trajectory.turns))}"
-    return QuotedText(f"{who}: end", f"{summary}\n{trajectory.episode_id}")
+    return QuotedText(f"{who}: end", f"{summary}\n{trajectory.episode_id}", inspector_link(trajectory.episode_id))
 
 
 def _turns_text(number: int) -> str:

@@ -201,6 +201,7 @@ def next_commands(report: NightReport) -> CommandList:
                 "the two agents: tests, kinds and tasks won and lost",
             ),
             *more,
+            ("ratchet inspect", "every episode: turns, rewards, other attempts, tokens as trained"),
             ("ratchet ui", "the runs, the figures and the episodes in MLflow"),
             (f"ratchet data checkout {night}", "the night's data, hash for hash"),
             (f"ratchet night --scale {scale}", "the next night"),

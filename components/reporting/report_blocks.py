@@ -52,10 +52,11 @@ class CommandList(msgspec.Struct, frozen=True):
 
 
 class QuotedText(msgspec.Struct, frozen=True):
-    """Text from an episode, quoted as it is; `label` says whose text it is or what it shows."""
+    """Text from an episode, quoted as it is; `label` says whose text it is or what it shows. `link`: address of more of it."""
 
     label: str
     text: str
+    link: str = ""
 
 
 class CollapsedBlocks(msgspec.Struct, frozen=True):

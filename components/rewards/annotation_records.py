@@ -1,10 +1,10 @@
 """Judgements and labels: scores that a model, a person or an experiment with known truth gave to a step or an episode.
 
 The key of a judgement is a hash of what is judged and of its judge, so that nothing is paid for twice. The annotator of
-a label is a person's name, or for an experiment `injection:<kind>` (a planted error), `repair` (a replayed repair) or
-`monte_carlo` (success rate of continuations). Both records are JSON lines, sealed per night in
-`data/judgements/<night>/judgements.jsonl` and `data/labels/<night>/labels.jsonl`. Scoring and dataset builds read these
-files and never recompute them.
+a label is a person's name, `adjudication:<name>` for a decision between people who disagree, or for an experiment
+`injection:<kind>` (a planted error), `repair` (a replayed repair) or `monte_carlo` (success rate of continuations). Both
+records are JSON lines, sealed per night in `data/judgements/<night>/judgements.jsonl` and
+`data/labels/<night>/labels.jsonl`. Scoring and dataset builds read these files and never recompute them.
 """
 
 from typing import Annotated, Literal
@@ -74,14 +74,20 @@ def judgement_key(content_hash: str, turn: int, step: int, rubric: str, judge: s
 OVERALL = "overall"
 """`line` of a label about a step or an episode as a whole, not about one criterion of a rubric."""
 LABELS_FILE = "labels.jsonl"
+PREFERRED_TO = "preferred_to "
+"""Prefix of `line` for a label of a preference pair, followed by the id of the rejected episode. The label stands at the
+chosen episode and the turn where the sides differ (-1 for whole episodes)."""
+ADJUDICATION = "adjudication:"
+"""Prefix of the annotator of an adjudication, followed by a person's name."""
 
 
 class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One label by one annotator. `value` in [0, 1]: 0 wrong or useless, 1 right. `line`: the criterion that is
-    labelled.
+    """One label by one annotator. `value` in [0, 1]: 0 wrong or useless, 1 right; None withdraws the annotator's earlier
+    label of the same item. `line`: the criterion that is labelled.
 
     `turn` and `step` are -1 for the whole episode. `content_hash`: of the labelled trajectory; empty if not recorded.
-    `labelled_at`: ISO 8601 or empty; of two labels by one annotator on the same item the later one counts.
+    `labelled_at`: ISO 8601 or empty; of two labels by one annotator on the same item the later one counts. `edit`: of an
+    accepted pair, the message that the annotator wrote in place of the chosen one, as JSON of an `EditedMessage`.
     """
 
     episode_id: str
@@ -90,8 +96,9 @@ class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     turn: int = -1
     step: int = -1
     line: str = OVERALL
-    value: UnitFloat
+    value: UnitFloat | None
     annotator: str
     comment: str = ""
     labelled_at: str = ""
-    schema_version: int = 1
+    edit: str = ""
+    schema_version: int = 2

@@ -9,7 +9,7 @@ found).
 """
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -205,18 +205,26 @@ def _schema(row_type: type) -> "pa.Schema":
     return pa.schema([pa.field(name, pa.type_for_alias(_COLUMN_TYPES[kind])) for name, kind in fields.items()])
 
 
-def write_parquet(path: Path, row_type: type, rows: Iterable[tuple[object, ...]]) -> None:
+def write_parquet(
+    path: Path, row_type: type, rows: Iterable[tuple[object, ...]], *, optional: Collection[str] = ()
+) -> None:
     """Write rows, tuples in the order of the fields of the NamedTuple `row_type`, as Parquet with fixed writer options,
-    so that equal rows give equal bytes. Missing folders are created.
+    so that equal rows give equal bytes. Missing folders are created. `optional`: columns that are left out where all values
+    are empty.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = _schema(row_type)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    kept = [
+        (field, column)
+        for field, column in zip(schema, columns, strict=True)
+        if field.name not in optional or any(column)
+    ]
+    arrays = [pa.array(column, type=field.type) for field, column in kept]
     buffer = io.BytesIO()
-    table = pa.Table.from_arrays(arrays, schema=schema)
+    table = pa.Table.from_arrays(arrays, schema=pa.schema([field for field, _ in kept]))
     pq.write_table(table, buffer, row_group_size=ROW_GROUP, **_WRITER)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())

@@ -10,14 +10,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 import msgspec
 
-from ratchet.components.core import Environment, InfrastructureError, Policy
+from ratchet.components.core import Environment, InfrastructureError, Policy, Role
 from ratchet.components.core.environment_registry import spec
 from ratchet.components.models.policy_factory import plays_in_lockstep
 from ratchet.components.tasksets import Taskset, load_taskset
@@ -26,6 +26,7 @@ from ratchet.components.trajectories.trajectory import Trajectory
 from .collection_plan import CollectPlan, PlannedEpisode, plan_cohort, plan_cohorts, plan_episodes, plan_hash
 from .collection_progress import CollectionProgress, CollectReport
 from .episode_runner import Episode, EpisodeSettings, planned_version, prepare_policy, prepare_settings
+from .harness_episode import harness_settings, open_harness
 from .independent_play import play_independently
 from .lockstep_play import EXIT_CODE, CohortPlayer, Interrupted, PlayedCohort, play_cohorts
 from .rollout_spool import RolloutSpool
@@ -130,7 +131,7 @@ def play_into(
     with handle_stop_signals() as stop_request, RolloutSpool(folder, episodes_by_cohort, identity) as spool:
         collection = _Collection(plan, taskset, spool, stop_request, on_progress or (lambda progress: None), agent)
         try:
-            if agent.policy.lockstep if agent else plays_in_lockstep(plan.policy):
+            if plan.harness is None and (agent.policy.lockstep if agent else plays_in_lockstep(plan.policy)):
                 collection.play_in_lockstep()
             else:
                 collection.play_independently()
@@ -182,16 +183,14 @@ class _Collection:
 
             def save(episode: Episode) -> None:
                 assert episode.trajectory is not None
-                spool.save(episode.trajectory, episode.recorder.tokens, policy)
+                branches = getattr(episode, "branches", ()) if episode.planned.task.role is Role.TRAIN else ()
+                ids = {episode.trajectory.episode_id, *(branch.episode_id for branch in branches)}
+                tokens = [row for row in episode.recorder.tokens if row.episode_id in ids]
+                spool.save(episode.trajectory, tokens, policy, branches)
                 self.progress.add(episode.trajectory)
 
             unplayed = play_independently(
-                missing,
-                policy,
-                settings,
-                progress=self.progress,
-                save=save,
-                on_tick=self._on_tick,
+                missing, policy, settings, progress=self.progress, save=save, on_tick=self._on_tick
             )
             records = [episode.lost_record() for episode in unplayed]
             self._check_min_completed(records)
@@ -202,11 +201,14 @@ class _Collection:
     @contextmanager
     def _load(self) -> Iterator[tuple[Policy, EpisodeSettings]]:
         """Yield the policy, which is closed afterwards unless it was given, and the settings of its episodes."""
-        if self._agent is not None:
-            yield self._agent.policy, prepare_settings(self._plan, self._taskset, *self._agent)
-            return
-        with closing(prepare_policy(self._plan, self._taskset)) as policy:
-            yield policy, prepare_settings(self._plan, self._taskset, policy)
+        with ExitStack() as stack:
+            agent = self._agent or LoadedAgent(stack.enter_context(closing(prepare_policy(self._plan, self._taskset))))
+            policy, settings = agent.policy, prepare_settings(self._plan, self._taskset, *agent)
+            if (config := self._plan.harness) is not None:
+                kind, concurrency = settings.agent.policy, self._plan.concurrency
+                harness = stack.enter_context(open_harness(config, policy, kind, concurrency))
+                settings = harness_settings(settings, harness)
+            yield policy, settings
 
     def _play_cohorts(
         self, episodes_by_cohort: dict[int, list[PlannedEpisode]]

@@ -17,6 +17,8 @@ from ratchet.components.sandboxes import SandboxConfig
 from ratchet.components.tasksets import Taskset
 from ratchet.components.trajectories.trajectory import Trajectory, episode_id, group_id
 
+from .harness_config import HarnessConfig
+
 T = TypeVar("T")
 Stage = Literal["reset", "act", "step", "grade", "close"]
 Executor = Literal["local", "ray", "prefect"]
@@ -56,7 +58,8 @@ UNHASHED_FIELDS = {
 class CollectPlan(Configuration):
     """One collection. Running the same plan over the same folder resumes it.
 
-    `policy` is a name known to `models.policy_factory`, and `system` a system prompt for it. A policy that answers many
+    `policy` is a name known to `models.policy_factory`, and `system` a system prompt for it. With `harness`, a program plays
+    and the policy is its model; it plays `concurrency` episodes in parallel, in this process. Otherwise a policy that answers many
     requests at once (transformers) plays cohorts of `cohort_size` episodes in lock-step, in `workers` processes with
     `model_threads` each (default: cores divided by workers), and runs `concurrency` tools of a cohort in parallel. Any
     other policy plays `concurrency` episodes in parallel, one thread each. In both cases a cohort becomes one shard.
@@ -80,6 +83,7 @@ class CollectPlan(Configuration):
     until: int | None = None
     policy: str
     system: str | None = None
+    harness: HarnessConfig | None = None
     attempts: int = Field(4, gt=0)
     seed: int = 0
     cohort_size: int = Field(250, gt=0, le=500)
@@ -103,6 +107,8 @@ class CollectPlan(Configuration):
             raise ValueError(f"parts {list(self.parts)} must be rising numbers of tasks")
         if self.until is not None and self.until not in self.parts:
             raise ValueError(f"until {self.until} is none of the parts {list(self.parts)}")
+        if self.harness is not None and self.system is not None:
+            raise ValueError("a harness writes its own system prompt; leave `system` out")
         return self
 
 
@@ -235,7 +241,9 @@ def plan_hash(plan: CollectPlan, policy_version: str, taskset_hash: str) -> str:
     """Return a hash (16 hex digits) of the policy, the taskset and every plan field that must stay the same to resume a
     collection.
     """
-    content = plan.model_dump(mode="json", exclude=UNHASHED_FIELDS if plan.parts else {*UNHASHED_FIELDS, "parts"})
+    # Of newer fields only what is set: a folder that was begun before they existed can be resumed.
+    unset = {name for name in ("parts", "harness") if not getattr(plan, name)}
+    content = plan.model_dump(mode="json", exclude={*UNHASHED_FIELDS, *unset})
     encoded = msgspec.json.encode([content, policy_version, taskset_hash], order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:16]
 

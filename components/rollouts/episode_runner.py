@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +37,9 @@ from ratchet.components.trajectories.trajectory import Agent, Provenance, Trajec
 from .collection_plan import Branch, CollectPlan, PlannedEpisode, Stage, StageTimeout, StageTimeouts
 from .episode_replay import ReplayDivergence, opening_divergence, result_divergences
 from .trajectory_recorder import EpisodeRecorder, utc_now
+
+if TYPE_CHECKING:
+    from .harness_episode import Harness
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +71,7 @@ def _line_text(divergence: ReplayDivergence) -> str:
 
 class EpisodeSettings(msgspec.Struct, frozen=True):
     """Settings shared by all episodes of a collection: environment factory, recorded agent, limits, provenance, and the
-    policy's system prompt. Fields that CollectPlan has too have the same meaning.
+    policy's system prompt; `harness`: the program that plays. Fields that CollectPlan has too have the same meaning.
     """
 
     make_environment: Callable[[], Environment]
@@ -80,6 +83,7 @@ class EpisodeSettings(msgspec.Struct, frozen=True):
     retries: int = 2
     patience: float = 300.0
     system: str | None = None
+    harness: "Harness | None" = None
 
 
 class Episode:
@@ -322,10 +326,7 @@ def planned_version(plan: CollectPlan, taskset: Taskset) -> str:
 
 
 def prepare_settings(
-    plan: CollectPlan,
-    taskset: Taskset,
-    policy: Policy,
-    make_environment: Callable[[], Environment] | None = None,
+    plan: CollectPlan, taskset: Taskset, policy: Policy, make_environment: Callable[[], Environment] | None = None
 ) -> EpisodeSettings:
     """Return the settings shared by all episodes. `make_environment` None: the taskset's environment. Raises
     ConfigurationError if that is not registered.
@@ -335,7 +336,7 @@ def prepare_settings(
     if make_environment is None:
         arguments: dict[str, Any] = {"max_steps": max_turns + SPARE_STEPS}
         if spec(environment).sandboxed:
-            arguments["sandbox"] = plan.sandbox
+            arguments["sandbox"] = plan.sandbox if plan.harness is None else plan.harness.sandbox(plan.sandbox)
         make_environment = partial(make, environment, **arguments)
     return EpisodeSettings(
         make_environment=make_environment,

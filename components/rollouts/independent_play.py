@@ -23,6 +23,7 @@ from ratchet.components.core import InfrastructureError, Policy
 from .collection_plan import PlannedEpisode
 from .collection_progress import CollectionProgress
 from .episode_runner import Episode, EpisodeSettings
+from .harness_episode import HarnessEpisode
 
 FAILURES_TO_OPEN = 8
 """Consecutive first attempts that must fail for one reason to open the circuit breaker."""
@@ -377,7 +378,8 @@ def play_independently(
 
     def next_job() -> Episode | None:
         next_episode = queue.take()
-        return None if next_episode is None else Episode(next_episode, settings, policy, queue.record_end)
+        kind = Episode if settings.harness is None else HarnessEpisode
+        return None if next_episode is None else kind(next_episode, settings, policy, queue.record_end)
 
     progress.retried = queue.retried
     ledger = _EpisodeLedger(queue.set_aside, progress, save)

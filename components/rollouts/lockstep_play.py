@@ -122,11 +122,7 @@ class _CohortRound:
     """One attempt at several episodes."""
 
     def __init__(
-        self,
-        planned: Sequence[PlannedEpisode],
-        policy: Policy,
-        settings: EpisodeSettings,
-        on_tick: Callable[[], None],
+        self, planned: Sequence[PlannedEpisode], policy: Policy, settings: EpisodeSettings, on_tick: Callable[[], None]
     ) -> None:
         self._episodes = [Episode(episode_plan, settings) for episode_plan in planned]
         self._policy = policy

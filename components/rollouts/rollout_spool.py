@@ -25,6 +25,11 @@ class _JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episode_id: str
     trajectory: msgspec.Raw
     tokens: list[TurnTokens]
+    branches: list[msgspec.Raw] = []
+
+
+class _Identity(msgspec.Struct):
+    episode_id: str
 
 
 _encoder = msgspec.json.Encoder()
@@ -62,15 +67,16 @@ class EpisodeJournal:
             write_atomically(self.path, b"".join(line + b"\n" for line in valid_lines))
         return trajectories
 
-    def append(self, trajectory: Trajectory, tokens: list[TurnTokens]) -> bool:
-        """Append one episode; return False without writing if its id is present already. Raises OSError on a full disk.
+    def append(self, trajectory: Trajectory, tokens: list[TurnTokens], branches: Sequence[Trajectory] = ()) -> bool:
+        """Append one episode with its `branches`, whose token rows are in `tokens` too; return False without writing if
+        its id is present already. Raises OSError on a full disk.
 
         The line is not on disk before `sync`.
         """
         if trajectory.episode_id in self.ids:
             return False
-        raw = msgspec.Raw(_encoder.encode(trajectory))
-        line = _encoder.encode(_JournalLine(trajectory.episode_id, raw, tokens)) + b"\n"
+        raw, others = msgspec.Raw(_encoder.encode(trajectory)), [msgspec.Raw(_encoder.encode(one)) for one in branches]
+        line = _encoder.encode(_JournalLine(trajectory.episode_id, raw, tokens, others)) + b"\n"
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             # A single `write` call, so that a kill of this process cannot cut the line.
@@ -151,11 +157,11 @@ class RolloutSpool:
 
     def _check_folder(self) -> None:
         recorded_identity = folder_plan(self.folder)
-        if recorded_identity is None and any(
-            not path.name.startswith(REMOVABLE_LEFTOVERS) for path in self.folder.iterdir()
-        ):
+        files = {path.name for path in self.folder.iterdir()}
+        if recorded_identity is None and not all(name.startswith(REMOVABLE_LEFTOVERS) for name in files):
             raise ConfigurationError(f"{self.folder.absolute()} holds other files; give a new or an empty folder")
-        if recorded_identity is None:
+        # A run that failed before its first episode may be repeated with other settings.
+        if recorded_identity is None or files == {"plan.txt"}:
             write_atomically(self.folder / "plan.txt", f"{self._identity}\n".encode())
         elif recorded_identity != self._identity:
             raise ConfigurationError(
@@ -164,14 +170,15 @@ class RolloutSpool:
             )
 
     def saved(self) -> Iterator[Trajectory]:
-        """Yield the episodes of earlier runs, from shards and journals, and load the journals.
+        """Yield the planned episodes of earlier runs, from shards and journals, and load the journals.
 
         Exhaust it before `missing`, `saved_count` or saving, which rely on the loaded journals.
         """
         for number in sorted(self._sharded):
             # A kill after the shard was written leaves its journal behind; the shard holds all of it.
             self._journal_path(number).unlink(missing_ok=True)
-            yield from read_jsonl(self.folder / f"shard-{number:05d}.jsonl")
+            shard = read_jsonl(self.folder / f"shard-{number:05d}.jsonl")
+            yield from (trajectory for trajectory in shard if trajectory.episode_id in self._cohort_of)
         for number in self.unfinished():
             yield from self._journal(number).load({episode.episode_id for episode in self.cohorts[number]})
 
@@ -194,15 +201,17 @@ class RolloutSpool:
             if episode.episode_id not in self._journal(number).ids
         ]
 
-    def save(self, trajectory: Trajectory, tokens: list[TurnTokens], policy: Policy) -> None:
+    def save(
+        self, trajectory: Trajectory, tokens: list[TurnTokens], policy: Policy, branches: Sequence[Trajectory] = ()
+    ) -> None:
         """Journal an episode, and write the shard if it completes its cohort. `policy` identifies the tokenizer of
-        `tokens`.
+        `tokens`; `branches`: further records of the same attempt, which were not planned and follow it in the shard.
 
         An episode that is saved already is ignored.
         """
         number = self._cohort_of[trajectory.episode_id]
         if number not in self._sharded:
-            self._journal(number).append(trajectory, tokens)
+            self._journal(number).append(trajectory, tokens, branches)
             self.seal_complete(number, policy)
 
     def seal_complete(self, number: int, policy: Policy) -> None:
@@ -212,14 +221,16 @@ class RolloutSpool:
             return
         entry_by_id = {entry.episode_id: entry for entry in journal.entries()}
         entries = [entry_by_id[episode.episode_id] for episode in cohort]
-        lines = b"".join(bytes(entry.trajectory) + b"\n" for entry in entries)
+        records = (record for entry in entries for record in (entry.trajectory, *entry.branches))
+        lines = b"".join(bytes(record) + b"\n" for record in records)
         self.write(number, lines, token_table([row for entry in entries for row in entry.tokens], policy))
 
     def write(self, number: int, lines: bytes, tokens: bytes | None) -> None:
-        """Write a cohort's shard (`lines`: trajectories as JSON lines in plan order; `tokens`: Parquet, None for none)
-        and remove its journal.
+        """Write a cohort's shard (`lines`: trajectories as JSON lines in plan order, each with its branches behind it;
+        `tokens`: Parquet, None for none) and remove its journal.
         """
-        write_shard_lines(self.folder, number, [episode.episode_id for episode in self.cohorts[number]], lines, tokens)
+        ids = [msgspec.json.decode(line, type=_Identity).episode_id for line in lines.splitlines()]
+        write_shard_lines(self.folder, number, ids, lines, tokens)
         if traces_enabled():
             from ratchet.components.trajectories.episode_spans import send_episodes
 
@@ -250,3 +261,20 @@ def token_table(rows: list[TurnTokens], policy: Policy) -> bytes | None:
     if not rows:
         return None
     return encode_tokens(rows, tokenizer_hash=policy.tokenizer_hash or "", template_hash=policy.template_hash or "")
+
+
+def spool_status(folder: Path) -> dict[str, int | bool]:
+    """Return whether a process collects into a folder now, and its numbers of episodes in shards and in journals."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        is_running = not try_lock_file(lock, shared=True)
+    finally:
+        os.close(lock)
+    entries = read_manifest(folder)
+    sealed = {entry.shard[6:11] for entry in entries}
+    journals = [path for path in folder.glob("journal-*.jsonl") if path.stem[-5:] not in sealed]
+    return {
+        "running": is_running,
+        "episodes": sum(entry.episodes for entry in entries),
+        "in_journals": sum(path.read_bytes().count(b"\n") for path in journals),
+    }

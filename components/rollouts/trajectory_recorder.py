@@ -25,7 +25,7 @@ from ratchet.components.core import (
 from ratchet.components.core import Message as ChatMessage
 from ratchet.components.core.environment_wrappers import Wrapper
 from ratchet.components.trajectories.chat_messages import as_chat_messages, turn_messages
-from ratchet.components.trajectories.token_sidecar import TurnTokens
+from ratchet.components.trajectories.token_sidecar import TurnTokens, common_prefix
 from ratchet.components.trajectories.trajectory import (
     Agent,
     Failure,
@@ -202,20 +202,6 @@ class EpisodeRecorder:
                 source_extra={"tools": [tool.as_openai() for tool in self.tools]},
             )
         )
-
-
-def common_prefix(old: tuple[int, ...], new: tuple[int, ...]) -> int:
-    """Return the length of the common prefix. The usual case, `new` extending `old`, is a single comparison."""
-    if new[: len(old)] == old:
-        return len(old)
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def utc_now() -> str:

@@ -4,7 +4,7 @@ What is denied by default, and how:
 
 | what | how |
 |---|---|
-| network | no interface but loopback, ever (`egress` adds a socket to the owner's proxy, which forwards to listed hosts only) |
+| network | no interface but loopback, ever; `egress` adds a socket to the owner's proxy, and a harness has that of its gateway |
 | capabilities, setuid programs | `cap_drop ALL`, `no-new-privileges`; an unprivileged user |
 | system calls | the engine's default seccomp profile and the session's own filter (in_container/seccomp_filter.py) |
 | the image's files | read-only root |
@@ -12,11 +12,12 @@ What is denied by default, and how:
 | memory | a limit without swap; the OOM killer takes a command's processes before the session |
 | processes, processors, open files, core files | `pids_limit`, `nano_cpus`, `nofile`, `core=0` |
 | IPC objects that outlive a process | no System V semaphores or queues, no POSIX queues; shared memory ends with its last process |
-| the host's environment, files, devices | none is passed in |
+| the host's environment, files, devices | none is passed in (`programs` are mounted read-only, if configured) |
 | the engine's log | disabled: output goes to the owner only |
 | a separate kernel | `runtime: runsc`, if configured; refused if the engine does not have it |
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ratchet.components.core import ConfigurationError
@@ -28,6 +29,8 @@ from .in_container.session import EGRESS_FOLDER
 from .sandbox_config import DEFAULT_IMAGE, SandboxConfig
 
 MIB = 1 << 20
+SOCKET_FOLDER = "/run/owner"
+MANAGED_FOLDERS = ("/workspace", "/tmp", "/dev", "/proc", "/sys")
 MIN_CONTAINERS, MAX_CONTAINERS, CONTAINERS_PER_CPU = 4, 64, 4
 AGENT_USER = "1000:1000"
 SHARED_MEMORY_MB = 16
@@ -46,6 +49,7 @@ class ContainerSpec(NamedTuple):
     """The engine, the image and the limits of a container; `cpus` to `egress` are those of SandboxConfig.
 
     `image` is the image's id, since a name may be moved to another image; `engine` is the engine's address.
+    `socket_folder`: a folder of this machine whose Unix sockets commands reach in SOCKET_FOLDER.
     """
 
     engine: str
@@ -57,17 +61,27 @@ class ContainerSpec(NamedTuple):
     open_files: int
     runtime: str | None
     egress: tuple[str, ...]
+    programs: tuple[Path, ...] = ()
+    socket_folder: Path | None = None
 
     @classmethod
     def from_config(cls, config: SandboxConfig) -> "ContainerSpec":
-        """Return the spec for a configuration. Raises SandboxUnavailable, and ConfigurationError for an unknown runtime."""
+        """Return the spec for a configuration. Raises SandboxUnavailable, and ConfigurationError for an unknown runtime and for
+        `programs` in a folder of the container's own.
+        """
         if config.runtime is not None and config.runtime not in docker_engine.runtimes(config.start_timeout):
             raise ConfigurationError(
                 f"the Docker engine has no runtime '{config.runtime}'; install it, or leave `runtime` out"
             )
         image = docker_engine.image_id(config.image or DEFAULT_IMAGE, config.start_timeout)
-        limits = {name: getattr(config, name) for name in cls._fields[2:]}
-        return cls(engine=docker_engine.engine_address(), image=image, **limits)
+        limits = {name: getattr(config, name) for name in cls._fields[2:-2]}
+        programs = tuple(program.absolute() for program in config.programs)
+        for program in programs:
+            if any(program.is_relative_to(folder) for folder in MANAGED_FOLDERS):
+                raise ConfigurationError(
+                    f"`programs`: a container has a /{program.parts[1]} of its own, which would hide {program}; move it elsewhere"
+                )
+        return cls(engine=docker_engine.engine_address(), image=image, programs=programs, **limits)
 
     def default_max_containers(self, timeout: float) -> int:
         """Return how many containers fit in half of the engine's memory, at most CONTAINERS_PER_CPU per processor.
@@ -117,11 +131,15 @@ class ContainerSpec(NamedTuple):
         return {**ENVIRONMENT, **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), url)}
 
     def _mounts(self) -> list[dict[str, Any]]:
-        """Return the mount of the egress proxy's socket folder if egress is configured. Nothing else is ever mounted."""
-        if not self.egress:
-            return []
-        folder = str(shared_proxy(self.egress).folder)
-        return [{"Type": "bind", "Source": folder, "Target": EGRESS_FOLDER, "ReadOnly": True}]
+        """Return the mounts of the programs and socket folders that are configured, read-only. Nothing else is ever mounted."""
+        mounted = {str(program): str(program) for program in self.programs}
+        if self.egress:
+            mounted[EGRESS_FOLDER] = str(shared_proxy(self.egress).folder)
+        if self.socket_folder:
+            mounted[SOCKET_FOLDER] = str(self.socket_folder)
+        # Not recursive: older engines would leave mounts below a folder writable.
+        options = {"Type": "bind", "ReadOnly": True, "BindOptions": {"NonRecursive": True}}
+        return [{"Source": source, "Target": target, **options} for target, source in mounted.items()]
 
     def _tmp_size_mb(self) -> int:
         """Return the size of /tmp: that of the workspace, or less if both together could use up the memory limit."""

@@ -1,5 +1,6 @@
 """Access to the Docker engine: one client per process, errors as SandboxUnavailable, removal of orphaned containers."""
 
+import io
 import os
 import threading
 import time
@@ -87,6 +88,28 @@ def image_id(image: str, timeout: float) -> str:
     Raises SandboxUnavailable.
     """
     return _image_id(engine_address(), image, timeout)
+
+
+def build_image(tag: str, context: bytes, timeout: float, build_seconds: float) -> None:
+    """Build an image from a tar archive with a Dockerfile, unless the engine has one of the name. Raises SandboxUnavailable."""
+    import docker.errors
+
+    with translate_errors("build an image"):
+        api = docker_client(timeout).api
+        with suppress(docker.errors.ImageNotFound):
+            api.inspect_image(tag)
+            return
+        options = {"custom_context": True, "tag": tag, "forcerm": True, "timeout": build_seconds, "decode": True}
+        output, deadline = "", time.monotonic() + build_seconds  # the SDK's limit is that of a silence
+        for line in api.build(fileobj=io.BytesIO(context), **options):
+            if time.monotonic() > deadline:
+                raise SandboxUnavailable(
+                    f"the image {tag} is not built within {build_seconds:g} s; its last output: {' '.join(output[-200:].split())}"
+                )
+            if "error" in line:
+                error, last = (" ".join(text.split()) for text in (line["error"], output[-200:]))
+                raise SandboxUnavailable(f"the image {tag} cannot be built: {error[:200]}; its last output: {last}")
+            output = output[-200:] + line.get("stream", "")
 
 
 def clear_image_cache() -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ratchet.components.core import (
@@ -13,11 +14,11 @@ from ratchet.components.core import (
 
 from .container_pool import ContainerLease, shared_pool
 from .container_session import SessionContainer, SessionLost
-from .container_spec import MIB, ContainerSpec
+from .container_spec import MIB, SOCKET_FOLDER, ContainerSpec
 from .in_container.session_protocol import ERR
 from .local_command import checked_result
 from .sandbox_config import SandboxConfig
-from .snapshot_storage import SandboxSnapshots
+from .snapshot_storage import SandboxSnapshots, StoredArchive
 from .workspace_paths import file_error, relative_path
 
 GUARD_SECONDS = 15.0
@@ -45,7 +46,7 @@ class DockerSandbox(Sandbox):
         self._snapshots = SandboxSnapshots()
 
     def start(self) -> None:
-        """Lease a container. Raises SandboxUnavailable, and ConfigurationError for an unknown runtime."""
+        """Lease a container. Raises what ContainerSpec.from_config does."""
         if self._lease is not None:
             return
         timeout = self.config.start_timeout
@@ -170,20 +171,44 @@ class DockerSandbox(Sandbox):
 
     def snapshot(self) -> str:
         """See Sandbox.snapshot. This process stores the archive (snapshot_storage.py)."""
-        data = bytearray()
-        with self._container() as container:
-            result = container.fetch({"do": "pack", "all": False}, data.extend)
-        if "error" in result:
-            raise SandboxUnavailable(f"the workspace cannot be copied: {result['error']}")
-        return self._snapshots.add(bytes(data))
+        return self._snapshots.add(self._pack())
 
     def restore(self, snapshot_id: str) -> None:
         """See Sandbox.restore."""
-        archive = self._snapshots.find(snapshot_id)
+        self._unpack(self._snapshots.find(snapshot_id))
+
+    def _pack(self, everything: bool = False) -> bytes:
+        data = bytearray()
+        with self._container() as container:
+            result = container.fetch({"do": "pack", "all": everything}, data.extend)
+        if "error" in result:
+            raise SandboxUnavailable(f"the workspace cannot be copied: {result['error']}")
+        return bytes(data)
+
+    def _unpack(self, archive: StoredArchive) -> None:
         with self._container() as container:
             result = container.ask({"do": "unpack", "size": archive.size}, archive)
         if "error" in result:
             raise SandboxUnavailable(f"the workspace cannot be restored: {result['error']}")
+
+    def share_socket(self, path: Path) -> str:
+        """Give commands a Unix socket of this machine, alone in its folder, and return their path of it. The sandbox's files
+        move to a container in which that folder is mounted; the engine must be on this machine. Raises SandboxUnavailable.
+        """
+        lease = self._leased()
+        spec = lease.spec._replace(socket_folder=path.parent)
+        archive = StoredArchive(self._pack(everything=True))
+        try:
+            shared_pool().release(lease)  # before another is leased: two for each sandbox could wait for each other
+            moved = shared_pool().lease(spec, lease.max_containers, lease.timeout)
+            if self._lease is not lease:  # stopped meanwhile, by another thread
+                shared_pool().release(moved)
+                raise SandboxUnavailable("the sandbox was stopped")
+            self._lease = moved
+            self._unpack(archive)
+        finally:
+            archive.release()
+        return f"{SOCKET_FOLDER}/{path.name}"
 
     def stop(self) -> None:
         """Kill running commands and release the container; safe to call twice."""

@@ -100,7 +100,9 @@ def _supervise(request: Request, control: socket.socket, streams: list[int]) -> 
         if linux_namespaces.LINUX:
             linux_namespaces.become_subreaper()
         if request["jail"]:
-            linux_namespaces.enter_root_filesystem(request["root"], request["inner_user"])
+            linux_namespaces.enter_root_filesystem(
+                request["root"], request["inner_user"], request.get("programs", ()), request.get("links", {})
+            )
         if linux_namespaces.LINUX:
             # The command may have the supervisor's user id: it must not trace the supervisor or read its memory.
             linux_namespaces.set_dumpable(False)

@@ -13,6 +13,8 @@ import os
 import socket
 import struct
 import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 LINUX = sys.platform == "linux"
 # `use_errno`: without it another call of the interpreter may overwrite errno before it is read.
@@ -153,11 +155,14 @@ def search_path() -> str:
     return f"{SYSTEM_PATH}:{python_folder}/bin" if python_folder else SYSTEM_PATH
 
 
-def enter_root_filesystem(root: str, inner_user: int) -> None:
+def enter_root_filesystem(
+    root: str, inner_user: int, programs: Sequence[str] = (), links: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Build a root file system in the empty folder `root` and enter it.
 
-    It contains the system's programs and the folders `workspace` and `tmp` of the current folder. Call from the first
-    process of a new process and mount namespace.
+    It contains the system's programs, the folders `programs`, read-only, the folders `workspace` and `tmp` of the current
+    folder, and symbolic links from the names `links` to their targets. Call from the first process of a new process and mount
+    namespace.
     """
     make_mounts_private()
     mount("tmpfs", root, "tmpfs", SAFE_MOUNT, "size=1m,mode=755")
@@ -170,6 +175,11 @@ def enter_root_filesystem(root: str, inner_user: int) -> None:
     _make_dev(root)
     for name in ("workspace", "tmp"):
         _bind_path(name, f"{root}/{name}", SAFE_MOUNT)
+    for folder in programs:  # after /tmp, which would hide those inside it
+        _bind_path(folder, f"{root}{folder}", MS_RDONLY | SAFE_MOUNT)
+    for name, target in links.items():
+        if name != target:
+            os.symlink(target, f"{root}{name}")
     _mount_proc(root)
     enter_root(root)
 

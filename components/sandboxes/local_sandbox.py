@@ -186,12 +186,16 @@ class LocalSandbox(Sandbox):
     per process, not in total); a disk filled with many files (the size of each file is limited, not the sum); a busy
     CPU (only its time is limited). Where user namespaces are forbidden, also: files that every user of the machine may
     read, and the network. Use docker for code that you have reason to distrust.
+
+    `links` are symbolic links in the commands' root, from a name such as /app to a path such as /workspace; they need an
+    isolation with a root of its own.
     """
 
     backend = "local"
 
-    def __init__(self, config: SandboxConfig | None = None) -> None:
+    def __init__(self, config: SandboxConfig | None = None, *, links: Mapping[str, str] | None = None) -> None:
         self.config = config or SandboxConfig()
+        self._links = dict(links or {})
         self._folder: Path | None = None
         self._snapshots = SandboxSnapshots()
         self._running: set[LocalCommand] = set()
@@ -202,6 +206,8 @@ class LocalSandbox(Sandbox):
         if self._folder is not None:
             return
         self._isolation = strongest_isolation()
+        if self._links and not self._isolation.has_own_root:
+            raise SandboxUnavailable("the local sandbox has no root of its own on this machine; take docker")
         try:
             folder = shared_launcher().new_folder()
             self._user = new_sandbox_user()
@@ -226,6 +232,8 @@ class LocalSandbox(Sandbox):
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         request = self._isolation.launch_request(self._user, folder, argv, timeout, pids=self.config.pids)
         request |= {"env": {**self._environment(folder), **(env or {})}, "limits": self._limits(timeout)}
+        request["programs"] = [str(program.absolute()) for program in self.config.programs]
+        request["links"] = self._links
         return self._wait(LocalCommand(shared_launcher(), request, stdin), timeout, output_limit)
 
     def _wait(self, running: LocalCommand, timeout: float, output_limit: int) -> CommandResult:
@@ -257,6 +265,17 @@ class LocalSandbox(Sandbox):
             "RLIMIT_NOFILE": config.open_files,
             "RLIMIT_CORE": 0,
         }
+
+    def share_socket(self, path: Path) -> str:
+        """Give commands a Unix socket of this machine, which reaches them without a network; return their path of it. It
+        must be on the file system of the sandboxes (`shared_launcher().folder`). Raises SandboxUnavailable.
+        """
+        folder = self._home()
+        try:
+            os.link(path, folder / "tmp" / path.name)
+        except OSError as error:
+            raise SandboxUnavailable(f"the socket {path} cannot be shared with a sandbox: {error}") from error
+        return f"{self._environment(folder)['HOME']}/{path.name}"
 
     def read(self, path: str) -> bytes:
         """See Sandbox.read. Symbolic links are refused."""

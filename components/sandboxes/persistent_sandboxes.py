@@ -7,10 +7,14 @@ To start, the daemon reads one JSON object from standard input ({"id", "folder",
 line, {"ready": true} or {"error": message, "kind": name of the error's class}. It ends at SIGTERM and at the end of the
 lifetime. Each connection to the socket is one request, answered after those before it:
 
-    {"do": "run", "command", "timeout", "output_limit", "stdin": number of bytes, or null}, then the bytes of stdin
+    {"do": "run", "command", "timeout", "output_limit", "env", "stdin": number of bytes, or null}, then the bytes of stdin
       -> {"result": {...}, "stdout": number of bytes, "failure": message or null, "kind"}, then stdout, then stderr
     {"do": "reset"} -> {}
-    either -> {"error": message}, if the sandbox is lost
+    {"do": "read", "path"} -> {}, then the bytes of the file
+    {"do": "write", "path", "stdin": number of bytes}, then the bytes of the file -> {}
+    {"do": "snapshot"} -> {"snapshot": its id}
+    {"do": "restore", "snapshot"} -> {}
+    any -> {"error": message, "kind": name of the error's class}, for example if the sandbox is lost
 
 Objects are one line each.
 """
@@ -27,7 +31,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Literal
@@ -42,6 +46,7 @@ from ratchet.components.core import (
     OutputLimitExceeded,
     RatchetError,
     Sandbox,
+    SandboxFileError,
     SandboxUnavailable,
 )
 from ratchet.components.core.files import write_atomically
@@ -63,6 +68,7 @@ class PersistentSandbox(msgspec.Struct, frozen=True):
 
     - `owner`: the daemon's owner label (see core.processes.owner_label). `created`, `expires`: Unix times.
     - `lost`: the reason why the sandbox and its files were lost, for example a restart of the engine; else empty.
+    - `workspace`, `isolation`: as in Sandbox, when it was created.
     """
 
     id: str
@@ -74,6 +80,8 @@ class PersistentSandbox(msgspec.Struct, frozen=True):
     expires: float
     config: dict[str, Any]
     lost: str = ""
+    workspace: str = "/workspace"
+    isolation: str | None = None
 
     @property
     def alive(self) -> bool:
@@ -174,6 +182,7 @@ def run_command(
     *,
     timeout: float = 30.0,
     stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None,
     output_limit: int = 10 << 20,
 ) -> CommandResult:
     """Run a command in a persistent sandbox, after those before it; see Sandbox.run.
@@ -185,6 +194,7 @@ def run_command(
         "command": command if isinstance(command, str) else list(command),
         "timeout": timeout,
         "output_limit": output_limit,
+        "env": dict(env or {}),
         "stdin": None if stdin is None else len(stdin),
     }
     answer, data = _send_request(find_sandbox(id), request, stdin or b"", None)
@@ -199,6 +209,66 @@ def run_command(
 def reset_sandbox(id: str) -> None:
     """Replace the sandbox by a new one, without its files. Raises ConfigurationError, SandboxUnavailable."""
     _send_request(find_sandbox(id), {"do": "reset"}, b"", None)
+
+
+class AttachedSandbox(Sandbox):
+    """A persistent sandbox as a Sandbox: calls go to its daemon, in turn. `start` does nothing, since it runs already.
+
+    Raises ConfigurationError for an unknown id.
+    """
+
+    def __init__(self, id: str) -> None:
+        record = find_sandbox(id)
+        self.id, self.backend, self.image_digest = record.id, record.backend, record.image
+        self.workspace, self.isolation = record.workspace, record.isolation
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float = 30.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        output_limit: int = 10 << 20,
+    ) -> CommandResult:
+        """See Sandbox.run."""
+        with self._unavailable_if_stopped():
+            return run_command(self.id, command, timeout=timeout, stdin=stdin, env=env, output_limit=output_limit)
+
+    def read(self, path: str) -> bytes:
+        """See Sandbox.read."""
+        return self._request({"do": "read", "path": path})[1]
+
+    def write(self, path: str, data: bytes) -> None:
+        """See Sandbox.write."""
+        self._request({"do": "write", "path": path, "stdin": len(data)}, data)
+
+    def snapshot(self) -> str:
+        """See Sandbox.snapshot. A snapshot is lost when the sandbox is reset or stopped."""
+        return str(self._request({"do": "snapshot"})[0]["snapshot"])
+
+    def restore(self, snapshot_id: str) -> None:
+        """See Sandbox.restore."""
+        self._request({"do": "restore", "snapshot": snapshot_id})
+
+    def stop(self) -> None:
+        """Stop the persistent sandbox; safe to call twice."""
+        with contextlib.suppress(ConfigurationError):
+            stop_sandbox(self.id)
+
+    def _request(self, request: dict[str, Any], data: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        with self._unavailable_if_stopped():
+            return _send_request(find_sandbox(self.id), request, data, None)
+
+    @contextlib.contextmanager
+    def _unavailable_if_stopped(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigurationError as error:
+            raise SandboxUnavailable(_gone_message(self.id)) from error
 
 
 def stop_sandbox(id: str) -> None:
@@ -229,7 +299,9 @@ def _wait_for_exit(sandbox: PersistentSandbox, seconds: float) -> bool:
 def _send_request(
     sandbox: PersistentSandbox, request: dict[str, Any], data: bytes, seconds: float | None
 ) -> tuple[dict[str, Any], bytes]:
-    """Send one request with its `data`; return the answer and the bytes after it. Raises SandboxUnavailable."""
+    """Send one request with its `data`; return the answer and the bytes after it. Raises SandboxUnavailable, and
+    SandboxFileError for a path or a snapshot that the sandbox refuses.
+    """
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(seconds)
         try:
@@ -244,6 +316,8 @@ def _send_request(
     if not line:
         raise SandboxUnavailable(_gone_message(sandbox.id))
     answer: dict[str, Any] = json.loads(line)
+    if answer.get("kind") == "SandboxFileError":
+        raise SandboxFileError(answer["error"])
     if "error" in answer:
         is_lost = any(record.lost for record in recorded_sandboxes() if record.id == sandbox.id)
         advice = f"; `ratchet sandbox reset {sandbox.id}` makes it new, without its files" if is_lost else ""
@@ -326,14 +400,28 @@ class SandboxDaemon:
         try:
             with self._lock:
                 try:
-                    if request["do"] == "reset":
-                        self._reset()
-                        return b"{}\n"
-                    return self._run(request, data)
+                    return self._run(request, data) if request["do"] == "run" else self._change(request, data)
                 finally:
                     self._publish_if_lost()
         except RatchetError as error:
-            return json.dumps({"error": str(error)}).encode() + b"\n"
+            return json.dumps({"error": str(error), "kind": type(error).__name__}).encode() + b"\n"
+
+    def _change(self, request: dict[str, Any], data: bytes) -> bytes:
+        """Return the response to a request that runs no command."""
+        answer: dict[str, Any] = {}
+        content = b""
+        match request["do"]:
+            case "reset":
+                self._reset()
+            case "read":
+                content = self.sandbox.read(request["path"])
+            case "write":
+                self.sandbox.write(request["path"], data)
+            case "snapshot":
+                answer["snapshot"] = self.sandbox.snapshot()
+            case "restore":
+                self.sandbox.restore(request["snapshot"])
+        return json.dumps(answer).encode() + b"\n" + content
 
     def _reset(self) -> None:
         self.sandbox.stop()
@@ -349,6 +437,7 @@ class SandboxDaemon:
                 timeout=request["timeout"],
                 output_limit=request["output_limit"],
                 stdin=None if request["stdin"] is None else data,
+                env=request.get("env"),
             )
         except CommandFailure as command_failure:
             result, failure, kind = command_failure.result, str(command_failure), type(command_failure).__name__
@@ -397,6 +486,8 @@ def _new_record(request: dict[str, Any], sandbox: Sandbox) -> PersistentSandbox:
         created=now,
         expires=now + request["lifetime"],
         config=request["config"],
+        workspace=sandbox.workspace,
+        isolation=sandbox.isolation,
     )
 
 

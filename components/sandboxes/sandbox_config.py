@@ -5,6 +5,7 @@ a function from a SandboxConfig to a Sandbox that is not started.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -41,6 +42,8 @@ class SandboxConfig(Configuration):
     - `cpus`: processors (docker). `pids`: maximum processes. `open_files`: maximum open files of a process.
     - `memory_mb` (megabytes) applies to the container (docker) or to each process (local).
     - `workspace_mb` (megabytes) is the size of the workspace (docker) or of any single file (local).
+    - `programs`: folders of this machine that commands may read too, at the same paths, such as a virtual environment; users
+      other than the owner must be able to reach them. With docker, none in /tmp or another folder of the container's own.
 
     Docker only: `image` is a name, name@digest or id (None: `ratchet-sandbox:latest`, built by infra/sandbox);
     `runtime` is one of the engine's, for example runsc; `egress` lists hosts (or host:port) reachable over HTTP and
@@ -57,6 +60,7 @@ class SandboxConfig(Configuration):
     pids: int = Field(default=64, ge=4)
     workspace_mb: int = Field(default=64, ge=1)
     open_files: int = Field(default=256, ge=16)
+    programs: tuple[Path, ...] = ()
     runtime: str | None = None
     egress: tuple[str, ...] = ()
     max_containers: int | None = Field(default=None, ge=1)

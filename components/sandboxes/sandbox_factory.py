@@ -7,7 +7,7 @@ from pathlib import Path
 from ratchet.components.core import ConfigurationError, Sandbox, SandboxUnavailable
 
 from .local_sandbox import LocalSandbox, strongest_isolation
-from .sandbox_config import DEFAULT_IMAGE, SandboxConfig, list_backends, plugin_backends
+from .sandbox_config import BUNDLED, DEFAULT_IMAGE, SandboxConfig, list_backends, plugin_backends
 
 PROBE_SECONDS = 1.0
 
@@ -26,6 +26,8 @@ def make_sandbox(config: SandboxConfig | None = None) -> Sandbox:
     backend = resolve_backend(config.backend, config.image)
     if config.require not in (None, backend):
         raise _requirement_error(config)
+    if config.programs and backend not in BUNDLED:
+        raise ConfigurationError(f"`programs` are folders for docker and local sandboxes; {backend} does not have them")
     if backend == "docker":
         from .docker_sandbox import DockerSandbox
 

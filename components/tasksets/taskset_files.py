@@ -18,6 +18,7 @@ from ratchet.components.core import ConfigurationError, DataError, Role, TaskSpe
 from ratchet.components.core.errors import suggest_name
 from ratchet.components.core.files import InvalidYaml, load_yaml
 from ratchet.components.environments.outcome_criteria import read_criteria
+from ratchet.components.environments.peer_task import read_peer_task
 from ratchet.components.environments.reasoning_environment import DOMAIN as REASONING
 from ratchet.components.environments.reasoning_environment import read_answer_criteria
 from ratchet.components.environments.task_grading import read_deciding_tests
@@ -173,6 +174,8 @@ def check_task(task: TaskSpec) -> None:
 
 
 def _criteria_reader(task: TaskSpec) -> Callable[[dict[str, Any]], object]:
+    if "graded_by" in task.criteria:
+        return read_peer_task
     if task.repository is not None:
         return read_deciding_tests
     return read_answer_criteria if task.domain == REASONING else read_criteria

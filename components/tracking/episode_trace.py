@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import ToolResult
+from ratchet.components.core.home import inspector_link
 from ratchet.components.rewards.annotation_records import Judgement
 from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.trajectories.chat_messages import as_chat_messages, turn_messages
@@ -201,6 +202,7 @@ def episode_trace(
         "success": {True: "yes", False: "no", None: "unknown"}[trajectory.outcome.success],
     }
     tags = {name: _database_text(value, MAX_TAG) for name, value in tags.items()}
+    tags["inspector"] = inspector_link(trajectory.episode_id)
     return EpisodeTrace(
         trajectory.episode_id,
         trajectory.content_hash,

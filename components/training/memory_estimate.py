@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import DataError, InfrastructureError
+from ratchet.components.models.vllm_options import option_number, server_gpus
 
 from .base_model import base_model_config, base_model_info
 from .config.job_config import AnyJob, DpoConfig, GrpoConfig, PrmConfig, SftConfig
@@ -199,7 +200,8 @@ def estimate_memory(
     if half and model.lora is None:
         held += 2 * size.parameters // (processes if job.run.launch in SHARDED else 1)  # autocast's copies
     logits = 0 if isinstance(job, PrmConfig) else _logits(size, rows * length, 2 if half else 4, bool(device_bytes))
-    sampler, colocated = _sampler(job, size, rows * length, device_bytes)
+    merged = size.stored if half and model.lora is not None else 4 * size.parameters
+    sampler, colocated = _sampler(job, size, rows * length, device_bytes, merged)
     # Gradients of one micro-batch are there while the next one is computed; of a single one, only once its activations go.
     accumulates = job.optimization.batch_size > micro_batch(job, processes) * processes
     doubled = 4 * size.vocabulary * size.hidden if size.is_tied and model.lora is None else 0  # of a tied embedding
@@ -265,22 +267,30 @@ def _logits(size: ModelSize, tokens: int, width: int, gpu: bool) -> int:
     return tile * (width if gpu else width + 7 * 4) + tokens * size.hidden * (width + 4)
 
 
-def _sampler(job: AnyJob, size: ModelSize, tokens: int, device_bytes: int) -> tuple[int, bool]:
-    """Return the bytes that sampling takes beside the model, and whether it keeps them while the job trains."""
+def _sampler(job: AnyJob, size: ModelSize, tokens: int, device_bytes: int, merged: int) -> tuple[int, bool]:
+    """Return the bytes that sampling takes beside the model, and whether it keeps them while the job trains. `merged`: bytes
+    of the weights without adapters.
+    """
     if not isinstance(job, GrpoConfig) or job.grpo.offline or job.grpo.sampling.sampler == "vllm":
         return 0, False
     if job.grpo.sampling.sampler == "colocate":
         share = float(job.trl.get("vllm_gpu_memory_utilization", 0.3))  # TRL's default
         return round(share * device_bytes) or 2 * size.parameters, not job.trl.get("vllm_enable_sleep_mode")
-    return SAMPLED_ROWS * tokens * size.cache_per_token, False
+    cache = SAMPLED_ROWS * tokens * size.cache_per_token
+    if job.grpo.asynchronous is None:
+        return cache, False
+    # The sampler has a copy of the model, and a second one stands beside it until it takes the next version.
+    return cache + 2 * merged, True
 
 
 def estimate_server(size: ModelSize, device_bytes: int, options: Mapping[str, Any]) -> ServerEstimate:
-    """Return the memory of a vLLM server on each of its GPUs of `device_bytes`. `options`: a scale's section `vllm`."""
-    gpus = int(options.get("tensor_parallel_size", 1)) * int(options.get("pipeline_parallel_size", 1))
+    """Return the memory of a vLLM server on each of its GPUs of `device_bytes`. `options`: a scale's section `vllm`. Raises
+    ConfigurationError for an option that is no number.
+    """
+    gpus = server_gpus({**options, "data_parallel_size": 1})
     weights = 2 * size.parameters // gpus
-    share = float(options.get("gpu_memory_utilization", 0.9))  # vLLM's default
+    share = option_number(options, "gpu_memory_utilization", 0.9)  # vLLM's default
     cache = max(0, round(share * device_bytes) - weights - VLLM_ENGINE_BYTES)
-    context = int(options.get("max_model_len") or size.context or 0)
+    context = int(option_number(options, "max_model_len", size.context or 0))
     sequence = size.cache_per_token * context / gpus
     return ServerEstimate(weights, cache, context, cache / sequence if sequence else 0.0)

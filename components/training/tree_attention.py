@@ -1,11 +1,13 @@
 """Attention over a packed prefix tree, by PyTorch alone.
 
-TRL's `TreeRow` folds samples with common prefixes into one row in which a shared token occurs once. Each segment of the
+`PrefixTree` folds samples with common prefixes into one row in which a shared token occurs once. Each segment of the
 row attends to the keys on its path from the root, so every sample sees exactly its own tokens. TRL's `tree_attention`
 needs a FlashAttention 3 kernel from the hub; this one takes the same arguments and runs wherever PyTorch does, forwards
 and backwards: by `varlen_attn` in half precision on a GPU, else by fused attention segment by segment.
 """
 
+import functools
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,11 +46,12 @@ def unsupported_reason(model: Any) -> str | None:
     return next((reason for wrong, reason in checks if wrong), None)
 
 
-def forward_row(model: Any, row: Mapping[str, torch.Tensor], **options: Any) -> Any:
-    """Return the outputs of `model`, with this attention and TRL's fused output layer, for a row of `TreeRow.pack` without
-    padding: `log_probs` and `entropy` are (1, N). `options`: further arguments of the model.
+def forward_row(model: Any, row: Mapping[str, Any], **options: Any) -> Any:
+    """Return the outputs of `model`, with this attention and TRL's fused output layer, for a row of `PrefixTree.pack`
+    without padding: `log_probs` and `entropy` are (1, N). `tree_max_seqlens` stays on the host. `options`: further
+    arguments of the model.
     """
-    longest_segment, longest_path = row["tree_max_seqlens"].tolist()
+    longest_segment, longest_path = map(int, row["tree_max_seqlens"])
     return model(
         **{name: row[name].unsqueeze(0) for name in ("input_ids", "position_ids", "shift_labels")},
         **{name: row[name] for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k")},
@@ -100,6 +103,7 @@ def tree_attention(
     if not softcap and _has_varlen(query):
         from torch.nn.attention.varlen import varlen_attn
 
+        grouped = query.shape[1] != key.shape[1] and "enable_gqa" in _varlen_parameters()
         output = varlen_attn(
             *(item[0].transpose(0, 1) for item in (query, key, value)),
             tree_cu_seqlens_q,
@@ -108,7 +112,7 @@ def tree_attention(
             tree_max_seqlen_k,
             scale=scaling,
             window_size=(sliding_window - 1 if sliding_window else -1, 0),
-            enable_gqa=query.shape[1] != key.shape[1],
+            **({"enable_gqa": True} if grouped else {}),  # PyTorch 2.11 takes fewer key heads without being asked
         )
         return output.unsqueeze(0), None
     lengths, paths = tree_cu_seqlens_q.diff().tolist(), tree_cu_seqlens_k.diff().tolist()
@@ -127,9 +131,19 @@ def _padding_mask(*, attention_mask: torch.Tensor | None = None, **kwargs: Any) 
 def _has_varlen(query: torch.Tensor) -> bool:
     """Return whether PyTorch's own FlashAttention takes these queries: half precision on compute capability 8 or more."""
     half = query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] <= 256
-    return (
-        half and query.is_cuda and torch.version.hip is None and torch.cuda.get_device_capability(query.device)[0] >= 8
-    )
+    if not (half and query.is_cuda and torch.version.hip is None and "window_size" in _varlen_parameters()):
+        return False
+    return bool(torch.cuda.get_device_capability(query.device)[0] >= 8)
+
+
+@functools.cache
+def _varlen_parameters() -> frozenset[str]:
+    """Return the parameters of PyTorch's `varlen_attn`, which grew from version to version; none before 2.10."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return frozenset()
+    return frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def _masks(

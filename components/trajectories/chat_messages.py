@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ratchet.components.core import DataError, ToolCall, assistant_message
 from ratchet.components.core import Message as ChatMessage
 
 from .trajectory import Message, Trajectory, Turn
@@ -24,25 +25,9 @@ def as_chat_messages(messages: Iterable[Message]) -> list[ChatMessage]:
 
 
 def turn_messages(turn: Turn) -> list[ChatMessage]:
-    """Return one assistant message and one tool message per result.
-
-    Parsed calls stand in `tool_calls`. `content` is the text of the turn, followed by the raw text of each call that
-    could not be parsed.
-    """
-    names: dict[str, str] = {}
-    parsed: list[dict[str, object]] = []
-    text = turn.text
-    for call in turn.calls:
-        names[call.call_id] = call.tool
-        if call.parse_error is None:
-            function = {"name": call.tool, "arguments": call.arguments}
-            parsed.append({"id": call.call_id, "type": "function", "function": function})
-        else:
-            text += call.raw
-    message: ChatMessage = {"role": "assistant", "content": text}
-    if parsed:
-        message["tool_calls"] = parsed
-    messages = [message]
+    """Return one assistant message (see `assistant_message`) and one tool message per result."""
+    names = {call.call_id: call.tool for call in turn.calls}
+    messages = [assistant_message(turn.text, turn.calls)]
     for result in turn.results:
         name = names.get(result.call_id, "")
         messages.append({"role": "tool", "tool_call_id": result.call_id, "name": name, "content": result.content})
@@ -55,6 +40,36 @@ def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
     for turn in trajectory.turns:
         messages.extend(turn_messages(turn))
     return messages
+
+
+class EditedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call in a message that a person wrote."""
+
+    tool: str
+    arguments: dict[str, Any] = {}
+
+
+class EditedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An assistant message that a person wrote in place of an agent's."""
+
+    text: str = ""
+    calls: tuple[EditedCall, ...] = ()
+
+
+def edited_turn(edit: str) -> Turn:
+    """Return the turn of a person's message, the JSON of an EditedMessage; it has no results. Raises DataError, also for an
+    empty message.
+    """
+    try:
+        message = msgspec.json.decode(edit, type=EditedMessage)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DataError(
+            f"an edited message is not valid: {error}; write text and calls with tool and arguments"
+        ) from error
+    if not message.text.strip() and not message.calls:
+        raise DataError("an edited message is empty; write a text or a call")
+    calls = tuple(ToolCall(f"call_{place}", call.tool, call.arguments) for place, call in enumerate(message.calls))
+    return Turn(0, "", message.text, calls=calls)
 
 
 TOOLS_PROMPT = (

@@ -36,7 +36,9 @@ def send_episodes(lines: bytes) -> None:
         sanitiser = Sanitiser() if captures_content() else None
         decoder = msgspec.json.Decoder(Trajectory)
         for line in lines.splitlines():
-            yield from episode_spans(decoder.decode(line), context, sanitiser)
+            trajectory = decoder.decode(line)
+            redacted = sanitiser.trajectory(trajectory)[0] if sanitiser is not None else None
+            yield from episode_spans(trajectory, context, redacted)
 
     send_spans(make)
 
@@ -47,14 +49,13 @@ def captures_content() -> bool:
 
 
 def episode_spans(
-    trajectory: Trajectory, context: Mapping[str, str], sanitiser: Sanitiser | None = None
+    trajectory: Trajectory, context: Mapping[str, str], redacted: Trajectory | None = None
 ) -> Iterator[SpanRecord]:
     """Yield the spans of an episode, its `invoke_agent` span first. `context`: night and step that played it.
 
-    `sanitiser`: redacts the texts; None: without texts. A model call takes the turn's time without that of its tool calls;
-    where that was not recorded, tool calls have no duration.
+    `redacted`: the episode whose texts are captured; None: without texts. A model call takes the turn's time without that of its
+    tool calls; where that was not recorded, tool calls have no duration.
     """
-    redacted = sanitiser.trajectory(trajectory)[0] if sanitiser is not None else None
     task, agent, outcome, failure = trajectory.task, trajectory.agent, trajectory.outcome, trajectory.failure
     night, step = context.get("night"), context.get("step")
     trace = trace_id("episode", night, trajectory.episode_id)

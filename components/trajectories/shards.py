@@ -121,6 +121,10 @@ def read_trajectory_lines(path: Path, lines: Iterable[bytes], first: int = 1) ->
 def finished_shards(folder: Path) -> list[ShardEntry]:
     """Return the finished shards of a folder, in order. Raises DataError where there is none, or one is missing."""
     entries = read_manifest(folder)
+    if not entries and (folder / "store.json").is_file():
+        raise DataError(
+            f"{folder} is a store; write its episodes to a file first: ratchet store export --store {folder} -o FILE.jsonl"
+        )
     if not entries:
         raise DataError(f"{folder} has no {MANIFEST} or an empty one: there are no finished shards to read")
     for entry in entries:

@@ -17,6 +17,20 @@ class TurnTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trace: TokenTrace
 
 
+def common_prefix(old: tuple[int, ...], new: tuple[int, ...]) -> int:
+    """Return the length of the common prefix. The usual case, `new` extending `old`, is a single comparison."""
+    if new[: len(old)] == old:
+        return len(old)
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def encode_tokens(rows: list[TurnTokens], *, tokenizer_hash: str, template_hash: str) -> bytes:
     """Return the Parquet bytes: columns episode_id, turn, kept, prompt_ids, completion_ids (int32), logprobs (float32)."""
     import pyarrow as pa

@@ -105,12 +105,14 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
     @property
     def causes(self) -> dict[str, int]:
         """Number of episodes by the way they ended, most frequent first."""
-        return dict(Counter(map(_cause, self._episodes)).most_common())
+        return dict(Counter(map(episode_cause, self._episodes)).most_common())
 
     @property
     def failures(self) -> dict[str, str]:
         """Message of the first failure of each kind, by its name in `causes`."""
-        return {_cause(each): each.failure.message for each in reversed(self._episodes) if each.failure is not None}
+        return {
+            episode_cause(each): each.failure.message for each in reversed(self._episodes) if each.failure is not None
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one dictionary per episode: its task, agent, outcome, length and reward."""
@@ -124,7 +126,7 @@ class Trajectories(NotebookTable, Sequence[Trajectory]):
                 "attempt": each.attempt,
                 "success": each.outcome.success,
                 "score": each.outcome.score,
-                "ended": _cause(each),
+                "ended": episode_cause(each),
                 "turns": len(each.turns),
                 "steps": sum(len(turn.calls) for turn in each.turns),
                 **({"reward": self.rewards.get(each.episode_id)} if self.rewards else {}),
@@ -159,7 +161,8 @@ def _reward(function: EpisodeReward, trajectory: Trajectory) -> float | None:
     return reward
 
 
-def _cause(trajectory: Trajectory) -> str:
+def episode_cause(trajectory: Trajectory) -> str:
+    """Return the way an episode ended: its failure, or the reason of its outcome."""
     if trajectory.failure is not None:
         return f"{trajectory.failure.kind.value}: {trajectory.failure.type}"
     return trajectory.outcome.reason or ("end of the task" if trajectory.outcome.terminated else "unknown")

@@ -9,14 +9,14 @@ from ratchet.components.core import Role
 from ratchet.components.core.home import home_folder
 from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_sampling import check_first_night, draw_tasks, draw_undemonstrated
-from ratchet.components.nights.scale_config import PlayConfig
+from ratchet.components.nights.scale_config import PlayConfig, TrafficConfig
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.training.base_model import base_model_info
 from ratchet.components.trajectories.shards import read_folder
 from ratchet.flows.mlflow_log import log_collection
 from ratchet.flows.night_context import ROLLOUTS_FOLDER, NightContext
 from ratchet.tasks.build import add_night
-from ratchet.tasks.collect import play_and_seal
+from ratchet.tasks.collect import play_and_seal, take_traffic
 
 DEMONSTRATIONS_PREFIX = "demonstrations-"
 """Prefix of the names of nights in which the teacher played."""
@@ -40,7 +40,12 @@ def collect_demonstrations(tonight: NightContext) -> str:
 
 
 def collect_attempts(tonight: NightContext, champion: NightModel) -> None:
-    """Let the champion play undemonstrated train tasks, several attempts each, and seal the night."""
+    """Let the champion play undemonstrated train tasks, several attempts each, and seal the night. A scale with `traffic`
+    seals a service's episodes instead, and plays none.
+    """
+    if tonight.scale.traffic is not None:
+        _seal_traffic(tonight, tonight.scale.traffic)
+        return
     how = tonight.scale.collection
     tasks = choose_tasks(tonight, "choose tasks", how.tasks, champion.nights)
     _collect_and_seal(tonight, "attempts", tonight.id, how, champion.policy_name, tasks)
@@ -80,6 +85,16 @@ def count_plays(nights: Iterable[str], teacher: str, root: Path = Path()) -> tup
             else:
                 groups.add((trajectory.task.task_id, trajectory.group_id))
     return demonstrated_tasks, Counter(task_id for task_id, _ in groups)
+
+
+def _seal_traffic(tonight: NightContext, how: TrafficConfig) -> None:
+    def work() -> Any:
+        domain = load_taskset(tonight.scale.taskset).head.domain
+        report = take_traffic(tonight.id, how, domain, home_folder("spool") / tonight.id, ROLLOUTS_FOLDER / tonight.id)
+        add_night(tonight.id, tonight.root)
+        return report
+
+    log_collection(tonight.run, "traffic", tonight.night.run_once("collect attempts", work))
 
 
 def _collect_and_seal(

@@ -88,13 +88,13 @@ def rubrics(
     Examples: `ratchet rubrics`, `ratchet rubrics coding`, `ratchet rubrics mine.yaml`
     """
     from ratchet.components.rewards.judges.judge_rubric import bundled_rubrics as bundled
-    from ratchet.components.rewards.judges.judge_rubric import load_rubric, select_rubric
+    from ratchet.components.rewards.judges.judge_rubric import describe_rubric, load_rubric, select_rubric
 
     if domain is None:
         domain_rubrics = {name: select_rubric(load_domain(name)) for name in bundled()}
         if as_json:
             for name, rubric in domain_rubrics.items():
-                print_json(pages.describe_rubric(rubric, rubric.weights(load_domain(name))))
+                print_json(describe_rubric(rubric, rubric.weights(load_domain(name))))
             return
         print_table(
             ("domain", "rubric", "criteria"),
@@ -111,7 +111,7 @@ def rubrics(
         rubric = load_rubric(domain)
     else:
         raise ConfigurationError(f"unknown domain '{domain}'; known: {', '.join(list_domains())}, or give a YAML file")
-    described = pages.describe_rubric(rubric, rubric.weights(profile))
+    described = describe_rubric(rubric, rubric.weights(profile))
     print_json(described) if as_json else pages.show_rubric(described)
 
 

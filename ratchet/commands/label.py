@@ -15,6 +15,7 @@ from ratchet.render.terminal import print_json, print_note, print_text
 if TYPE_CHECKING:
     from ratchet.components.rewards.annotation_records import Judgement, Label
     from ratchet.components.rewards.human_labels.label_selection import LabelChoice
+    from ratchet.components.rewards.human_labels.review_desk import ReviewDesk
     from ratchet.components.trajectories.trajectory import Trajectory
 
 JudgementFiles = Annotated[
@@ -116,6 +117,28 @@ def calibrate(
     else:
         show_calibration(report)
     note_written(out, plot)
+
+
+def open_review_desk(paths: list[Path], reviewer: str) -> "ReviewDesk":
+    """Return the review desk of a person on the given logs, by default the sealed nights, and on the pairs of the last
+    build. Raises ConfigurationError for an invalid name, DataError where there is nothing to review.
+    """
+    from itertools import chain
+
+    from ratchet.components.datasets.export.ranked_episodes import read_pairs
+    from ratchet.components.rewards.human_labels.review_desk import ProposedPair, open_desk
+
+    logs = paths or sorted(path for path in Path("data/rollouts").glob("[!.]*") if path.is_dir())
+    if not logs:
+        raise DataError("there is no sealed night to review here; run a night first, or give files of trajectories")
+    table = Path("data/pairs.parquet")
+    pairs = (
+        ProposedPair(pair.chosen_episode_id, pair.rejected_episode_id, pair.turn, pair.margin, pair.task_id)
+        for pair in (read_pairs(table) if table.is_file() else ())
+    )
+    judgements = (judgement for _, judgement in _read_judgement_files(None))
+    *sealed, local = [*sorted(Path("data/labels").glob(f"*/{_labels_file().name}")), _labels_file()]
+    return open_desk(reviewer, lambda: chain.from_iterable(map(_read_log, logs)), judgements, pairs, local, sealed)
 
 
 def _exchange_labels(

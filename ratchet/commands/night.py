@@ -63,7 +63,7 @@ def plan(
     """Show what `ratchet night` with the same options would do: steps, time, disk, money, memory, and what it can prove.
 
     Starts and writes nothing. Times are medians over the past nights of this home. Exit code 4 where the training does not
-    fit into memory. Examples: `ratchet plan`, `ratchet plan --scale gpu.yaml --recipe grpo --json`
+    fit into memory. Examples: `ratchet plan`, `ratchet plan --scale gpu --recipe grpo --json`
     """
     from ratchet.flows.night_plan import plan_night
     from ratchet.render.plan import show_plan

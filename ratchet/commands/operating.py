@@ -22,6 +22,7 @@ def up(
         str, Option(metavar="ARGUMENTS", help="Also a model server: the arguments of `ratchet serve`.")
     ] = "",
     with_metrics: Annotated[bool, Option("--metrics", help="Also `ratchet metrics`, for Prometheus.")] = False,
+    with_receive: Annotated[bool, Option("--receive", help="Also `ratchet receive`, at port 4318.")] = False,
     systemd: Annotated[bool, Option("--systemd", help="Only write units for systemd, which starts them.")] = False,
     units: Annotated[Path | None, Option(help="With --systemd: their folder; default: this user's.")] = None,
 ) -> None:
@@ -38,7 +39,9 @@ def up(
     if units is not None and not systemd:
         raise ConfigurationError("--units is only valid with --systemd")
     try:
-        services = planned_services(prefect_port, mlflow_port, shlex.split(serve), metrics=with_metrics)
+        services = planned_services(
+            prefect_port, mlflow_port, shlex.split(serve), metrics=with_metrics, receive=with_receive
+        )
     except ValueError as error:
         raise ConfigurationError(f"--serve: {error}") from error
     if not systemd:
@@ -64,7 +67,9 @@ def down() -> None:
 
 
 def logs(
-    name: Annotated[str, Argument(help="prefect, mlflow, worker, watch, model, metrics, supervisor, or a night.")] = "",
+    name: Annotated[
+        str, Argument(help="prefect, mlflow, worker, watch, model, metrics, receive, supervisor, or a night.")
+    ] = "",
     lines: Annotated[int, Option("--lines", "-n", min=0, help="Last lines of each log.")] = 20,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
 ) -> None:

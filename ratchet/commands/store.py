@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -273,7 +273,9 @@ def export_episodes(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The file, or for shards the new folder.", show_default=False)
     ],
-    to: Annotated[str, typer.Option(help="jsonl, shards (with token ids), openai_chat, adp or verifiers.")] = "jsonl",
+    to: Annotated[
+        str, typer.Option(help="jsonl, shards (with token ids), openai_chat, adp, verifiers, atif or otel.")
+    ] = "jsonl",
     place: StoreOption = None,
     filters: Any = None,
     limit: Annotated[int | None, typer.Option(min=0, help="Maximum number; default: all.", show_default=False)] = None,
@@ -286,7 +288,7 @@ def export_episodes(
 
     query = build_query(filters, limit, offset)
     with open_store(place) as reader:
-        count = export_query(reader, query, out, to, line_encoder)
+        count = export_query(reader, query, out, to, partial(line_encoder, tokens=reader.tokens))
     print_json({"out": str(out), "episodes": count}) if as_json else print_text(f"{out}: {count} episodes")
 
 

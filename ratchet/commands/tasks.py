@@ -1,8 +1,8 @@
-"""Commands on tasksets: tasks list, show, validate, new, import, schema."""
+"""Commands on tasksets: tasks list, show, validate, new, import, export, serve, faults, schema."""
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -12,8 +12,11 @@ from ratchet.components.core import ConfigurationError, DataError, Role
 from ratchet.render.terminal import print_fields, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ratchet.components.core import TaskSpec
-    from ratchet.components.tasksets.row_import import ImportResult
+    from ratchet.components.environments.peer_task import PeerTask
+    from ratchet.components.tasksets.row_import import ImportResult, RefusedRow
 
 LanguageFilter = Annotated[str, Option(help="Only tasks of this language: python, go, ...")]
 DifficultyFilter = Annotated[str, Option(help="Only tasks of this difficulty, as the taskset names it.")]
@@ -205,12 +208,16 @@ def import_taskset(
         str,
         Argument(
             help="A file of rows of your own (Ratchet's docs/tasksets.md), or the format of FILE: swebench, aime, math, gpqa, "
-            "humaneval, mbpp, livecodebench; or reasoning-gym."
+            "humaneval, mbpp, livecodebench; or reasoning-gym; or verifiers with an installed package, openenv with a server's "
+            "URL, tau2 with a domain, harbor with a folder of task folders."
         ),
     ],
     file: Annotated[
-        Path | None, Argument(help="The rows, as published: JSON lines, JSON, CSV or Parquet. None for reasoning-gym.")
-    ] = None,
+        str,
+        Argument(
+            help="The rows, as published (JSON lines, JSON, CSV, Parquet), the package, or the URL. None for reasoning-gym."
+        ),
+    ] = "",
     *,
     to: Annotated[
         Path, Option("--to", "-o", help="The taskset's folder, which also gives its name: data/tasksets/NAME.")
@@ -225,9 +232,14 @@ def import_taskset(
         list[str] | None, Option(help="reasoning-gym: a generator (repeatable), such as chain_sum.")
     ] = None,
     set: Annotated[
-        list[str] | None, Option(help="reasoning-gym: a setting of a generator (repeatable): chain_sum.max_terms=3.")
+        list[str] | None,
+        Option(
+            help="A setting (repeatable): reasoning-gym: chain_sum.max_terms=3; a verifiers taskset, OpenEnv's reset: KEY=VALUE."
+        ),
     ] = None,
-    size: Annotated[int, Option(min=1, help="reasoning-gym: tasks of each generator.")] = 500,
+    size: Annotated[
+        int, Option(min=1, help="reasoning-gym: tasks of each generator; verifiers: the most tasks; openenv: seeds.")
+    ] = 500,
     seed: Annotated[int, Option(help="Seed of reasoning-gym's tasks, or of the order of GPQA's options.")] = 0,
     repos: Annotated[
         str, Option(help="swebench: folder of clones or bundles, or a URL such as https://github.com/{repo}.git")
@@ -263,13 +275,14 @@ def import_taskset(
     """
     from ratchet.components.tasksets import swebench_import
     from ratchet.components.tasksets.benchmark_import import FORMATS, import_benchmark
+    from ratchet.components.tasksets.peer_import import import_peer_tasks, read_settings
     from ratchet.components.tasksets.plain_rows_import import import_plain_rows
     from ratchet.components.tasksets.reasoning_gym_import import import_generators, read_generator_settings
     from ratchet.components.tasksets.task_filter import TaskFilter
     from ratchet.components.tasksets.taskset_files import HEAD_FILE
 
-    format, known = source, ("swebench", "reasoning-gym", *FORMATS)
-    own_rows = format not in known and file is None and (Path(source).suffix != "" or Path(source).exists())
+    format, known = source, ("swebench", "reasoning-gym", *PEERS, *FORMATS)
+    own_rows = format not in known and not file and (Path(source).suffix != "" or Path(source).exists())
     if not own_rows and format not in known:
         raise ConfigurationError(
             f"unknown format '{format}' of rows; give a file of rows, or one of {', '.join(known)} and its file"
@@ -279,8 +292,10 @@ def import_taskset(
         raise ConfigurationError(
             f"unknown role '{role}'; choose one of {', '.join(known_role.value for known_role in Role)}"
         )
-    if not own_rows and (file is None) != (format == "reasoning-gym"):
-        needs = "is generated and reads no file; remove it" if file else "needs the file of rows"
+    if not own_rows and (not file) != (format == "reasoning-gym"):
+        needs = (
+            "is generated and reads no file; remove it" if file else "needs the file of rows, the package or the URL"
+        )
         raise ConfigurationError(f"{format} {needs}")
     try:
         if own_rows:
@@ -293,7 +308,10 @@ def import_taskset(
                 seed=seed,
                 task_filter=task_filter,
             )
-        elif file is None:
+        elif format in PEERS:
+            tasks = _peer_tasks(format, file, read_settings(set or []), size)
+            import_result = import_peer_tasks(to, tasks, seed=seed, role=Role(role) if role else None)
+        elif not file:
             configs = read_generator_settings(generator or [], set or [])
             import_result = import_generators(to, configs, size=size, seed=seed, role=Role(role) if role else None)
         elif format == "swebench":
@@ -302,10 +320,10 @@ def import_taskset(
             settings = swebench_import.ImportSettings(
                 repos, image_template, test_command, setup_command, Role(role or "train")
             )
-            import_result = swebench_import.import_rows(to, file, settings, task_filter)
+            import_result = swebench_import.import_rows(to, Path(file), settings, task_filter)
         else:
             import_result = import_benchmark(
-                to, format, file, role=Role(role or "audit"), seed=seed, task_filter=task_filter
+                to, format, Path(file), role=Role(role or "audit"), seed=seed, task_filter=task_filter
             )
     except DataError as error:
         if (to / HEAD_FILE).is_file():
@@ -313,6 +331,135 @@ def import_taskset(
         raise
     _show_import(to, import_result, as_json=as_json)
     return 3 if import_result.refused else 0
+
+
+PEERS = ("verifiers", "openenv", "tau2", "harbor")
+"""Frameworks whose tasks are imported by name, and played in an environment of theirs."""
+
+
+def _peer_tasks(
+    framework: str, package: str, config: "dict[str, Any]", size: int
+) -> "Iterable[tuple[PeerTask, str] | RefusedRow]":
+    from ratchet.components.environments import openenv_environment, tau2_environment, verifiers_environment
+    from ratchet.components.tasksets.harbor_import import read_harbor_tasks
+
+    if framework == "harbor":
+        return read_harbor_tasks(Path(package), config, size)
+    if framework == "tau2":
+        return tau2_environment.peer_tasks(package, config, size)
+    if framework == "verifiers":
+        return verifiers_environment.peer_tasks(package, config, size)
+    return openenv_environment.peer_tasks(package, config, size)
+
+
+@tasks.command("export")
+def export_taskset(
+    taskset: Annotated[str, Argument(help="A taskset's name or folder.")],
+    to: Annotated[Path, Option("--to", "-o", help="The new folder of the package.")],
+    format: Annotated[
+        Literal["verifiers", "harbor"],
+        Option(help="verifiers: an installable package. harbor: a folder for each task."),
+    ] = "verifiers",
+    role: Annotated[str, Option(help="harbor: only tasks of this role.")] = "train",
+    as_json: AsJson = False,
+) -> None:
+    """Write a taskset for another framework, in which our environments play and grade it.
+
+    Examples: `ratchet tasks export orders -o ratchet-orders && uv pip install ./ratchet-orders && vf-validate ratchet-orders`,
+    `ratchet tasks export repair --format harbor --role audit -o repair-harbor && harbor run -p repair-harbor -a oracle`
+    """
+    from ratchet.components.environments.verifiers_package import write_package
+    from ratchet.components.tasksets import load_taskset
+    from ratchet.components.tasksets.harbor_export import write_harbor_tasks
+    from ratchet.components.tasksets.taskset_files import taskset_folder
+
+    if to.exists():
+        raise ConfigurationError(f"{to} exists; give a new folder")
+    loaded_taskset = load_taskset(taskset)
+    if format == "harbor":
+        count = len(write_harbor_tasks(loaded_taskset.tasks(role), to))
+        text = f"{to}: {count} task folders"
+    else:
+        package = write_package(taskset_folder(taskset), loaded_taskset.name, loaded_taskset.version, to)
+        count = len(loaded_taskset.tasks())
+        text = f"{to}: the package {package}, {count} tasks"
+    if as_json:
+        print_json({"folder": str(to), "tasks": count})
+    else:
+        print_text(text)
+
+
+@tasks.command("serve")
+def serve_taskset(
+    taskset: Annotated[str, Argument(help="A taskset's name or folder.")],
+    role: Annotated[str, Option(help="Only tasks of this role.")] = "train",
+    host: Annotated[
+        str, Option(help="Address to listen on. Another than loopback is open to whoever reaches it.")
+    ] = "127.0.0.1",
+    port: Annotated[int, Option(min=1, max=65535, help="Port to listen on.")] = 8000,
+) -> None:
+    """Serve a taskset's tasks as an OpenEnv environment, until it is interrupted. Needs the package openenv-core.
+
+    Example: `ratchet tasks serve orders --port 8000`, and there `openenv validate --url http://127.0.0.1:8000`
+    """
+    from ratchet.components.environments.peer_task import missing_package
+    from ratchet.components.tasksets import load_taskset
+
+    loaded_taskset = load_taskset(taskset)
+    served = loaded_taskset.tasks(role)
+    if not served:
+        raise ConfigurationError(f"taskset '{taskset}' has no task of the role {role}")
+    try:
+        import uvicorn
+
+        from ratchet.components.environments.openenv_server import make_app
+    except ImportError as error:
+        raise missing_package("openenv-core", error) from error
+    print_note(f"{len(served)} tasks of {loaded_taskset.name} at http://{host}:{port}")
+    uvicorn.run(make_app(loaded_taskset.head.environment, served), host=host, port=port, log_level="warning")
+
+
+@tasks.command("faults")
+def make_fault_tasks(
+    packages: Annotated[
+        list[str],
+        Argument(
+            help="Packages of the index, such as toolz or toolz==1.0.0, or source distributions (.tar.gz). "
+            "Without any, those of the folder's manifest.json."
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    *,
+    to: Annotated[Path, Option("--to", "-o", help="The taskset's folder, which also gives its name.")],
+    per_package: Annotated[int, Option(min=1, help="Maximum number of tasks of one package.")] = 60,
+    workers: Annotated[int, Option(min=1, help="Packages at the same time, each in processes of its own.")] = 2,
+    seed: Annotated[int, Option(help="Seed of the choice of faults.")] = 0,
+    backend: Annotated[str, Option(help="The sandbox: auto, docker or local.")] = "auto",
+    as_json: AsJson = False,
+) -> int:
+    """Make repair tasks of released packages: faults that their own tests prove. The same command goes on where it stopped.
+
+    Packages that give no task are listed and give exit code 3. Example:
+    `ratchet tasks faults toolz boltons more-itertools -o data/tasksets/releases`
+    """
+    from ratchet.components.sandboxes import SandboxConfig, make_sandbox
+    from ratchet.components.tasksets.faults.fault_taskset import generate
+
+    config = SandboxConfig.load({"backend": backend})
+
+    def show(package: str, count: int, problem: str) -> None:
+        print_note(problem or f"{package}: {count} proven")
+
+    made, results = generate(
+        to, packages, lambda: make_sandbox(config),
+        per_package=per_package, workers=workers, seed=seed, on_package=show,
+    )  # fmt: skip
+    problems = [result.problem for result in results if result.problem]
+    used = len({task.metadata["package"] for task in made})
+    if as_json:
+        print_json({"taskset": str(to), "tasks": len(made), "packages": used, "problems": problems})
+    else:
+        print_text(f"{to}: {len(made)} tasks of {used} packages; {len(problems)} packages gave none")
+    return 3 if problems else 0
 
 
 def _show_import(folder: Path, import_result: "ImportResult", *, as_json: bool) -> None:

@@ -43,7 +43,7 @@ def convert_log(
     log: Annotated[Path, Argument(help="A log, or a folder of logs; - is stdin.")],
     out: Annotated[Path, Option("-o", "--out", help="The file to write; - is stdout.")],
     format: Format = "auto",
-    to: Annotated[str, Option(help="Output format: ratchet, openai_chat, adp or verifiers.")] = "ratchet",
+    to: Annotated[str, Option(help="Output format: ratchet, openai_chat, adp, verifiers, atif or otel.")] = "ratchet",
     skip_bad: Annotated[
         bool, Option("--skip-bad", help="Skip unreadable parts and write them to OUT.rejected.jsonl.")
     ] = False,
@@ -168,6 +168,8 @@ def show_file(
         if trajectory.episode_id.startswith(episode):
             print_text(("\n\n" if count else "") + render_trajectory(trajectory, full=full))
             count += 1
+    if not count and not episode:
+        raise DataError(f"{file} holds no episode; was its collection finished?")
     if not count:
         raise DataError(f"{file} has no episode '{episode}'; see the ids: ratchet trajectories show {file}")
 

@@ -6,21 +6,6 @@ from .terminal import print_fields, print_note, print_table, print_text
 
 if TYPE_CHECKING:
     from ratchet.components.rewards.annotation_records import Judgement
-    from ratchet.components.rewards.judges.judge_rubric import JudgeRubric
-
-
-def describe_rubric(rubric: "JudgeRubric", weights: dict[str, float]) -> dict[str, Any]:
-    """Return a rubric with its weights (by criterion), as `--json` prints it."""
-    lines = {
-        name: {
-            "weight": weights[name],
-            "asks": line.asks,
-            "whole": line.whole or line.asks,
-            "anchors": {f"{value:g}": words for value, words in line.anchors.items()},
-        }
-        for name, line in rubric.lines.items()
-    }
-    return {"name": rubric.name, "version": rubric.version, "about": rubric.about, "lines": lines}
 
 
 def show_rubric(described: dict[str, Any]) -> None:

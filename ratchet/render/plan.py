@@ -94,9 +94,12 @@ def _show_memory(plan: NightPlan) -> None:
             for job in plan.jobs
         ],
     )
+    problems: dict[str, list[str]] = {}
     for job in plan.jobs:
         if job.problem:
-            print_text(f"{job.name}: {job.problem}")
+            problems.setdefault(job.problem, []).append(job.name)
+    for problem, names in problems.items():
+        print_text(f"{', '.join(names)}: {problem}")
     if (server := plan.server) is not None:
         if server.memory is not None:
             parts = (
@@ -106,12 +109,14 @@ def _show_memory(plan: NightPlan) -> None:
             print_text(f"vLLM server, on {count_text(server.gpus, 'GPU')}, while nothing trains there: {parts}, {held}")
         if server.problem:
             print_text(f"vLLM server of {server.base}: {server.problem}")
+    is_known = all(job.memory for job in plan.jobs)
     disk = training_disk(plan.jobs)
     verdict = "" if disk <= plan.disk_free else ": DOES NOT FIT; free space, or train adapters (model.lora)"
-    print_text(f"disk of training: at most {bytes_text(disk)} of {bytes_text(plan.disk_free)}{verdict}")
+    needed = f"at most {bytes_text(disk)}" if is_known else "unknown, because a model's size is unknown,"
+    print_text(f"disk of training: {needed} of {bytes_text(plan.disk_free)} that are free{verdict}")
     room = f"{plan.memory.device} ({bytes_text(plan.memory.total)}{' each' if plan.memory.devices > 1 else ''})"
     if plan.needed is None:
-        print_text(f"memory: unknown, as a model's size is; there is {room}")
+        print_text(f"memory: unknown, because a model's size is unknown; the jobs would use the {room}")
     else:
         verdict = (
             "fits"

@@ -94,7 +94,8 @@ def test_a_python_without_torch_is_told_so_in_one_line(tmp_path):
 @pytest.mark.parametrize("file", sorted((ROOT / "benchmarks" / "results").glob("*.json")), ids=lambda path: path.stem)
 def test_a_committed_file_of_results_is_of_a_gpu_and_keeps_the_schema(file):
     results = read(file)
-    assert not results.rehearsal and results.driver and results.commit
+    assert not results.rehearsal and results.driver
+    assert all(row.commit and "dirty" not in row.commit for row in results.rows)
     assert [row.row for row in results.rows] == [name for name in ROWS if name in {row.row for row in results.rows}]
 
 
@@ -104,6 +105,23 @@ def read(path):
     assert msgspec.to_builtins(results) == json.loads(path.read_bytes())
     assert results.schema_version == 1 and re.fullmatch(r"[a-z0-9-]+\.json", path.name)
     return results
+
+
+def made(versions, *rows):
+    return gpu.GpuResults(
+        card="H100", memory_gib=80.0, driver="580", started="now", rehearsal=False, versions=versions, rows=list(rows)
+    )
+
+
+@pytest.mark.parametrize(("versions", "kept"), [({"torch": "2.11"}, ["sft", "grpo"]), ({"torch": "2.13"}, ["sft"])])
+def test_a_run_of_some_rows_keeps_the_others_of_the_same_packages_alone(tmp_path, versions, kept):
+    old = [gpu.GpuRow(row=name, status="failed", commit="a") for name in ("sft", "grpo")]
+    made({"torch": "2.11"}, *old).write(tmp_path)
+    results = made(versions)
+    results.take_measured(tmp_path)
+    results.take(gpu.GpuRow(row="sft", status="done", commit="b"))
+    assert [row.row for row in results.rows] == kept
+    assert [row.commit for row in results.rows] == ["b", "a"][: len(kept)]
 
 
 @pytest.mark.slow
@@ -122,7 +140,8 @@ def test_every_row_runs_on_a_cpu_with_tiny_shapes(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     results = read(tmp_path / "cpu.json")
-    assert results.rehearsal and results.versions["torch"] and len(results.commit) >= 40
+    assert results.rehearsal and results.versions["torch"]
+    assert all(len(row.commit) >= 40 for row in results.rows)
     assert [row.row for row in results.rows] == list(ROWS)
     rows = {row.row: row for row in results.rows}
     skipped = {name for name, row in rows.items() if row.status == "skipped"}

@@ -7,6 +7,7 @@ import pytest
 from ratchet.components.sandboxes import SandboxConfig, sandbox_config
 from ratchet.components.sandboxes.docker_engine import image_problem
 from ratchet.components.sandboxes.local_sandbox import Isolation, LocalSandbox, strongest_isolation
+from ratchet.components.sandboxes.persistent_sandboxes import AttachedSandbox, create_sandbox
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
 from ratchet.testing import SandboxConformance
 
@@ -30,6 +31,21 @@ class TestDocker(SandboxConformance):
     def _require_engine(self) -> None:
         if not _docker_is_here():
             pytest.skip(f"no Docker engine answers that has {DEFAULT_IMAGE}; .ci/run starts one")
+
+
+@pytest.mark.slow
+class TestPersistent(SandboxConformance):
+    """The calls go through the daemon's socket."""
+
+    config = SandboxConfig(backend="local")
+    has_network = strongest_isolation() is Isolation.LIMITS
+
+    @pytest.fixture(autouse=True)
+    def _own_home(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+
+    def make(self, **limits: int) -> AttachedSandbox:
+        return AttachedSandbox(create_sandbox(self.config.model_copy(update={"pids": 32, **limits}), lifetime=120).id)
 
 
 class _Careless(LocalSandbox):

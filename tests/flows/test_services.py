@@ -27,7 +27,7 @@ def own_home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_or_metrics_where_they_are_wanted():
+def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_metrics_or_a_receiver_where_they_are_wanted():
     plain = [
         Service("prefect", ("4200",)),
         Service("mlflow", ("5000",)),
@@ -38,6 +38,7 @@ def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_or_metr
     model = Service("model", ("m", "--port", "8000"))
     assert planned_services(4200, 5000, ["m", "--port", "8000"]) == [*plain, model]
     assert planned_services(4200, 5000, ["m", "--port", "8000"], metrics=True) == [*plain, model, Service("metrics")]
+    assert planned_services(4200, 5000, receive=True) == [*plain, Service("receive")]
 
 
 def test_servers_that_the_environment_names_are_used_and_not_started(monkeypatch):

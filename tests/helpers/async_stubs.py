@@ -19,6 +19,7 @@ from ratchet.components.training.checkpoint_io import checkpoint_step, newest_ch
 from ratchet.components.training.config.job_config import load_job
 from ratchet.components.training.grpo.async_trainer import make_async_trainer
 from ratchet.components.training.grpo.rollout_sample import named_seed
+from ratchet.components.training.grpo.staleness_control import StalenessControl
 from ratchet.components.training.grpo.train_grpo import make_report
 from ratchet.components.training.model_loading import load_base_model, load_start_model
 from ratchet.components.training.run_trainer import run_trainer
@@ -65,7 +66,7 @@ class MemoryTransfer:
 
 
 class StubWorker:
-    """Attempts of four tokens, rewarded for small ids. `late`: groups that are handed over one version after the others;
+    """Attempts of four tokens, rewarded for small ids. `late`: groups that end when the trainer waits;
     `lost`: attempt numbers of each third group that are lost; `gap`: added to the reported log-probabilities.
     """
 
@@ -73,10 +74,11 @@ class StubWorker:
         self.rollout_buffer, self.metrics_queue = queue.Queue(), queue.Queue()
         self.model, self.late, self.lost, self.gap = model, set(late), lost, gap
         self.size = config.grpo.group_size
-        self.options = config.grpo.asynchronous
-        self.batch = config.optimization.batch_size // self.size * self.options.weight_sync_steps
+        options = config.grpo.asynchronous
+        batch = config.optimization.batch_size // self.size * options.weight_sync_steps
+        self.control = StalenessControl(batch, options.max_staleness)
         self.version, self.next, self.started = 0, 0, False
-        self.untrained, self.history, self.held = [], [], []
+        self.untrained, self.history, self.late_groups, self.ended = [], [], {}, {}
         self.repeat, self.stopped = [], False
 
     def start(self):
@@ -87,20 +89,15 @@ class StubWorker:
         self.stopped = True
 
     def update_model_version(self, version):
-        self.version = version
+        self.version = self.control.version = version
         if self.started:
             self._play()
 
     def check_health(self, stale_after_s):
-        for group, samples in self.held:  # the trainer waits: a straggler ends
-            self._put(samples)
-            self.late.discard(group)
-        if not self.held:
+        if not self.late_groups:
             raise InfrastructureError("the worker has nothing left to play")
-        self.held = []
-
-    def oldest_in_flight(self):
-        return min((samples[0].model_version for _, samples in self.held), default=None)
+        late, self.late_groups = self.late_groups, {}  # the trainer waits: a straggler ends
+        self._release(late)
 
     def mark_trained(self, groups):
         self.history += groups
@@ -111,25 +108,25 @@ class StubWorker:
 
     def restore(self, state):
         self.next, self.repeat, self.history = state["next"], list(state["untrained"]), state["history"]
+        self.control.released = len(self.history)
 
     def _play(self):
-        trained = len(self.history)
-        begun = trained + len(self.untrained)
-        while begun < (self.version + self.options.max_staleness + 1) * self.batch:
+        ended = {}
+        while self.control.can_start():
             number = self.repeat.pop(0) if self.repeat else self.next
             self.next = max(self.next, number + 1)
             if number not in self.untrained:
                 self.untrained.append(number)
-            samples = self._group(number)
-            if number in self.late:
-                self.held.append((number, samples))
-            else:
-                self._put(samples)
-            begun += 1
+            self.control.start(number)
+            (self.late_groups if number in self.late else ended)[number] = self._group(number)
+        self._release(ended)
 
-    def _put(self, samples):
-        for sample in samples:
-            self.rollout_buffer.put(sample)
+    def _release(self, ended):
+        self.ended |= ended
+        while (ready := next((number for number in self.ended if self.control.can_release(number)), None)) is not None:
+            for sample in self.ended.pop(ready):
+                self.rollout_buffer.put(sample)
+            self.control.release(ready)
 
     @torch.no_grad()
     def _group(self, number):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -164,8 +165,10 @@ def qwen(clone, monkeypatch):
         yield asked
 
 
-def gpus(monkeypatch, gigabytes, count=1):
+def gpus(monkeypatch, gigabytes, count=1, disk=1000):
+    """A machine of `count` GPUs with `gigabytes` of memory and `disk` gigabytes of free disk, whatever this one has."""
     monkeypatch.setattr(night_plan, "training_memory", lambda: TrainingMemory("GPU", gigabytes * 10**9, count))
+    monkeypatch.setattr(night_plan.shutil, "disk_usage", lambda folder: SimpleNamespace(free=disk * 10**9))
 
 
 @pytest.mark.slow
@@ -195,6 +198,13 @@ def test_a_server_that_cannot_start_is_said_before_the_night(run, qwen, monkeypa
     (clone / "two.yaml").write_text(yaml.safe_dump(values))
     code, out, _ = run("plan", "--scale", "two.yaml")
     assert code == 4 and "it asks for 2 GPUs of 1; lower vllm.*_parallel_size" in out
+
+
+@pytest.mark.slow
+def test_checkpoints_that_the_disk_cannot_hold_end_with_4_and_say_what_to_do(run, qwen, monkeypatch):
+    gpus(monkeypatch, 24, disk=1)
+    code, out, _ = run("plan", "--scale", "gpu")
+    assert code == 4 and "that are free: DOES NOT FIT; free space" in " ".join(out.split())
 
 
 @pytest.mark.slow

@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-NEEDS_MORE = ("ratchet night", "ratchet publish")
-"""Commands that need minutes, or a hub: other tests run them."""
+NEEDS_MORE = (
+    "ratchet night",
+    "ratchet publish",
+    "ratchet tasks faults",
+    "ratchet tasks validate data/tasksets/releases",
+    "ratchet evaluate --taskset releases",
+)
+"""Commands that need minutes, a hub or an index of packages: other tests run them."""
 
 
 def commands(page: str) -> list[list[str]]:

@@ -116,6 +116,11 @@ class TestConvert:
         assert found == code and said in err and len(err.strip().splitlines()) == 1
         assert [each.name for each in tmp_path.iterdir()] == ["some.jsonl"]
 
+    def test_a_folder_without_an_episode_is_no_wrong_episode(self, run, tmp_path):
+        (tmp_path / "plan.txt").write_text("none was played")
+        code, _, err = run("show", tmp_path)
+        assert code == 3 and "holds no episode" in err
+
 
 class TestValidate:
     def test_a_valid_file_says_so(self, run, some):

@@ -15,11 +15,21 @@ from ratchet.components.nights.scale_config import load_scale
 from ratchet.components.operations.shared_collection import shared_cohort
 from ratchet.components.rollouts.collection import collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
-from ratchet.components.trajectories.shards import read_manifest
+from ratchet.components.trajectories.shards import read_folder, read_manifest
 from ratchet.tasks import collect as collect_task
 from ratchet.tasks import prefect_executor
 
 pytestmark = pytest.mark.slow  # imports Prefect
+
+
+TWO_CONVERSATIONS = """
+import json, os, urllib.request
+for text in (os.environ["RATCHET_TASK"], "aside"):
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers)).read()
+"""
 
 
 @pytest.fixture
@@ -46,6 +56,17 @@ def test_a_flow_seals_what_other_machines_have_played(plan, tmp_path, monkeypatc
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     monkeypatch.setattr(collect_task, "play_on_ray", lambda plan, location, numbers: iter(numbers))
     assert collect_task.play.fn("collect", plan, tmp_path / "out")["replayed"] == 0, "what is here is not played again"
+
+
+def test_what_a_harness_plays_elsewhere_is_sealed_with_its_side_conversations(plan, tmp_path, monkeypatch):
+    harness = {"command": ["python3", "$HOME/a.py"], "files": {"$HOME/a.py": TWO_CONVERSATIONS}}
+    own = {"taskset": "programs", "policy": "teacher", "limit": 2, "attempts": 1, "cohort_size": 1, "executor": "ray"}
+    plan = CollectPlan.load({**own, "sandbox": {"backend": "local"}, "harness": harness})
+    monkeypatch.setattr(collect_task, "play_on_ray", play_in_turn)
+    assert collect_task.play.fn("collect", plan, tmp_path / "out")["episodes"] == 2
+    records = [record.episode_id for record in read_folder(tmp_path / "out")]
+    listed = [identity for entry in read_manifest(tmp_path / "out") for identity in entry.episode_ids]
+    assert len(set(records)) == 4 and listed == records
 
 
 def test_a_cohort_that_ended_without_a_shard_is_an_infrastructure_failure(plan, tmp_path, monkeypatch):

@@ -95,7 +95,12 @@ def dpo_row(
         "margin": round(pair.margin, 6),
         "kind": sides[0].kind,
         "family": sides[0].family,
-        "reason": f"{where}: the chosen side scores {pair.margin:.2f} higher on average",
+        "reason": f"{where}: "
+        + (
+            "a person wrote the chosen side"
+            if pair.edit
+            else f"the chosen side scores {pair.margin:.2f} higher on average"
+        ),
     }
 
 

@@ -8,7 +8,7 @@ import msgspec
 from ratchet.components.core import DataError, Message
 from ratchet.components.interop.trajectory_writers import BUNDLED_WRITERS
 from ratchet.components.trajectories.branch_completion import has_shared_turns, read_completed
-from ratchet.components.trajectories.chat_messages import as_chat_messages, inline_tools, turn_messages
+from ratchet.components.trajectories.chat_messages import as_chat_messages, edited_turn, inline_tools, turn_messages
 from ratchet.components.trajectories.trajectory import Trajectory
 
 from .dataset_rows import Row, dpo_row
@@ -131,6 +131,12 @@ def _check_turn(episode_id: str, want: MessageView, turns: int) -> None:
         raise DataError(f"{episode_id} has {turns} turns, and a pair names turn {want.turn}; run the build again")
 
 
+def edited_view(edit: str, agent_format: AgentFormat) -> bytes:
+    """Return a person's message as JSON, a list of one assistant message. Raises DataError."""
+    message = turn_messages(edited_turn(edit))[:1]
+    return msgspec.json.encode(message if agent_format == "tools" else inline_tools(message, ()))
+
+
 def pair_views(pair: RankedPair) -> tuple[tuple[ViewKind, int], tuple[ViewKind, int]]:
     """Return the kind and turn of the view for the prompt of a pair, and of the view for either side."""
     return (("history", pair.turn), ("message", pair.turn)) if pair.turn >= 0 else (("opening", 0), ("rest", 0))
@@ -193,7 +199,8 @@ class EpisodeViews:
             record = self._record(episode_id)
             if not record.is_branch:
                 return raw_view_json(record, want)
-        return view_json(self._trajectory(episode_id), want, agent_format=self._form)
+        trajectory = self._trajectory(episode_id)
+        return view_json(trajectory, _without_shared(trajectory, want), agent_format=self._form)
 
     def _record(self, episode_id: str) -> RawRecord:
         record = self._records.get(episode_id)
@@ -225,6 +232,17 @@ class EpisodeViews:
                 "nights; build from its night too"
             )
         return whole
+
+
+def _without_shared(trajectory: Trajectory, want: MessageView) -> MessageView:
+    """Return a view of a whole conversation in which the turns that another record of the same session holds weigh
+    nothing, so that they are not trained on twice.
+    """
+    shared = trajectory.source_extra.get("shared_turns", 0)
+    if want.what != "chat" or not isinstance(shared, int) or shared < 1:
+        return want
+    own = want.weights[shared:] or (1.0,) * (len(trajectory.turns) - shared)
+    return want._replace(weights=(*(0.0,) * shared, *own))
 
 
 def _remember(records: dict[str, RecordT], episode_id: str, record: RecordT) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from ratchet.components.core import DataError, Role
 from ratchet.components.trajectories.trajectory import Trajectory
@@ -166,7 +167,7 @@ def _kind(type_: pa.DataType) -> Kind | None:
 class RankedPair(msgspec.Struct, frozen=True, gc=False):
     """One row of the table of pairs. `level` is `step` or `trajectory`; `turn` counts from 0, and is -1 for a pair of
     whole episodes; `margin` (positive) is the mean reward or win rate of the chosen side minus that of the rejected
-    side.
+    side. `edit`: the message that a person wrote in place of the chosen one, as JSON of an `EditedMessage`, or empty.
     """
 
     task_id: str
@@ -175,13 +176,18 @@ class RankedPair(msgspec.Struct, frozen=True, gc=False):
     chosen_episode_id: str
     rejected_episode_id: str
     margin: float
+    edit: str = ""
 
 
 def read_pairs(path: Path) -> list[RankedPair]:
     """Return the pairs in the order of the table. Raises DataError, also for a margin that is not positive and finite."""
     names = arrow_types(RankedPair)
+    edit = {"edit": names.pop("edit")}
     table = read_table(path, names)
     pairs = list(map(RankedPair, *(table[name].to_pylist() for name in names)))
+    if "edit" in pq.read_schema(path).names:  # absent in a table of an older Ratchet
+        edits = read_table(path, edit)["edit"].to_pylist()
+        pairs = [replace(pair, edit=edited) if edited else pair for pair, edited in zip(pairs, edits, strict=True)]
     for pair in pairs:
         if pair.margin is None or not (math.isfinite(pair.margin) and pair.margin > 0):
             sides = f"{pair.chosen_episode_id} over {pair.rejected_episode_id}"

@@ -12,7 +12,7 @@ from ..deduplication.split_assignment import SPLITS, Split
 from .dataset_files import PLACEHOLDER, RowBatch, RowLine, encode_row, episode_line, make_batch, trace_source
 from .dataset_rows import Row, benchmark_row, dpo_row, group_row, grpo_row, rollout_row, sft_row, trace_row
 from .export_plan import ExportTables, PlannedRow
-from .message_views import EpisodeViews, MessageView, pair_views
+from .message_views import EpisodeViews, MessageView, edited_view, pair_views
 from .ranked_episodes import RankedEpisode
 from .shard_offsets import ShardOffsets
 
@@ -49,7 +49,9 @@ def _dpo(planned: PlannedRow, source: ExportTables, episodes: EpisodeViews) -> R
         bad = source.steps.shortfalls(rejected.episode_id, rejected.turns)
     pieces = (
         episodes.json(chosen.episode_id, MessageView(before, prompt_turn)),
-        episodes.json(chosen.episode_id, MessageView(side, turn, good)),
+        edited_view(pair.edit, source.params.agent_format)
+        if pair.edit
+        else episodes.json(chosen.episode_id, MessageView(side, turn, good)),
         episodes.json(rejected.episode_id, MessageView(side, turn, bad)),
         episodes.json(chosen.episode_id, TOOLS),
     )

@@ -62,12 +62,12 @@ HACK = "reward hack detected: see the explanations of its scores"
 
 class EpisodeLabel(msgspec.Struct, frozen=True):
     """The fields of a label that ranking reads. `turn` and `step` are -1 for a label of the whole episode; `line` is the
-    criterion; `value` is in [0, 1].
+    criterion; `value` is in [0, 1], None for a label that was withdrawn.
     """
 
     episode_id: str
     annotator: str
-    value: float
+    value: float | None
     turn: int = WHOLE
     step: int = WHOLE
     line: str = OVERALL
@@ -110,7 +110,7 @@ def mean_feedback(files: Sequence[Path], content_hashes: Mapping[str, str]) -> d
     """
     latest: dict[tuple[str, str], EpisodeLabel] = {}
     for path, label in ((file, record) for file in files for record in read_json_lines(file, EpisodeLabel)):
-        if not 0.0 <= label.value <= 1.0:
+        if label.value is not None and not 0.0 <= label.value <= 1.0:
             raise DataError(
                 f"{path}: the label of {label.episode_id} by {label.annotator} has the value {label.value}, which is not in "
                 "[0, 1]; restore it with its night"
@@ -123,7 +123,8 @@ def mean_feedback(files: Sequence[Path], content_hashes: Mapping[str, str]) -> d
             latest[label.episode_id, label.annotator] = label
     values: defaultdict[str, list[float]] = defaultdict(list)
     for (episode, _), label in sorted(latest.items()):
-        values[episode].append(label.value)
+        if label.value is not None:
+            values[episode].append(label.value)
     return {episode: math.fsum(own) / len(own) for episode, own in values.items()}
 
 

@@ -97,8 +97,8 @@ class BuildInputs(msgspec.Struct, frozen=True):
 
 class BuildFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fixed inputs of a build. `inputs`, `judgements`, `labels` and `uses` are DVC's hashes of each night's folders (a
-    night has uses only after a training), by night. `files`, `folders`, `evidence`, `ledgers` and `drift` are paths, by
-    the flag of the stages that takes them. Files of an older Ratchet lack the fields that have a default here.
+    night has uses only after a training), by night. `files`, `folders`, `evidence`, `ledgers`, `reviews` and `drift` are
+    paths, by the flag of the stages that takes them. Files of an older Ratchet lack the fields that have a default here.
     """
 
     nights: list[str]
@@ -115,6 +115,7 @@ class BuildFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uses: dict[str, str] = {}
     evidence: dict[str, list[str]] = {}
     ledgers: dict[str, list[str]] = {}
+    reviews: dict[str, list[str]] = {}
     drift: dict[str, list[str]] = {}
 
     def requested_inputs(self) -> BuildInputs:
@@ -182,6 +183,7 @@ def write_values(inputs: BuildInputs, sealed: Mapping[str, dict[str, str]], root
             "labels": labels,
         },
         ledgers={"labels": labels, "uses": [f"data/uses/{night}/uses.jsonl" for night in sealed.get("uses", ())]},
+        reviews={"labels": labels},
         drift={"baseline": [baseline_path(inputs.baseline).as_posix()] if inputs.baseline else []},
     )
     # YAML writes a list that occurs twice by reference; `to_builtins` makes two lists of it.

@@ -407,9 +407,7 @@ class BrowserTab:
                 return
             answer = self._site.handle(SiteRequest.of(request.method, request.url, _posted(request)))
             await route.fulfill(
-                status=answer.status,
-                headers={"content-type": answer.content_type, **answer.headers},
-                body=answer.body,
+                status=answer.status, headers={"content-type": answer.content_type, **answer.headers}, body=answer.body
             )
         except Exception as error:
             await self._handle_request_error(route, error)

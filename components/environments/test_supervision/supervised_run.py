@@ -118,12 +118,7 @@ def reported_names(test: str) -> Iterable[str]:
 
 MAX_OUTPUT_BYTES = 16 << 20
 _SANDBOX_FOLDER = Path(__file__).parent / "in_sandbox"
-_SANDBOX_MODULES = (
-    "ratchet_equality.py",
-    "ratchet_channel.py",
-    "ratchet_witness.py",
-    "ratchet_unittest.py",
-)
+_SANDBOX_MODULES = ("ratchet_equality.py", "ratchet_channel.py", "ratchet_witness.py", "ratchet_unittest.py")
 # Python imports `sitecustomize` at the start of every process of the test command, before anything graded.
 _STARTUP_MODULE = {"sitecustomize.py": "import ratchet_unittest\n\nratchet_unittest.watch_unittest()\n"}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ratchet.components.core import DataError
-from ratchet.components.rewards.annotation_records import Judgement, Label
+from ratchet.components.rewards.annotation_records import ADJUDICATION, PREFERRED_TO, Judgement, Label
 from ratchet.components.statistics.multiple_testing import holm
 
 from ..human_labels.rater_agreement import RESAMPLES, KrippendorffAlpha, RaterAgreement, krippendorff, rater_agreement
@@ -276,9 +276,15 @@ def _agreement_with_labels(pairs: Sequence[LabelledScore], resamples: int) -> Ra
 
 
 def _alpha_of_people(labels: Sequence[Label], resamples: int) -> dict[str, KrippendorffAlpha]:
-    ratings: dict[str, dict[tuple[str, tuple[int, int]], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    ratings: dict[str, dict[tuple[str, tuple[int, int, str]], dict[str, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for label in latest_labels(labels):
-        ratings[label.line][label.episode_id, (label.turn, label.step)][label.annotator] = label.value
+        if label.value is None or label.annotator.startswith(ADJUDICATION):
+            continue
+        # A pair is an item of one criterion: its label names the other episode.
+        line = PREFERRED_TO.strip() if label.line.startswith(PREFERRED_TO) else label.line
+        ratings[line][label.episode_id, (label.turn, label.step, label.line)][label.annotator] = label.value
     alphas = {line: krippendorff(line_ratings, resamples=resamples) for line, line_ratings in sorted(ratings.items())}  # type: ignore[arg-type]
     return {line: alpha for line, alpha in alphas.items() if alpha.things}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from ratchet.components.rewards.annotation_records import OVERALL, Judgement, Label
+from ratchet.components.rewards.annotation_records import ADJUDICATION, OVERALL, Judgement, Label
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,24 +145,39 @@ LabelledPosition = tuple[str, int, int, str]
 """(episode, turn, step, line)"""
 
 
-def latest_labels(labels: Iterable[Label]) -> list[Label]:
-    """Return one label, the latest, per annotator and labelled item (episode, turn, step and criterion)."""
+def latest_labels(labels: Iterable[Label], *, withdrawn: bool = False) -> list[Label]:
+    """Return one label, the latest, per annotator and labelled item (episode, turn, step and criterion). Labels that
+    their annotator withdrew are left out; with `withdrawn`, the withdrawals are returned.
+    """
     latest: dict[tuple[LabelledPosition, str], Label] = {}
     for label in labels:
         key = (_position(label), label.annotator)
         previous = latest.get(key)
         if previous is None or _labelled_when(label) >= _labelled_when(previous):
             latest[key] = label
-    return list(latest.values())
+    return [label for label in latest.values() if withdrawn or label.value is not None]
+
+
+def settled_labels(labels: Iterable[Label]) -> list[Label]:
+    """Return the latest labels that count: an adjudication replaces the labels of its item by other annotators."""
+    latest = latest_labels(labels)
+    adjudicated = {
+        (_position(label), label.content_hash) for label in latest if label.annotator.startswith(ADJUDICATION)
+    }
+    return [
+        label
+        for label in latest
+        if label.annotator.startswith(ADJUDICATION) or (_position(label), label.content_hash) not in adjudicated
+    ]
 
 
 def match_labels(judgements: Iterable[Judgement], labels: Iterable[Label]) -> MatchedLabels:
     """Pair every score with the mean label of its episode, turn, step and criterion. Of judgements with one key only
     the last is used, and of the labels of one annotator on one item only the latest.
 
-    A label of another content hash is ignored; an empty hash matches any content.
+    A label of another content hash is ignored; an empty hash matches any content. An adjudication replaces other labels.
     """
-    labels_counted = latest_labels(labels)
+    labels_counted = settled_labels(labels)
     by_position: dict[LabelledPosition, list[Label]] = defaultdict(list)
     for label in labels_counted:
         by_position[_position(label)].append(label)
@@ -177,12 +192,17 @@ def match_labels(judgements: Iterable[Judgement], labels: Iterable[Label]) -> Ma
                 changed_positions.update([position] if candidates else [])
                 continue
             matched.add(position)
-            mean = sum(label.value for label in matching) / len(matching)
+            mean = mean_label(matching)
             source = (judgement.layer, judgement.judge, judgement.domain)
             pairs.append(LabelledScore(*source, line, judgement.episode_id, score, mean, judgement.wording))
     unmet = sum(len(candidates) for position, candidates in by_position.items() if position not in matched)
     changed = sum(len(by_position[position]) for position in changed_positions - matched)
     return MatchedLabels(sorted(pairs), scores, len(labels_counted), unmet, changed)
+
+
+def mean_label(labels: Sequence[Label]) -> float:
+    """Return the mean value of labels, of which none is a withdrawal."""
+    return sum(label.value for label in labels if label.value is not None) / len(labels)
 
 
 def scores_by_line(judgement: Judgement) -> dict[str, float]:

@@ -66,8 +66,8 @@ def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise DataError(f"{path}, line {number}: {error}; a label is one JSON object a line") from error
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: a label is one JSON object a line")
-        if isinstance(version := row.get("schema_version"), int) and version > 1:
-            raise DataError(f"{path}, line {number}: schema_version {version} is newer than 1; upgrade Ratchet")
+        if isinstance(version := row.get("schema_version"), int) and version > 2:
+            raise DataError(f"{path}, line {number}: schema_version {version} is newer than 2; upgrade Ratchet")
         yield number, row
 
 
@@ -90,7 +90,7 @@ VALUE_WORDS = {
 """Words that are accepted as values."""
 LABEL_COLUMNS = (
     *("episode_id", "turn", "step", "line", "value", "annotator", "comment", "labelled_at"),
-    *("content_hash", "domain"),
+    *("content_hash", "domain", "edit"),
 )
 
 
@@ -136,15 +136,24 @@ def add_labels(path: Path, labels: Iterable[Label]) -> int:
 
 
 def unsealed_labels(labels: Iterable[Label], sealed: Iterable[Label]) -> list[Label]:
-    """Return the latest label of each annotator on each item, unless `sealed` contains it already; sorted."""
+    """Return the latest label of each annotator on each item, unless `sealed` contains it already; sorted. A withdrawal is
+    returned only if it withdraws a sealed label.
+    """
     sealed_identities = set(map(_label_identity, sealed))
+    sealed_items = {identity[:5] for identity in sealed_identities}
     return sorted(
-        (label for label in latest_labels(labels) if _label_identity(label) not in sealed_identities), key=_sort_key
+        (
+            label
+            for label in latest_labels(labels, withdrawn=True)
+            if (identity := _label_identity(label)) not in sealed_identities
+            and (label.value is not None or identity[:5] in sealed_items)
+        ),
+        key=_sort_key,
     )
 
 
 def _label_identity(label: Label) -> tuple[object, ...]:
-    return (*_sort_key(label), label.value, label.comment, label.content_hash)
+    return (*_sort_key(label), label.value, label.comment, label.content_hash, label.edit)
 
 
 def _sort_key(label: Label) -> tuple[str, int, int, str, str, str]:

@@ -7,7 +7,7 @@ A user's own rubric file may contain weights, and criteria that no domain profil
 import re
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -79,6 +79,20 @@ class JudgeRubric(Configuration):
     def only(self, names: set[str]) -> "JudgeRubric":
         """Return the rubric restricted to the criteria in `names`."""
         return self.model_copy(update={"lines": {name: line for name, line in self.lines.items() if name in names}})
+
+
+def describe_rubric(rubric: JudgeRubric, weights: dict[str, float]) -> dict[str, Any]:
+    """Return a rubric with its weights (by criterion), as JSON values."""
+    lines = {
+        name: {
+            "weight": weights[name],
+            "asks": line.asks,
+            "whole": line.whole or line.asks,
+            "anchors": {f"{value:g}": words for value, words in line.anchors.items()},
+        }
+        for name, line in rubric.lines.items()
+    }
+    return {"name": rubric.name, "version": rubric.version, "about": rubric.about, "lines": lines}
 
 
 def bundled_rubrics() -> dict[str, JudgeRubric]:

@@ -150,7 +150,8 @@ class ComparableEpisode(NamedTuple):
     a win rate); only episodes of equal `start` are compared. `opening_hash`: hash of the opening messages alone.
 
     `policy`: version of the policy. `moves`: its turns. `worth`: its total or win rate, in [0, 1]. `may_be_chosen`:
-    accepted by the ranking, and not known to have failed. `parent`: None for an episode that is no branch.
+    accepted by the ranking, and not known to have failed. `parent`: None for an episode that is no branch. `content_hash`: of
+    the trajectory.
     """
 
     episode_id: str
@@ -162,6 +163,7 @@ class ComparableEpisode(NamedTuple):
     worth: float
     may_be_chosen: bool
     parent: BranchOrigin | None = None
+    content_hash: str = ""
 
 
 def comparable_episode(trajectory: Trajectory, worth: float, may_be_chosen: bool) -> ComparableEpisode:
@@ -178,6 +180,7 @@ def comparable_episode(trajectory: Trajectory, worth: float, may_be_chosen: bool
         worth,
         may_be_chosen,
         None if parent is None else BranchOrigin(parent.episode_id, parent.turn),
+        trajectory.content_hash,
     )
 
 

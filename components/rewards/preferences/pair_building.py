@@ -23,10 +23,12 @@ import msgspec
 import pydantic
 
 from ratchet.components.core.configuration import Configuration
+from ratchet.components.trajectories.chat_messages import edited_turn
 from ratchet.components.trajectories.trajectory import digest
 
-from ..annotation_records import WHOLE
-from .comparable_episodes import ComparableEpisode, TurnDigest
+from ..annotation_records import PREFERRED_TO, WHOLE, Label
+from ..calibration.labelled_scores import mean_label, settled_labels
+from .comparable_episodes import ComparableEpisode, TurnDigest, digest_turn
 from .episode_worth import BranchTree, with_win_rates
 
 PairLevel = Literal["step", "trajectory"]
@@ -67,7 +69,7 @@ class PreferenceSide(NamedTuple):
 
 class Preference(NamedTuple):
     """One pair. `turn`: the assistant turn in which the sides differ, -1 for whole episodes; `context`: hash of all
-    messages before the sides.
+    messages before the sides; `edit`: the message that a person wrote in place of the chosen one (see `Label.edit`).
     """
 
     task_id: str
@@ -76,6 +78,7 @@ class Preference(NamedTuple):
     chosen: PreferenceSide
     rejected: PreferenceSide
     context: str
+    edit: str = ""
 
     @property
     def margin(self) -> float:
@@ -271,7 +274,131 @@ def limit_length_gap(pairs: Sequence[Preference], bound: float, left_out: Counte
     return ranked[low:high]
 
 
-LEFT_OUT = ("no_worth", "no_parent", "padding", "samples", "margin", "duplicates", "contradictions", "length")
+class PairVerdict(NamedTuple):
+    """Decision of people on a pair. `turn` -1: whole episodes. `content_hash`: of the chosen episode that they saw, empty
+    if not recorded. `edit`: as in `Label`, the latest one.
+    """
+
+    chosen_episode_id: str
+    rejected_episode_id: str
+    turn: int
+    content_hash: str
+    accepted: bool
+    edit: str = ""
+
+
+def pair_verdicts(labels: Iterable[Label]) -> list[PairVerdict]:
+    """Return the decisions in labels of pairs: an adjudication, else the mean label. People who are evenly divided decide
+    nothing.
+    """
+    by_pair: dict[tuple[str, str, int, str], list[Label]] = defaultdict(list)
+    for label in settled_labels(labels):
+        if label.line.startswith(PREFERRED_TO):
+            rejected = label.line.removeprefix(PREFERRED_TO)
+            by_pair[label.episode_id, rejected, label.turn, label.content_hash].append(label)
+    values = {pair: mean_label(of_pair) for pair, of_pair in sorted(by_pair.items())}
+    edits = {
+        pair: max((label.labelled_at, label.annotator, label.edit) for label in of_pair if label.edit)[2]
+        for pair, of_pair in by_pair.items()
+        if any(label.edit for label in of_pair)
+    }
+    return [
+        PairVerdict(*pair, accepted=value > 0.5, edit=edits.get(pair, "") if value > 0.5 else "")
+        for pair, value in values.items()
+        if value != 0.5
+    ]
+
+
+def apply_verdicts(
+    level: PairLevel,
+    pairs: Sequence[Preference],
+    episodes: Sequence[ComparableEpisode],
+    verdicts: Iterable[PairVerdict],
+    left_out: Counter[str],
+) -> tuple[list[Preference], list[Preference]]:
+    """Return (the pairs that nobody decided on, the accepted pairs). Pairs with the texts of a rejected one, and the
+    reverse of an accepted one, are dropped and counted in `left_out`.
+
+    An accepted pair may have a smaller margin than the build asks for, but not a negative one: the gate refuses a pair
+    whose chosen side has the lower reward.
+    """
+    tree = BranchTree(episodes)
+    by_id = {episode.episode_id: episode for episode in episodes}
+    accepted: dict[tuple[str, ...], Preference] = {}
+    rejected: set[tuple[str, ...]] = set()
+    replaced: set[tuple[str, ...]] = set()
+    for verdict in verdicts:
+        if (verdict.turn == WHOLE) != (level == "trajectory"):
+            continue
+        chosen, other = by_id.get(verdict.chosen_episode_id), by_id.get(verdict.rejected_episode_id)
+        if chosen is None or other is None or verdict.content_hash not in ("", chosen.content_hash):
+            continue
+        pair = _reviewed_pair(level, verdict.turn, chosen, other, tree)
+        if pair is None:
+            continue
+        if not verdict.accepted:
+            rejected.add(_comparison_key(pair))
+        elif pair.margin > 0 and chosen.may_be_chosen:
+            # The pair that was proposed is replaced: its chosen message is not what the person would have written.
+            replaced.add(_comparison_key(pair))
+            pair = _with_edit(pair, verdict.edit)
+            if pair.chosen.summary.hash != pair.rejected.summary.hash:
+                accepted[_comparison_key(pair)] = pair
+    accepted = {key: pair for key, pair in accepted.items() if key not in rejected}
+    reverse = {(*key[:2], key[3], key[2]) for key in accepted}
+    undecided = [pair for pair in pairs if _comparison_key(pair) not in accepted.keys() | replaced]
+    kept = [pair for pair in undecided if _comparison_key(pair) not in rejected | reverse]
+    left_out["rejected"] += len(undecided) - len(kept)
+    return kept, list(accepted.values())
+
+
+def _reviewed_pair(
+    level: PairLevel, turn: int, chosen: ComparableEpisode, rejected: ComparableEpisode, tree: BranchTree
+) -> Preference | None:
+    """Return the pair of two episodes; None where they no longer are one: they share no history up to the turn."""
+    both = (chosen, rejected)
+    if chosen.start != rejected.start or any(len(side.moves) <= max(turn, 0) for side in both):
+        return None
+    context = _history_hash(chosen, max(turn, 0))
+    if context != _history_hash(rejected, max(turn, 0)):
+        return None
+    summaries = [SideSummary.of(side.moves if turn == WHOLE else [side.moves[turn]]) for side in both]
+    if summaries[0].hash == summaries[1].hash:
+        return None
+    worths = [side.worth if turn == WHOLE else tree.value(side, turn) for side in both]
+    sides = [
+        PreferenceSide(side.episode_id, worth, 1, summary)
+        for side, worth, summary in zip(both, worths, summaries, strict=True)
+    ]
+    return Preference(chosen.task_id, level, turn, sides[0], sides[1], context)
+
+
+def _with_edit(pair: Preference, edit: str) -> Preference:
+    """Return the pair with a person's message as its chosen side; a pair of whole episodes has none."""
+    if not edit or pair.turn == WHOLE:
+        return pair
+    chosen = pair.chosen._replace(summary=SideSummary.of([digest_turn(edited_turn(edit))]))
+    return pair._replace(chosen=chosen, edit=edit)
+
+
+def _history_hash(episode: ComparableEpisode, turn: int) -> str:
+    history = episode.opening_hash
+    for move in episode.moves[:turn]:
+        history = digest(history, move.message_hash, move.results_hash)
+    return history
+
+
+LEFT_OUT = (
+    "no_worth",
+    "no_parent",
+    "padding",
+    "samples",
+    "margin",
+    "duplicates",
+    "contradictions",
+    "rejected",
+    "length",
+)
 
 
 class PairConfig(Configuration):
@@ -296,7 +423,7 @@ class PairReport(msgspec.Struct, frozen=True):
     `no_worth`: episodes without a score (or without another sample, for win rates); `no_parent`: branches whose
     parent's turns are missing; `padding`: forks whose messages differ by padding alone; `samples`: forks without two
     options of `min_samples` samples; `margin`: forks whose options differ by less than the margin, or where the better
-    ones may not be chosen; `duplicates`, `contradictions`, `length`: pairs.
+    ones may not be chosen; `duplicates`, `contradictions`, `rejected` (by people), `length`: pairs.
     """
 
     episodes: int
@@ -313,6 +440,7 @@ class PairReport(msgspec.Struct, frozen=True):
             "samples": f"forks have no two options of {config.min_samples} samples",
             "margin": f"forks differ by less than the margin {config.margin:g}, or their better side is a known failure",
             "contradictions": "pairs contradict each other",
+            "rejected": "pairs were rejected by people",
             "length": f"pairs exceed max_length_gap {config.max_length_gap:g}",
         }
         counted = [f"{self.left_out[name]} {reason}" for name, reason in reasons.items() if self.left_out.get(name)]
@@ -329,12 +457,16 @@ class BuiltPairs(NamedTuple):
 
 
 def make_pairs(
-    episodes: Sequence[ComparableEpisode], config: PairConfig, before: Counter[str] | None = None
+    episodes: Sequence[ComparableEpisode],
+    config: PairConfig,
+    before: Counter[str] | None = None,
+    verdicts: Sequence[PairVerdict] = (),
 ) -> BuiltPairs:
     """Return the distinct pairs that `config` allows, sorted by task, level, turn and sides, and a report of what was
     left out. The order of the episodes does not matter.
 
-    `before`: counts of what was left out in earlier steps, to be added to `PairReport.left_out`.
+    `before`: counts of what was left out in earlier steps, to be added to `PairReport.left_out`. `verdicts`: decisions
+    of people, which outrank the margin and the bound on lengths.
     """
     left_out = Counter(before)
     compared = list(episodes) if config.worth == "total" else with_win_rates(episodes)
@@ -345,7 +477,10 @@ def make_pairs(
     for level in dict.fromkeys(config.levels):
         found = pairs_of_level(level, compared, config.margin, left_out, config.min_samples)
         distinct = drop_duplicates(list(found), left_out)
-        balanced = limit_length_gap(distinct, config.max_length_gap, left_out)
+        undecided, accepted = (
+            apply_verdicts(level, distinct, compared, verdicts, left_out) if verdicts else (distinct, [])
+        )
+        balanced = [*limit_length_gap(undecided, config.max_length_gap, left_out), *accepted]
         gaps[level] = LengthGap(mean_length_gap(distinct), mean_length_gap(balanced))
         pairs += balanced
     counts: Counter[str] = Counter(pair.level for pair in pairs)

@@ -2,6 +2,7 @@
 
     python -m ratchet.components.rewards.preferences.pairs_stage --rollouts data/rollouts/A --rollouts data/rollouts/B \
         --scores data/scores/*.parquet --ranked data/ranked.parquet --out data/pairs.parquet [--params params.yaml]
+        [--labels data/labels/*/labels.jsonl]
 
 Only tasks of the role train give pairs, and only accepted episodes can be chosen. Episodes without a total (infrastructure
 failures) are excluded. A pair names its episodes; the exporter renders their messages.
@@ -17,16 +18,19 @@ from typing import NamedTuple
 from ratchet.components.core import DataError
 from ratchet.components.core.configuration import read_section
 from ratchet.components.core.errors import block_pandas, run_and_report
+from ratchet.components.core.files import read_json_lines
 from ratchet.components.trajectories.parallel_shards import gc_paused
 
+from ..annotation_records import Label
 from ..score_table import read_totals, write_parquet
 from .comparable_episodes import ScoredAndAccepted, read_comparable_episodes
-from .pair_building import BuiltPairs, PairConfig, PairReport, Preference, make_pairs
+from .pair_building import BuiltPairs, PairConfig, PairReport, Preference, make_pairs, pair_verdicts
 
 
 class PairRow(NamedTuple):
     """Row of the table of pairs. `turn` -1: whole episodes. `margin`: difference of worth. Lengths: characters of the
-    whole output of each side.
+    whole output of each side. `edit`: a person's message in place of the chosen one, or empty; the
+    table lacks the column where all are.
     """
 
     task_id: str
@@ -37,6 +41,7 @@ class PairRow(NamedTuple):
     margin: float
     chosen_length: int
     rejected_length: int
+    edit: str
 
     @classmethod
     def of(cls, pair: Preference) -> "PairRow":
@@ -44,7 +49,14 @@ class PairRow(NamedTuple):
         chosen, rejected = pair.chosen, pair.rejected
         sides = chosen.episode_id, rejected.episode_id
         return cls(
-            pair.task_id, pair.level, pair.turn, *sides, pair.margin, chosen.summary.length, rejected.summary.length
+            pair.task_id,
+            pair.level,
+            pair.turn,
+            *sides,
+            pair.margin,
+            chosen.summary.length,
+            rejected.summary.length,
+            pair.edit,
         )
 
 
@@ -66,18 +78,25 @@ def read_accepted(path: Path) -> frozenset[str]:
 
 
 def build_pairs(
-    rollouts: Sequence[Path], scores: Sequence[Path], ranked: Path, out: Path, config: PairConfig
+    rollouts: Sequence[Path],
+    scores: Sequence[Path],
+    ranked: Path,
+    out: Path,
+    config: PairConfig,
+    labels: Sequence[Path] = (),
 ) -> BuiltPairs:
-    """Read rollouts, their score tables and the ranked table, and write the pairs as Parquet to `out`; return them.
-    Raises DataError.
+    """Read rollouts, their score tables, the ranked table and people's labels of pairs, and write the pairs as Parquet to
+    `out`; return them. Raises DataError.
     """
     totals = {episode: total for path in scores for episode, total in read_totals(path).items()}
     left_out: Counter[str] = Counter()
     scored = ScoredAndAccepted(totals, read_accepted(ranked))
     episodes = read_comparable_episodes(rollouts, scored, left_out)
+    verdicts = pair_verdicts(label for path in labels for label in read_json_lines(path, Label))
     with gc_paused():
-        built = make_pairs(episodes, config, left_out)
-    write_parquet(out, PairRow, [PairRow.of(pair) for pair in built.preferences])
+        built = make_pairs(episodes, config, left_out, verdicts)
+    # Without edits the bytes are those of a table that an older Ratchet wrote.
+    write_parquet(out, PairRow, [PairRow.of(pair) for pair in built.preferences], optional=("edit",))
     return built
 
 
@@ -104,13 +123,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scores", type=Path, nargs="+", action="extend", required=True, help="their tables of scores")
     parser.add_argument("--ranked", type=Path, required=True, help="the ranked table: episode_id, accepted")
     parser.add_argument("--out", type=Path, required=True, help="the Parquet table to write")
+    parser.add_argument("--labels", type=Path, nargs="+", action="extend", default=[], help="sealed labels by people")
     parser.add_argument("--params", type=Path, help="a YAML file of parameters")
     parser.add_argument("--section", default="pairs", help="section of the parameters (default: pairs)")
     flags = parser.parse_args(arguments)
 
     def work() -> None:
         config = read_section(flags.params, flags.section, PairConfig)
-        built = build_pairs(flags.rollouts, flags.scores, flags.ranked, flags.out, config)
+        built = build_pairs(flags.rollouts, flags.scores, flags.ranked, flags.out, config, flags.labels)
         print(f"{flags.out}: {describe_report(built.report)}")
 
     return run_and_report(work)

@@ -49,6 +49,7 @@ class EgressForwarder:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             inner, _ = self._listener.accept()
+            inner.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small packets wait 40 ms
             outer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 outer.connect(self._path)

@@ -153,14 +153,14 @@ class CorrectionOptions(Configuration):
 
 
 class AsyncOptions(Configuration):
-    """Play and train at the same time: a worker plays groups of attempts without a pause, and the trainer takes the
-    oldest finished ones. Nothing that was played is thrown away.
+    """Play and train at the same time: a worker plays groups of attempts without a pause, and the trainer takes finished
+    ones. Nothing that was played is thrown away.
 
     A *version* is a set of weights that reached the sampler; the *staleness* of a group is the number of versions
     between the oldest of its tokens and the one that trains on it.
 
     - `max_staleness`: bound of the staleness, kept by admission (AReaL, Fu et al. 2025, arXiv:2505.24298, eq. 3): a group
-      starts only if it can be trained within the bound, and the trainer waits for a straggler that would exceed it. 0
+      starts only if it can be trained within the bound, and is trained only while all others still can be. 0
       plays and trains in turn; more is faster, and learns a little less from each episode (docs/training.md has figures).
     - `weight_sync_steps`: optimiser steps per version.
     - `inflight_groups`: most groups that are played at a time; None for as many as the bound admits.
@@ -171,7 +171,7 @@ class AsyncOptions(Configuration):
       that teach something (DAPO's dynamic sampling, Yu et al. 2025, arXiv:2503.14476).
     - `drift_alarm`: mean |difference| in nats between the log-probabilities of trainer and sampler, over the tokens of a
       step, at which the job stops (`on_drift: stop`) or logs a warning (`warn`). Rounding causes less than .05; an
-      alarm means that weights did not arrive, that the sampler uses another distribution (a temperature, a template), or
+      alarm means that weights did not arrive, that the sampler uses another distribution (such as another temperature), or
       that the learning rate is too high for this staleness.
     """
 

@@ -214,23 +214,24 @@ def trained_std(advantages: "Floats", turns: "Codes") -> float:
 
 
 class SignalWindow:
-    """Raise an error when the advantages of `size` successive steps are all about equal, so that nothing is learned.
+    """Raise an error when the advantages within each of `size` successive steps, or other `units`, are about equal, so that
+    nothing is learned.
 
     The loss looks healthy meanwhile. Typical causes are tasks that are always or never solved, and normalisation within
     a single episode that is rewarded only at its end.
     """
 
-    def __init__(self, size: int = 10) -> None:
-        self.size = size
+    def __init__(self, size: int = 10, units: str = "steps") -> None:
+        self.size, self.units = size, units
         self.recent: list[float] = []
 
     def add(self, std: float) -> None:
-        """Add the standard deviation of one step's advantages (`trained_std`). Raises DataError if the last `size` are
+        """Add the standard deviation of one unit's advantages (`trained_std`). Raises DataError if the last `size` are
         all about 0.
         """
         self.recent = [*self.recent, std][-self.size :]
         if len(self.recent) == self.size and not any(item > ZERO_STD for item in self.recent):
             raise DataError(
-                f"grpo: the advantages did not differ in {self.size} steps: nothing can be learned; "
+                f"grpo: the advantages did not differ in {self.size} {self.units}: nothing can be learned; "
                 "take easier or harder tasks, or a higher temperature"
             )

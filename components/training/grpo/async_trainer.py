@@ -8,7 +8,10 @@ times. What replaces parts of it, and why:
   would be that before the weight update. It also does not know the tokens of a whole step, so TRL normalises each
   micro-batch by its own, and tokens of short micro-batches weigh more.
 - `compute_loss`: the losses and corrections of `policy_losses`, with an advantage and a version for each token. TRL's
-  fails on a micro-batch without trained tokens, such as one of lost episodes.
+  fails on a micro-batch without trained tokens, such as one of lost episodes. It also reads the GPU some 20 times in each
+  micro-batch, and each time waits for all that is queued there; here a step reads its statistics once, before the
+  weights change.
+- `PrefixTree` in place of `TreeRow`, which takes a hundred times as long.
 - `_sync_weight_merged`: TRL merges LoRA adapters into the base and subtracts them again. Each round trip rounds, so the
   frozen base drifts away from the one that the result is merged with. Here the sum is computed beside the base. TRL
   also counts a version more at every start; here the version is the number of weight updates so far.
@@ -18,6 +21,7 @@ times. What replaces parts of it, and why:
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import queue
 import sys
@@ -29,6 +33,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
+from transformers import TrainingArguments
 from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer
 from trl.experimental.async_grpo.async_grpo_trainer import (
     DataCollatorForRollout,
@@ -45,25 +50,24 @@ from .. import tree_attention
 from ..config.job_config import GrpoConfig
 from ..config.trl_options import with_trl_options
 from ..credit.advantages import uniform_group_share
+from ..prefix_tree import PrefixTree
 from ..train_report import non_finite_error
 from ..trainer_arguments import make_callbacks, trainer_arguments
 from .attempt_selection import SelectionOptions, select_attempts
 from .policy_losses import loss_weights, policy_loss
 
 WORKER_STATE = "worker.json"
+async_grpo_trainer.TreeRow = PrefixTree  # the class that FixedCountBatcher makes
 POLL_SECONDS = 1.0
 """How often a waiting trainer asks whether the worker is alive."""
 
 
 class EpisodeWorker(RolloutWorkerProtocol, Protocol):  # type: ignore[misc]
-    """TRL's protocol of a rollout worker, and what staleness and resuming need in addition.
+    """TRL's protocol of a rollout worker, and what resuming needs in addition.
 
-    `rollout_buffer` receives `EpisodeSample`s: all attempts of a group one after the other, lost ones included. A group
-    is in the buffer before it leaves `oldest_in_flight`.
+    `rollout_buffer` receives `EpisodeSample`s: all attempts of a group one after the other, lost ones included. Trained in
+    that order, no group is staler than `max_staleness`.
     """
-
-    def oldest_in_flight(self) -> int | None:
-        """Return the version at which the oldest group in flight was started; None if none is in flight."""
 
     def mark_trained(self, groups: Sequence[int]) -> None:
         """Record that an optimiser step has learned from these groups: they are not played again."""
@@ -75,23 +79,10 @@ class EpisodeWorker(RolloutWorkerProtocol, Protocol):  # type: ignore[misc]
         """Restore a state before `start`."""
 
 
-def choose_groups(waiting: Mapping[int, int], oldest_in_flight: int | None, due: int, count: int) -> list[int] | None:
-    """Return the `count` groups to train on, oldest version first; None if the trainer has to wait.
-
-    `waiting`: version of each finished group by its number. Groups of version `due` or older would exceed the bound in
-    the next version. If one is still in flight, the step waits for it, unless it is full of such groups already.
-    """
-    full = sum(version <= due for version in waiting.values()) >= count
-    straggler = oldest_in_flight is not None and oldest_in_flight <= due
-    if len(waiting) < count or (straggler and not full):
-        return None
-    return sorted(waiting, key=lambda group: (waiting[group], group))[:count]
-
-
 class StepLoader:
     """Iterate over the micro-batches of successive optimiser steps, without end. A step is read when it is needed.
 
-    The main process reads the worker's buffer and sends each process its row, so all processes must iterate together.
+    The main process reads the worker's buffer in order and sends each process its row, so all processes must iterate together.
     `wait_s`: seconds waited for episodes since TRL last set it to 0. `groups`: numbers of the groups of this step.
     """
 
@@ -99,7 +90,6 @@ class StepLoader:
         self.wait_s = 0.0
         self.groups: list[int] = []
         self._trainer = trainer
-        self._waiting: dict[int, list[Any]] = {}
         self._metrics = trainer._metrics["train"]
         self._processes = trainer.accelerator.num_processes
         self._collator = DataCollatorForRollout(
@@ -109,7 +99,7 @@ class StepLoader:
             metrics=self._metrics,
         )
 
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         args, accelerator = self._trainer.args, self._trainer.accelerator
         while True:
             main = accelerator.is_main_process
@@ -117,14 +107,13 @@ class StepLoader:
             for batch in batches:
                 if self._processes > 1:
                     (batch,) = broadcast_object_list([batch])
-                row = slice(accelerator.process_index, accelerator.process_index + 1)
-                yield {name: values[row] for name, values in batch.items()}
+                yield _own_row(batch, accelerator.process_index)
 
     def _read_step(self) -> list[dict[str, torch.Tensor]]:
         """Return the micro-batches of the next step."""
         trainer = self._trainer
         options, args = trainer.options, trainer.args
-        samples = [sample for group in self._take_groups() for sample in group]
+        samples = self._take_samples()
         rows = [
             {
                 "input_ids": sample.input_ids,
@@ -146,43 +135,23 @@ class StepLoader:
         size = args.per_device_train_batch_size * self._processes
         return [self._collate(packed) for packed in FixedCountBatcher(rows, self._processes, size)]
 
-    def _take_groups(self) -> list[list[Any]]:
-        """Wait for the groups of a step, and return them."""
+    def _take_samples(self) -> list[Any]:
+        """Wait for the samples of a step, and return them in the order of their groups' numbers."""
         trainer, begin = self._trainer, time.perf_counter()
-        worker, size = trainer.rollout_worker, trainer.options.group_size
-        count = trainer.step_samples // size
-        while True:
-            # Before the buffer is read: a group is there before it leaves `oldest_in_flight`.
-            oldest = worker.oldest_in_flight()
-            while self._receive(0.0):
-                pass
-            whole = {
-                group: min(item.model_version for item in samples)
-                for group, samples in self._waiting.items()
-                if len(samples) == size
-            }
-            chosen = choose_groups(whole, oldest, trainer.model_version - trainer.asynchronous.max_staleness, count)
-            if chosen is not None:
-                break
-            if not self._receive(POLL_SECONDS):
+        worker, samples = trainer.rollout_worker, list[Any]()
+        while len(samples) < trainer.step_samples:
+            try:
+                samples.append(worker.rollout_buffer.get(timeout=POLL_SECONDS))
+            except queue.Empty:
                 worker.check_health(trainer.args.heartbeat_stale_after_s)
         self.wait_s += time.perf_counter() - begin
-        for group in chosen:
-            staleness = float(trainer.model_version - whole[group])
-            self._metrics["sample/staleness_mean"].append(staleness)
-            self._metrics["sample/staleness_max"].append(staleness)
-        self.groups = chosen
-        return [self._waiting.pop(group) for group in chosen]
-
-    def _receive(self, timeout: float) -> bool:
-        """Move a sample out of the worker's buffer; return whether there was one within `timeout` seconds."""
-        buffer = self._trainer.rollout_worker.rollout_buffer
-        try:
-            sample = buffer.get(timeout=timeout) if timeout else buffer.get_nowait()
-        except queue.Empty:
-            return False
-        self._waiting.setdefault(sample.group_id, []).append(sample)
-        return True
+        samples.sort(key=lambda sample: sample.group_id)  # groups end in any order; float sums must not depend on it
+        by_group = itertools.groupby(samples, key=lambda sample: sample.group_id)
+        oldest = {group: min(item.model_version for item in attempts) for group, attempts in by_group}
+        for name in ("sample/staleness_mean", "sample/staleness_max"):
+            self._metrics[name] += [float(trainer.model_version - version) for version in oldest.values()]
+        self.groups = list(oldest)
+        return samples
 
     def _select(self, rows: list[dict[str, Any]]) -> None:
         """Remove unselected attempts from the loss: none of their tokens is trained or counted."""
@@ -225,6 +194,26 @@ class StepLoader:
         return batch
 
 
+def _own_row(batch: dict[str, torch.Tensor], index: int) -> dict[str, Any]:
+    """Return row `index` of a micro-batch without its padding, while it is on the host: from a GPU, the number of tokens
+    that a mask selects would have to be read back. Numbers that the host needs are returned as such.
+    """
+    row = {name: values[index] for name, values in batch.items()}
+    present, selected = row.pop("attention_mask") != 0, row["token_index"] >= 0
+    result: dict[str, Any] = {
+        name: row.pop(name).tolist()
+        for name in ("tree_max_seqlens", "global_n_tokens", "global_n_forward_tokens", "mean_seq_len")
+    }
+    for name, values in row.items():
+        if name in ("input_ids", "position_ids", "shift_labels"):
+            result[name] = values[present]
+        elif name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k"):
+            result[name] = values[values >= 0]
+        else:
+            result[name] = values[selected]
+    return result
+
+
 def _flat(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
     """Return the values of all trained tokens (M,), in the order of TreeRow's loss terms. The first token of a sequence
     is predicted by none and never trained.
@@ -261,6 +250,7 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
             # TRL takes both in the main process alone; without a transfer every process would ask a vLLM server.
             super().__init__(model="", rollout_worker=worker, weight_transfer=transfer or object(), **trl)
         self._gap = [0.0, 0.0]  # sum and number of the step's |differences| between trainer and sampler
+        self._statistics: list[torch.Tensor] = []  # of the step's micro-batches so far
 
     def get_train_dataloader(self) -> StepLoader:
         """Return the loader of steps."""
@@ -271,12 +261,11 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """Return this process's part of the loss of a step, times the number of processes, over which DDP and FSDP
-        average gradients. Raises DataError if it is not finite, before any weight is.
+        average gradients.
         """
-        selected = inputs["token_index"] >= 0
-        log_probs, entropy, router_loss = self._score(model, inputs, selected)
+        log_probs, entropy, router_loss = self._score(model, inputs)
         names = ("old_log_probs", "advantages", "segment_id", "weights", "token_versions")
-        old, advantages, sequences, weights, versions = (inputs[name][selected] for name in names)
+        old, advantages, sequences, weights, versions = (inputs[name] for name in names)
         old = torch.where(old.isnan(), log_probs.detach(), old)  # vLLM reports NaN for a token that it could not score
         terms = policy_loss(log_probs, old, advantages, sequences, self.options)
         loss = (terms.values * weights).sum() * self.accelerator.num_processes
@@ -298,45 +287,56 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
                 "drift/mean": gap,
             }
             totals = [item.to(gap).sum() for item in sums.values()]
-            stats = torch.stack([*totals, (gap * is_new).sum(), is_new.sum(), gap.new_tensor(len(gap)), loss.detach()])
-            stats = self.accelerator.reduce(stats, reduction="sum").tolist()
-            *values, new_gap, new_count, count, total = stats
-            highest = self.accelerator.gather(gap.max() if len(gap) else gap.new_zeros(())).max().item()
-        if not np.isfinite(total):
-            raise non_finite_error("loss", total, self.args.output_dir, self.state.global_step + 1)
-        metrics = self._metrics["train"]
-        for name, value in zip(sums, values, strict=True):
-            metrics[name].append((value, count))
-        metrics["drift/same_version"].append((new_gap, new_count))
-        metrics["drift/max"].append(highest)
-        self._gap = [self._gap[0] + values[-1], self._gap[1] + count]
+            highest = gap.max() if len(gap) else gap.new_zeros(())
+            others = [(gap * is_new).sum(), is_new.sum(), gap.new_tensor(len(gap)), loss.detach(), highest]
+            self._statistics.append(torch.stack([*totals, *others]))
+        self._names = list(sums)
         self._count_tokens(inputs)
         return loss
 
-    def _score(
-        self, model: Any, inputs: dict[str, Any], selected: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Return the loss of a micro-batch. Raises DataError after the last one of a step, before any weight changes, if
+        a loss is not finite.
+        """
+        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.sync_gradients:
+            self._log_statistics()
+        return loss
+
+    def _log_statistics(self) -> None:
+        """Log the statistics of a step's micro-batches over all processes."""
+        gathered = self.accelerator.gather(
+            torch.stack(self._statistics)[None]
+        )  # (processes, micro-batches, statistics)
+        self._statistics = []
+        rows = torch.cat([gathered[..., :-1].sum(dim=0), gathered[..., -1:].amax(dim=0)], dim=-1).tolist()
+        metrics = self._metrics["train"]
+        for *values, new_gap, new_count, count, loss, highest in rows:
+            if not np.isfinite(loss):
+                raise non_finite_error("loss", loss, self.args.output_dir, self.state.global_step + 1)
+            for name, value in zip(self._names, values, strict=True):
+                metrics[name].append((value, count))
+            metrics["drift/same_version"].append((new_gap, new_count))
+            metrics["drift/max"].append(highest)
+            self._gap = [self._gap[0] + values[-1], self._gap[1] + count]
+
+    def _score(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Return log-probabilities and entropies (M,) of the trained tokens, and the routers' loss of a mixture of
         experts.
         """
         begin = time.perf_counter()
-        present = inputs["attention_mask"].bool()
-        row = {name: inputs[name][present] for name in ("input_ids", "position_ids", "shift_labels")}
-        for name in ("tree_kv_index", "tree_cu_seqlens_q", "tree_cu_seqlens_k"):
-            row[name] = inputs[name][inputs[name] >= 0]
-        row["tree_max_seqlens"] = inputs["tree_max_seqlens"][0]
         router = {"output_router_logits": True} if self.aux_loss_enabled else {}
-        outputs = tree_attention.forward_row(model, row, **router)
-        index = inputs["token_index"][selected]
+        outputs = tree_attention.forward_row(model, inputs, **router)
+        index = inputs["token_index"]
         self._step_forward_s += time.perf_counter() - begin
         result = outputs.log_probs.flatten()[index], outputs.entropy.flatten()[index]
         return *result, outputs.aux_loss if self.aux_loss_enabled else None
 
     def _count_tokens(self, inputs: dict[str, Any]) -> None:
         """Add a micro-batch to the counts that TRL logs at the end of a step."""
-        tokens, mean = float(inputs["global_n_forward_tokens"][0]), float(inputs["mean_seq_len"][0])
+        tokens, mean = inputs["global_n_forward_tokens"], inputs["mean_seq_len"]
         self._step_forward_tokens += tokens
-        self._step_trained_tokens += float(inputs["global_n_tokens"][0])
+        self._step_trained_tokens += inputs["global_n_tokens"]
         self._step_seq_len_weighted += mean * tokens
         self._step_samples += tokens / mean
 
@@ -406,12 +406,11 @@ class EpisodeAsyncTrainer(AsyncGRPOTrainer):  # type: ignore[misc]
         if checkpoint is None or not self.accelerator.is_main_process:
             return
         try:
-            state = json.loads((Path(checkpoint) / WORKER_STATE).read_bytes())
-        except (OSError, ValueError) as error:
+            self.rollout_worker.restore(json.loads((Path(checkpoint) / WORKER_STATE).read_bytes()))
+        except (OSError, ValueError, KeyError) as error:
             raise ConfigurationError(
-                f"{checkpoint} was not saved by the asynchronous trainer; remove grpo.asynchronous, or take another output"
+                f"{checkpoint} was not saved by this asynchronous trainer; remove grpo.asynchronous, or take another output"
             ) from error
-        self.rollout_worker.restore(state)
 
 
 def _gather(weight: Any) -> torch.Tensor:
@@ -471,10 +470,11 @@ def make_async_trainer(
 
     grpo = config.grpo
     assert grpo.asynchronous is not None
-    known = {field.name for field in dataclasses.fields(AsyncGRPOConfig)} - {"use_liger_kernel"}
-    if strange := sorted(config.trl.keys() - known):
+    # Of AsyncGRPOConfig's own fields the trainer reads those below and this one; the others are for the worker replaced here.
+    known = {field.name for field in dataclasses.fields(TrainingArguments)} - {"use_liger_kernel"}
+    if strange := sorted(config.trl.keys() - known - {"router_aux_loss_coef"}):
         raise ConfigurationError(
-            f"trl.{strange[0]}: TRL's asynchronous trainer does not take it; remove it, or grpo.asynchronous"
+            f"trl.{strange[0]}: the asynchronous trainer does not read it; remove it, or grpo.asynchronous"
         )
     arguments = {
         **trainer_arguments(config, steps, validated=False),

@@ -24,7 +24,6 @@ import numpy as np
 from trl.experimental.async_grpo.async_rollout_worker import RolloutSample as TrlSample
 
 from ratchet.components.core import (
-    DataError,
     EpisodeAttempt,
     EpisodePlayer,
     EpisodeStream,
@@ -37,6 +36,7 @@ from ratchet.components.models.sampled_policy import Sampled, SamplingParameters
 from ratchet.components.trajectories.trajectory import Trajectory
 
 from ..config.job_config import GrpoConfig
+from ..credit.advantages import SignalWindow, trained_std
 from .attempt_selection import AccuracyBand, accuracy_band
 from .episode_rewards import EpisodeRewards
 from .episode_rollout import check_same_prompts, make_attempt, make_sample
@@ -90,13 +90,14 @@ class _Group(msgspec.Struct, eq=False):
     version: int
     began: float
     samples: dict[int, RolloutSample]
+    advantages: Any = None
 
 
 class EpisodeRolloutWorker:
     """Plays groups of `group_size` attempts until `stop`; see TRL's RolloutWorkerProtocol for its methods.
 
-    The trainer must train every group of `rollout_buffer`, earlier ones first, `control.batch` of them between two calls of
-    `update_model_version`; samples of a group follow each other.
+    The trainer must train every group of `rollout_buffer`, earlier ones first, `control.batch` of them for each version;
+    samples of a group follow each other.
 
     Failures of the worker's thread are raised by `check_health`, with the exception that ended it: ConfigurationError,
     DataError if no group has a learning signal, InfrastructureError for an outage.
@@ -122,14 +123,14 @@ class EpisodeRolloutWorker:
         self.control = StalenessControl(batch, options.max_staleness, options.inflight_groups)
         self._credit, self._scale = grpo.credit, grpo.scale_rewards
         self._band = (grpo.selection.accuracy_band or AccuracyBand()) if options.refill else None
-        self._signal_window = grpo.signal_window * batch
+        self._signal = SignalWindow(grpo.signal_window * batch // options.weight_sync_steps, "groups")
+        self._steps_per_version = options.weight_sync_steps
         self._seed, self._pad, self._tokenizer = config.seed, tokenizer.pad_token_id, tokenizer
         self._player, self._policy, self._sampler = player, policy, sampler
         self._rewards, self._task_sampler = rewards, task_sampler
         self._tasks = {task.task_id: task for task in player.tasks()}
         self._running: dict[EpisodeAttempt, _Group] = {}
         self._held: list[_Group] = []
-        self._without_signal = 0
         # Shared with the trainer's thread, under the lock:
         self._lock = threading.Lock()
         self._version = 0
@@ -137,8 +138,7 @@ class EpisodeRolloutWorker:
         self._next = 0
         self._repeat: deque[int] = deque()
         self._untrained: dict[int, str] = {}
-        self._unreleased: dict[int, int] = {}  # version at the start by group
-        self._trained_at_version = 0
+        self._trained = 0
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -167,20 +167,14 @@ class EpisodeRolloutWorker:
         with self._lock:
             if self._first_version is not None:
                 self.control.version = model_version - self._first_version
-                self._trained_at_version = 0
             self._version = model_version
 
     def mark_trained(self, groups: Sequence[int]) -> None:
         """Record that an optimiser step has learned from these groups."""
         with self._lock:
-            self._trained_at_version += len(groups)
+            self._trained += len(groups)
             for group in groups:
                 del self._untrained[group]
-
-    def oldest_in_flight(self) -> int | None:
-        """Return the version at which the oldest group was started that is not in the buffer yet; None without one."""
-        with self._lock:
-            return min(self._unreleased.values(), default=None)
 
     def check_health(self, stale_after_s: float) -> None:
         """Raise the error that ended the worker, or InfrastructureError if it has hung for `stale_after_s` seconds."""
@@ -198,8 +192,7 @@ class EpisodeRolloutWorker:
         """Return the state for a checkpoint, as JSON."""
         with self._lock:
             return {
-                "version": self._version,
-                "trained_at_version": self._trained_at_version,
+                "trained": self._trained,
                 "next": self._next,
                 "untrained": {str(number): task for number, task in sorted(self._untrained.items())},
                 "task_sampler": base64.b64encode(self._task_sampler.state()).decode(),
@@ -207,11 +200,12 @@ class EpisodeRolloutWorker:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, before `start`: groups that were not trained are played first."""
-        self._version, self._next = state["version"], state["next"]
+        self._trained, self._next = state["trained"], state["next"]
         self._untrained = {int(number): task for number, task in state["untrained"].items()}
         self._repeat = deque(self._untrained)
-        # They count into the first version of this run, which therefore has fewer groups left.
-        self._trained_at_version = self.control.released = state["trained_at_version"]
+        # Groups that the current version has trained count into the first one of this run. The trainer marks the last groups of
+        # a version after its update, so this cannot be counted from update to update.
+        self.control.released = self._trained % self.control.batch
         self._task_sampler.restore(base64.b64decode(state["task_sampler"]))
 
     # What the worker's own thread does
@@ -239,9 +233,9 @@ class EpisodeRolloutWorker:
                 task = self._untrained.get(number) or self._task_sampler.tasks(number, 1)[0]
                 self._next = max(self._next, number + 1)
                 self._untrained[number] = task
-                self._unreleased[number] = self._version
+                version = self._version
                 self.control.start(number)
-            group = _Group(number, task, self._unreleased[number], time.monotonic(), {})
+            group = _Group(number, task, version, time.monotonic(), {})
             for index in range(self.group_size):
                 attempt = make_attempt(f"{self._seed}/asynchronous", task, number, index)
                 self._running[attempt] = group
@@ -257,41 +251,34 @@ class EpisodeRolloutWorker:
         self.control.end(group.number)
         samples = [group.samples[index] for index in range(self.group_size)]
         check_same_prompts(samples, 0, self.group_size)
+        group.advantages, spread = self._advantages(samples)
+        self._signal.add(spread)
         if self._is_kept(samples):
             self._held.append(group)
         else:
             with self._lock:
                 self.control.drop(group.number)
-                del self._untrained[group.number], self._unreleased[group.number]
+                del self._untrained[group.number]
             self.metrics_queue.put({"rollout/refilled_total": 1.0})
         while ready := next((held for held in self._held if self.control.can_release(held.number)), None):
             self._held.remove(ready)
             self._release(ready)
 
     def _is_kept(self, samples: Sequence[RolloutSample]) -> bool:
-        """Return whether a group is trained. Raises DataError after too many groups that teach nothing."""
+        """Return whether a group is trained, and not replaced by `refill`."""
         rewards = _rewards(samples)
-        teaches = bool(accuracy_band(rewards, np.zeros(len(rewards), int), -np.inf, np.inf).any())
-        self._without_signal = 0 if teaches else self._without_signal + 1
-        if self._without_signal >= self._signal_window:
-            raise DataError(
-                f"grpo: the rewards did not differ within any of {self._without_signal} successive groups: nothing can be "
-                "learned; take easier or harder tasks, or a higher temperature"
-            )
-        if self._band is None:
-            return True
-        return bool(accuracy_band(rewards, np.zeros(len(rewards), int), self._band.low, self._band.high).any())
+        band = self._band
+        return band is None or bool(accuracy_band(rewards, np.zeros(len(rewards), int), band.low, band.high).any())
 
     def _release(self, group: _Group) -> None:
         samples = [group.samples[index] for index in range(self.group_size)]
-        rows = self._advantages(samples)
+        rows = group.advantages
         self._task_sampler_update(samples, rows)
         metrics = _group_metrics(samples, self._rewards.weights)
         for sample, advantages, measured in zip(samples, rows, metrics, strict=True):
             self.rollout_buffer.put(_episode_sample(group, sample, advantages, measured))
         with self._lock:
             self.control.release(group.number)
-            del self._unreleased[group.number]
         self.metrics_queue.put(
             {
                 "rollout/group_s": time.monotonic() - group.began,
@@ -300,11 +287,15 @@ class EpisodeRolloutWorker:
             }
         )
 
-    def _advantages(self, samples: Sequence[RolloutSample]) -> Any:
-        """Return the advantage of each token, (G, T): estimators over several groups see this one alone."""
+    def _advantages(self, samples: Sequence[RolloutSample]) -> tuple[Any, float]:
+        """Return the advantage of each token, (G, T), and their standard deviation over the trained tokens. Estimators that pool
+        the groups of a step are refused (`check_config`).
+        """
         width = max(len(sample.tokens.turns) for sample in samples)
         batch = SampleBatch.join(samples, samples, 0, width, self.group_size)
-        return batch.advantages(self._credit, self._scale, self._version, self._tokenizer, None).numpy()
+        step = self._version * self._steps_per_version
+        rows = batch.advantages(self._credit, self._scale, step, self._tokenizer, None).numpy()
+        return rows, trained_std(rows, batch.turns)
 
     def _task_sampler_update(self, samples: Sequence[RolloutSample], rows: Any) -> None:
         trained = [np.array(sample.tokens.mask, bool) for sample in samples]

@@ -33,7 +33,7 @@ from ..credit.turn_advantages import chances_of_success, learned_contributions
 from .attempt_selection import select_attempts
 from .failed_groups import negative_log_likelihood
 from .policy_losses import correction_weights
-from .prefix_sharing import group_rows, shared_log_probabilities
+from .prefix_sharing import SharedRows, group_rows, shared_log_probabilities
 from .rollout_sample import ENVIRONMENT_TURN, EpisodeTokens, RolloutSample
 from .task_sampler import TaskSampler
 
@@ -205,6 +205,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self.correction = correction
         self.signal = SignalWindow(signal_window)
         self.share_prefixes = share_prefixes
+        self._shared_rows: SharedRows | None = None  # of the micro-batch whose loss is computed
         if share_prefixes:
             for model in filter(None, (self.model, self.ref_model)):
                 self.accelerator.unwrap_model(model).set_attn_implementation(tree_attention.register())
@@ -218,6 +219,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             batches = [
                 item for index in range(0, len(buffered), step) for item in group_rows(buffered[index : index + step])
             ]
+            for batch in batches:  # before the first step: packed later, each micro-batch would wait for the one before
+                ids, masks = _joined(batch)
+                batch["shared_rows"] = SharedRows.pack(ids, masks, batch["completion_ids"].shape[1])
             self._buffered_inputs = batches
             inputs = batches[self._step % len(batches)]
         return inputs
@@ -239,13 +243,15 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, **options
             )
-        parts = []
-        for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
-            with self.accelerator.autocast():
-                parts.append(shared_log_probabilities(model, input_ids[rows], attention_mask[rows], logits_to_keep))
-        logprobs, entropies, gains = zip(*parts, strict=True)
-        if torch.is_grad_enabled():
-            self._metrics["train"]["prefix_sharing/gain"].extend(gains)
+        if self._shared_rows is not None:
+            parts = [self._shared_rows]
+            self._metrics["train"]["prefix_sharing/gain"].append(self._shared_rows.gain)
+        else:
+            size = batch_size or len(input_ids)
+            chunks = zip(input_ids.split(size), attention_mask.split(size), strict=True)
+            parts = [SharedRows.pack(ids, masks, logits_to_keep) for ids, masks in chunks]
+        with self.accelerator.autocast():
+            logprobs, entropies = zip(*(shared_log_probabilities(model, rows) for rows in parts), strict=True)
         return torch.cat(logprobs), torch.cat(entropies) if options.get("compute_entropy") else None, None
 
     def _calculate_rewards(
@@ -279,7 +285,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return TRL's loss, plus the SFT loss on demonstrations (`relift`) that are due in this step."""
+        self._shared_rows = inputs.get("shared_rows")
         loss = super()._compute_loss(model, inputs)
+        self._shared_rows = None
         if self.task_sampler is None or not self.task_sampler.due_demonstrations or not self.model.training:
             return loss
         demonstrations, self.task_sampler.due_demonstrations = self.task_sampler.due_demonstrations, []
@@ -348,8 +356,7 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _score_tokens(self, output: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities (B, T) of the tokens and entropies (B, T) in nats under the current policy."""
-        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
-        mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        ids, mask = _joined(output)
         width = output["completion_ids"].shape[1]
         logprobs, entropies, _ = self._get_per_token_logps_and_entropies(
             self.model, ids, mask, width, batch_size=self.args.per_device_train_batch_size, compute_entropy=True
@@ -398,6 +405,12 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     @property
     def _state_file(self) -> str:
         return f"selection-{self.accelerator.process_index}.msgpack"
+
+
+def _joined(batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return token ids and attention mask, (B, L), of prompts with their completions."""
+    ids, mask = (torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1) for name in ("ids", "mask"))
+    return ids, mask
 
 
 def _named_reward(name: str) -> Any:

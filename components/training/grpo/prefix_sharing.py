@@ -1,17 +1,18 @@
 """Forward the common beginnings of attempts once: the prompt of a group, and the turns that its attempts share.
 
-TRL's `TreeRow` folds the rows of a micro-batch into a prefix tree, and tree attention shows each row exactly its own
+`PrefixTree` folds the rows of a micro-batch into one, and tree attention shows each row exactly its own
 tokens. Log-probabilities and gradients are those of the padded batch, but for the order of floating-point sums. The gain
 is the number of tokens of the rows divided by that of the tree, so a micro-batch should hold whole groups.
 """
 
-import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from .. import tree_attention
+from ..prefix_tree import PrefixTree
 
 
 def unsupported_reason(model: Any) -> str | None:
@@ -22,38 +23,48 @@ def unsupported_reason(model: Any) -> str | None:
     return tree_attention.unsupported_reason(model)
 
 
-def shared_log_probabilities(
-    model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int
-) -> tuple[torch.Tensor, torch.Tensor | None, float]:
-    """Return log-probabilities and entropies (B, keep) of the last `keep` tokens of each row, 0 at padding, and the
-    number of tokens of the rows per token forwarded. The entropies are None if the output layer computes none.
-
-    `model`: with tree attention and TRL's fused output layer. `input_ids`, `attention_mask`: (B, L), padded anywhere.
+class SharedRows(NamedTuple):
+    """Padded rows (B, L) as one row of a prefix tree. `row`: columns of `PrefixTree.pack` on the model's device;
+    `is_scored`: (B, K), which of the last K tokens of each row are no padding; `gain`: tokens of the rows per token
+    forwarded.
     """
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from trl.experimental.async_grpo.packing import TreeRow
 
-    is_token = attention_mask.bool()
-    is_scored = is_token.clone()
-    is_scored[:, :-keep] = False
-    row = TreeRow()
-    ids, tokens, scored = (item.cpu() for item in (input_ids, is_token, is_scored))
-    for index in range(len(ids)):
-        mask = scored[index][tokens[index]].long()
-        none = torch.zeros(len(mask))  # of the columns that TRL's own loss reads
-        sample = {"input_ids": ids[index][tokens[index]], "completion_mask": mask, "old_log_probs": none}
-        row.add({**sample, "advantage": 0.0, "group_id": 0})
-    packed = {name: value.to(input_ids.device) for name, value in row.pack().items()}
-    outputs = tree_attention.forward_row(model, packed)
-    is_scored = is_scored[:, -keep:]
+    row: dict[str, torch.Tensor]
+    is_scored: torch.Tensor
+    gain: float
+
+    @classmethod
+    def pack(cls, input_ids: torch.Tensor, attention_mask: torch.Tensor, keep: int) -> "SharedRows":
+        """Return the tree of `input_ids` (B, L), padded anywhere, which scores the last `keep` tokens of each row."""
+        device = input_ids.device
+        ids, tokens = (item.cpu().numpy() for item in (input_ids, attention_mask.bool()))
+        tree = PrefixTree()
+        for row, is_token in zip(ids, tokens, strict=True):
+            mask = (np.arange(len(row)) >= len(row) - keep)[is_token]
+            none = np.zeros(len(mask), np.float32)  # of the columns that TRL's own loss reads
+            sample = {"input_ids": row[is_token], "completion_mask": mask, "old_log_probs": none}
+            tree.add({**sample, "advantage": 0.0, "group_id": 0})
+        # Sizes that the host reads in each forward stay on it: reading them from a GPU waits for all that is queued.
+        columns = {
+            name: value if name == "tree_max_seqlens" else value.to(device) for name, value in tree.pack().items()
+        }
+        return cls(columns, attention_mask[:, -keep:].bool(), int(tokens.sum()) / tree.size)
+
+
+def shared_log_probabilities(model: Any, rows: SharedRows) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return log-probabilities and entropies (B, K) of the scored tokens, 0 at padding. The entropies are None if the
+    output layer computes none.
+
+    `model`: with tree attention and TRL's fused output layer.
+    """
+    outputs = tree_attention.forward_row(model, rows.row)
 
     def by_row(values: torch.Tensor) -> torch.Tensor:
         # `token_index` lists the scored tokens row by row, as the mask does. `masked_scatter` keeps the graph.
-        chosen = values[0][packed["token_index"]]
-        return values.new_zeros(is_scored.shape).masked_scatter(is_scored, chosen)
+        chosen = values[0][rows.row["token_index"]]
+        return values.new_zeros(rows.is_scored.shape).masked_scatter(rows.is_scored, chosen)
 
-    entropies = None if outputs.entropy is None else by_row(outputs.entropy)
-    return by_row(outputs.log_probs), entropies, int(is_token.sum()) / len(row.tokens)
+    return by_row(outputs.log_probs), None if outputs.entropy is None else by_row(outputs.entropy)
 
 
 def group_rows(batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -68,9 +79,11 @@ def group_rows(batches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for name, value in batches[0].items()
         if isinstance(value, torch.Tensor) and value.ndim
     }
-    ids = torch.cat([columns["prompt_ids"], columns["completion_ids"]], dim=1).tolist()
-    masks = torch.cat([columns["prompt_mask"], columns["completion_mask"]], dim=1).tolist()
-    rows = [[token for token, there in zip(*pair, strict=True) if there] for pair in zip(ids, masks, strict=True)]
+    ids, masks = (
+        torch.cat([columns[f"prompt_{name}"], columns[f"completion_{name}"]], dim=1).cpu().numpy()
+        for name in ("ids", "mask")
+    )
+    rows = [row[mask != 0].astype(">u8").tobytes() for row, mask in zip(ids, masks, strict=True)]  # ordered as the ids
     order = torch.tensor(sorted(range(len(rows)), key=rows.__getitem__))
     parts = [order[index * size : (index + 1) * size] for index in range(count)]
     return [

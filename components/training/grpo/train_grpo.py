@@ -85,10 +85,18 @@ def _asynchronous_refusals(config: GrpoConfig) -> list[tuple[object, str]]:
     grpo, selection = config.grpo, config.grpo.selection
     # They change attempts or the loss after the batch of a step is complete, when its next groups are already played.
     others = [name for name in ("relift", "guide", "replay") if getattr(selection, name) is not None]
+    # Each group has its advantages as soon as it ends, without the others of its step.
+    pools = {
+        "scale_rewards: batch": grpo.scale_rewards == "batch",
+        "credit.advantage: per_task": grpo.credit.advantage == "per_task",
+        "credit.turns: sum_decomposition": grpo.credit.turns == "sum_decomposition",
+    }
+    pooling = [name for name, is_set in pools.items() if is_set]
     sharded = config.run.launch not in ("single", "ddp") and grpo.sampling.sampler == "transformers"
     return [
         (grpo.offline, "grpo.asynchronous plays, and grpo.offline does not; remove one of them"),
         (others, f"grpo.selection.{next(iter(others), '')} has no meaning with grpo.asynchronous; remove one of them"),
+        (pooling, f"grpo.{next(iter(pooling), '')} pools the groups of a step; remove it, or grpo.asynchronous"),
         (
             "entropy_topk" in grpo.credit.token_weights,
             "entropy_topk needs the batch before training; remove asynchronous",

@@ -21,6 +21,7 @@ from ratchet.components.core.errors import first_line
 from ratchet.components.models.sampled_policy import Sampled, Sampler, SamplingParameters
 from ratchet.components.models.vllm_policy import VllmSampler
 
+CLOSE_SECONDS = 30.0
 GATHER_SECONDS = 0.005
 """How long the first request of a batch waits for others: episodes that end a turn together are sampled together."""
 
@@ -60,7 +61,8 @@ class BatchingSampler:
         self._changed = threading.Condition()
         self._closed = False
         self._began: float | None = None
-        threading.Thread(target=self._work, name="sampler", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
+        self._thread.start()
 
     def sample(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: SamplingParameters
@@ -93,7 +95,7 @@ class BatchingSampler:
         return 0.0 if began is None else time.monotonic() - began
 
     def close(self) -> None:
-        """See VersionedSampler; a running batch goes on until its end."""
+        """See VersionedSampler. Waits for the running batch: Python aborts if it exits while a thread is inside torch."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -101,6 +103,7 @@ class BatchingSampler:
             self._waiting.clear()
         for request in requests:
             request.reply.set_exception(InfrastructureError("the sampler is closed"))
+        self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
         while batch := self._next_batch():

@@ -180,12 +180,8 @@ class DiskTransfer(WeightTransfer):
         """Check that the server answers."""
         self._routes.wait_for_server_ready()
 
-    def pause(self) -> None:
-        """End the replies in flight, so that each has weights of one version alone, and empty the prefix cache."""
-        self._routes.pause("wait")
-
     def send_weights(self, iterator: Weights) -> None:
-        """Save and load the weights."""
+        """Save the weights, end the replies in flight, so that each has weights of one version alone, and load them."""
         from safetensors.torch import save_file
 
         try:
@@ -199,6 +195,8 @@ class DiskTransfer(WeightTransfer):
                 f"the weights cannot be saved to {self._folder}: {error.strerror or error}; make room there, then start the "
                 "same command again to resume"
             ) from error
+        # Only now: sampling goes on while weights are saved, and a failure to save leaves no paused server behind.
+        self._routes.pause("wait")
         self._routes.collective_rpc("reload_weights", weights_path=str(self._folder.resolve()))
 
     def resume(self) -> None:

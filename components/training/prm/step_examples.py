@@ -22,7 +22,7 @@ import msgspec
 from ratchet.components.core import HELD_OUT, DataError, load_domain
 from ratchet.components.core.files import read_json_lines
 from ratchet.components.rewards.annotation_records import OVERALL, WHOLE, Label
-from ratchet.components.rewards.calibration.labelled_scores import latest_labels
+from ratchet.components.rewards.calibration.labelled_scores import mean_label, settled_labels
 from ratchet.components.rewards.hack_detection.hack_detector import find_hacks
 from ratchet.components.rewards.monte_carlo_labels import MONTE_CARLO_ANNOTATOR
 from ratchet.components.rewards.reward_formulas import outcome_score
@@ -46,10 +46,10 @@ StartValues = Mapping[tuple[str, str], float]
 
 def read_labels(paths: Iterable[Path]) -> LabelsByEpisode:
     """Return the overall labels (not those of single criteria) of steps and episodes in JSONL files, by episode id; of
-    each annotator only the latest label. Raises DataError.
+    each annotator only the latest label, or the adjudication of an item. Raises DataError.
     """
     result: dict[str, list[Label]] = defaultdict(list)
-    for label in latest_labels(item for path in paths for item in read_json_lines(path, Label, skip_partial=True)):
+    for label in settled_labels(item for path in paths for item in read_json_lines(path, Label, skip_partial=True)):
         if label.line == OVERALL:
             result[label.episode_id].append(label)
     return dict(result)
@@ -62,13 +62,13 @@ def label_targets(trajectory: Trajectory, labels: LabelsByEpisode) -> StepTarget
     START has a target only if its chance of success was sampled: a person's label of a whole episode concerns no step.
     """
     positions = set(step_positions(trajectory))
-    values: dict[StepPosition, list[float]] = defaultdict(list)
+    values: dict[StepPosition, list[Label]] = defaultdict(list)
     for label in labels.get(trajectory.episode_id, ()):
         index = (label.turn, label.step)
         fits = label.content_hash in ("", trajectory.content_hash)
         if fits and index in positions and (index != START or label.annotator == MONTE_CARLO_ANNOTATOR):
-            values[index].append(label.value)
-    return {index: sum(item) / len(item) for index, item in values.items()}
+            values[index].append(label)
+    return {index: mean_label(of_step) for index, of_step in values.items()}
 
 
 def outcome_targets(trajectory: Trajectory) -> StepTargets:

@@ -6,7 +6,7 @@ rewritten while the agent runs):
 - a record that continues another replaces it, whichever came first;
 - of two records with the same content the longer one stays, of equally long ones the later;
 - a record is also replaced where another record of the same log continues it (after a rewind, the new branch holds the
-  earlier turns).
+  earlier turns), and where its log says that it took messages back since (`source_extra["rewinds"]`, their number).
 
 Anything else is a conflict: the stored record stays and the new one is set aside.
 """
@@ -148,18 +148,23 @@ def compare_with_stored(old: Trajectory, new: Trajectory, *, growing: bool, long
     """
     if content_hash(old) == content_hash(new):
         return RecordVerdict.CONTINUATION if growing and longer else RecordVerdict.SAME
-    if growing and continues(new, old):
+    if growing and (continues(new, old) or _rewinds(new) > _rewinds(old)):
         return RecordVerdict.CONTINUATION
     if growing and continues(old, new):
         return RecordVerdict.SAME
     return RecordVerdict.CONFLICT
 
 
+def _rewinds(trajectory: Trajectory) -> int:
+    count = trajectory.source_extra.get("rewinds")
+    return count if isinstance(count, int) else 0
+
+
 def continues(new: Trajectory, old: Trajectory) -> bool:
     """Return whether `new` continues `old`: everything in `old` stands in `new`, in order, with a compatible outcome.
 
-    Texts may be longer, calls and results may be added, turns (of another agent) may be inserted; a known outcome may
-    change only together with the turns.
+    Texts may be longer, calls and results may be added, an agent may get its name, turns (of another agent) may be
+    inserted; a known outcome may change only together with the turns.
     """
     if old.messages != new.messages[: len(old.messages)]:
         return False
@@ -172,7 +177,8 @@ def continues(new: Trajectory, old: Trajectory) -> bool:
 
 def _turn_continues(old: Turn, new: Turn) -> bool:
     return (
-        old.agent_id == new.agent_id
+        # "agent" stands for a name that the log states later, such as that of a trace's root span, which ends last.
+        old.agent_id in (new.agent_id, "agent")
         and new.text.startswith(old.text)
         and (new.thought or "").startswith(old.thought or "")
         and old.calls == new.calls[: len(old.calls)]

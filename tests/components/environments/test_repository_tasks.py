@@ -462,6 +462,27 @@ def test_validation_proves_a_repository_task_and_finds_one_that_does_not_hold(ma
     ]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_teacher_applies_the_gold_patch_as_it_is_or_in_reverse(local, made, reverse):
+    from types import SimpleNamespace
+
+    from ratchet.components.core import PolicyRequest
+    from ratchet.components.models.scripted_policies import Teacher
+
+    task = made.task()
+    if reverse:
+        backwards = git(made.folder, "diff", made.fix, made.base, "--", "numbers_of")
+        task = made.task(reference={"gold.patch": backwards}, criteria={**task.criteria, "reverse": True})
+    teacher = Teacher(SimpleNamespace(by_id={task.task_id: task}, hash="made"))
+    local.reset(task=task)
+    messages, step = [], None
+    while step is None or not step.done:
+        (call,) = teacher.act([PolicyRequest("ep", task.task_id, len(messages), 0, tuple(messages), ())])[0].calls
+        step = act(local, call.tool, **call.arguments)
+        messages.append({"role": "assistant", "content": ""})
+    assert step.info["outcome"]["success"] is True and "gold.patch" not in step.info["patch"]
+
+
 def test_a_patch_that_does_not_apply_is_infrastructure(local, made):
     local.reset(task=made.task(criteria={"test_patch": made.gold.replace("x + 3", "y + 3")}))
     with pytest.raises(RepositoryUnavailable, match="failed to apply the task's patch"):

@@ -309,11 +309,15 @@ class TestWhole:
         assert len(TrajectoryStore(root).conflicts) == 1
 
 
-GROWING = sorted(path for path in FIXTURES.rglob("*") if path.suffix in (".jsonl", ".txt"))
+GROWING = [
+    pytest.param(path, id=str(path.relative_to(FIXTURES)))
+    for path in sorted(FIXTURES.rglob("*"))
+    if path.suffix in (".jsonl", ".txt")
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", GROWING, ids=lambda path: str(path.relative_to(FIXTURES)))
+@pytest.mark.parametrize("path", GROWING)
 def test_a_log_that_is_read_while_it_grows_is_stored_as_one_that_is_read_at_its_end(tmp_path, path):
     """Whatever its format: line by line, and half lines between."""
     folder = tmp_path / "logs"

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from ratchet.components.core import DataError
-from ratchet.components.models.checkpoint_folders import check_checkpoint, checkpoint_version
+from ratchet.components.models.checkpoint_folders import check_checkpoint, checkpoint_version, context_length
+from ratchet.components.models.policy_factory import default_reply_tokens
 
 
 @pytest.fixture
@@ -74,3 +75,22 @@ def test_large_weights_are_read_once_until_they_change(tmp_path, monkeypatch):
     os.utime(folder / "model.safetensors", (1, 1))
     names.append(checkpoint_version(folder))
     assert read.count("model.safetensors") == 2 and names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    ("config", "context", "reply"),
+    [
+        ({"max_position_embeddings": 1024}, 1024, 512),
+        ({"text_config": {"max_position_embeddings": 40960}}, 40960, 1024),
+        ({}, None, 1024),
+    ],
+)
+def test_a_reply_of_default_length_leaves_half_of_the_context_to_the_prompt(tmp_path, config, context, reply):
+    from adapters import plain_adapter, plain_checkpoint
+
+    base = plain_checkpoint(tmp_path / "base")
+    (base / "config.json").write_text(json.dumps(config))
+    for folder in (base, plain_adapter(tmp_path / "adapter", base)):
+        assert context_length(folder) == context
+        assert default_reply_tokens(f"transformers:{folder}") == reply
+    assert default_reply_tokens("openai:model@http://127.0.0.1:9/v1") == 1024

@@ -1,4 +1,6 @@
-"""The plugin of vLLM without a GPU: rows without an adapter get nothing of any, and vLLM finds it as it finds installed ones."""
+"""The plugin of vLLM without a GPU: rows without an adapter get nothing of any, a reload packs output layers again, and vLLM finds
+it as it finds installed ones.
+"""
 
 import importlib
 import sys
@@ -35,6 +37,10 @@ def vllm(monkeypatch):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     cpu = sys.modules[names[2]].punica_cpu = sys.modules[names[3]]
     cpu.bgmv_shrink, cpu.sgmv_shrink = bgmv_shrink, sgmv_shrink
+    reload = ModuleType("vllm.model_executor.model_loader.reload.inplace")
+    reload.finalize_layerwise_reload = lambda model, config: model.log.append("finalized")
+    monkeypatch.setitem(sys.modules, reload.__name__, reload)
+    cpu.reload = reload
     return cpu
 
 
@@ -51,6 +57,19 @@ def test_so_does_a_sequence(vllm):
     metadata = torch.tensor([0, 2]), torch.tensor([2, 1]), torch.tensor([-1, 0]), 2, 2, 3
     vllm.sgmv_shrink(ROWS, ADAPTERS, output, *metadata, 1.0)
     assert output[:, 0].tolist() == [0.0, 0.0, 5.0]
+
+
+def test_after_a_reload_output_layers_are_packed_again_and_no_other_layer(vllm):
+    class ParallelLMHead(torch.nn.Module):
+        def process_weights_after_loading(self, layer):
+            model.log.append(layer)
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), ParallelLMHead())
+    model.log = []
+    object.__setattr__(model[1], "quant_method", model[1])  # a layer that is its own submodule has no end
+    vllm_cpu_plugin.register()
+    vllm.reload.finalize_layerwise_reload(model, None)
+    assert model.log == ["finalized", model[1]]
 
 
 def test_it_is_found_as_an_installed_plugin_that_needs_nothing_of_ours(vllm, tmp_path, monkeypatch):

@@ -3,7 +3,13 @@
 import pytest
 
 from ratchet.components.core import ConfigurationError
-from ratchet.components.models.vllm_options import DECIDED, check_vllm_options, server_gpus, vllm_command_line
+from ratchet.components.models.vllm_options import (
+    DECIDED,
+    check_vllm_options,
+    option_number,
+    server_gpus,
+    vllm_command_line,
+)
 
 ARGUMENTS = """
 class EngineArgs:
@@ -58,3 +64,13 @@ def test_options_become_vllms_command_line():
 def test_a_server_takes_as_many_gpus_as_its_parallelism_says():
     assert server_gpus({}) == 1
     assert server_gpus({"tensor_parallel_size": 4, "data_parallel_size": 2}) == 8
+
+
+def test_numbers_are_read_as_vllm_reads_them():
+    """vLLM's command line takes 16k, 16K and auto for a length: they must not end `ratchet plan` in a traceback."""
+    values = [16384, "16384", "16k", "16K", "1.5k", "auto", -1, None]
+    numbers = [option_number({"max_model_len": value}, "max_model_len", 7) for value in values]
+    assert numbers == [16384, 16384, 16000, 16384, 1500, 7, 7, 7]
+    for wrong in ("two", 0, -4, "", True, "nan", "inf"):
+        with pytest.raises(ConfigurationError, match=r"^vllm\.tensor_parallel_size: .* is not a number above 0"):
+            server_gpus({"tensor_parallel_size": wrong})

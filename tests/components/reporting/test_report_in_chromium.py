@@ -4,12 +4,11 @@ import io
 
 import msgspec
 import pytest
+from chromium import started_chromium
 from hostile import EVIL, hostile
 from mornings import FAILURE, morning
 from PIL import Image
 
-from ratchet.components.core import ConfigurationError
-from ratchet.components.environments.browser.chromium_process import find_chromium, require_playwright
 from ratchet.components.reporting.evaluation_figures import success_figure
 from ratchet.components.reporting.night_report import report_document
 from ratchet.components.reporting.report_blocks import ReportFigure
@@ -21,17 +20,8 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def browser():
-    try:
-        require_playwright()
-        path = find_chromium()
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=path, args=["--disable-gpu"])
-        yield started
-        started.close()
+    with started_chromium() as browser:
+        yield browser
 
 
 def bad():

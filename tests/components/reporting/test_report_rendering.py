@@ -85,7 +85,8 @@ def test_a_page_of_hostile_texts_holds_our_tags_and_attributes_alone(evil):
     assert set(seen.tags) <= TAGS and seen.tags.count("style") == 1
     assert {name for name, _ in seen.attributes} <= ATTRIBUTES
     addresses = [value for name, value in seen.attributes if name in ("src", "href")]
-    assert addresses and all(value.startswith(("#", "data:image/svg+xml;base64,")) for value in addresses)
+    ours = ("#", "data:image/svg+xml;base64,", "http://127.0.0.1:8780/#/episode/")
+    assert addresses and all(value.startswith(ours) for value in addresses)
 
 
 def test_a_page_of_hostile_texts_shows_them(evil):
@@ -111,7 +112,9 @@ def test_the_markdown_of_hostile_texts_is_ours_alone(evil):
     tokens = MarkdownIt("commonmark").enable("table").parse(report_markdown(evil))
     inline = [child for token in tokens for child in token.children or ()]
     found = {token.type for token in [*tokens, *inline]}
-    assert not found & {"html_block", "html_inline", "image", "link_open", "hr", "blockquote_open", "code_block"}
+    assert not found & {"html_block", "html_inline", "image", "hr", "blockquote_open", "code_block"}
+    links = [str(token.attrs["href"]) for token in inline if token.type == "link_open"]
+    assert links and all(link.startswith("http://127.0.0.1:8780/#/episode/") for link in links)
     titles = [tokens[place + 1].content for place, token in enumerate(tokens) if token.type == "heading_open"]
     assert not any("out of the fence" in title and "Won" not in title and "Lost" not in title for title in titles)
     assert {token.tag for token in tokens if token.type == "heading_open"} == {"h1", "h2", "h3"}
@@ -192,4 +195,6 @@ def test_a_page_works_on_a_phone_in_the_dark_and_on_paper():
 def test_each_entry_of_the_contents_leads_to_a_section():
     seen = Seen(report_html(report_document(morning())))
     targets = {value for name, value in seen.attributes if name == "id"}
-    assert {value for name, value in seen.attributes if name == "href"} == {f"#{each}" for each in targets}
+    links = {value for name, value in seen.attributes if name == "href"}
+    assert {link for link in links if link.startswith("#")} == {f"#{each}" for each in targets}
+    assert all(re.fullmatch(r"http://127\.0\.0\.1:\d+/#/episode/ep-[0-9a-f]+|#.*", link) for link in links)

@@ -46,7 +46,7 @@ def test_saying_something_earns_nothing_by_itself(play):
     assert scores.total(load_domain("conversation").rubric) is None
 
 
-@pytest.mark.parametrize("environment", list_envs())
+@pytest.mark.parametrize("environment", [id for id in list_envs() if spec(id).domain != "generic"])
 def test_every_tool_of_an_environment_is_known_to_its_domains_profile(environment):
     made = make(environment, max_steps=1)
     profile = load_domain(spec(environment).domain)

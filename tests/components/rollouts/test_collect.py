@@ -93,6 +93,14 @@ def test_the_environment_is_the_one_that_the_taskset_names(make_plan, tmp_path):
     assert {each.agent.scaffold for each in read_folder(tmp_path / "sandboxed")} == {"ratchet/sandbox"}
 
 
+def test_a_folder_that_holds_a_plan_and_no_episode_takes_another_plan(make_plan, tmp_path):
+    collect(make_plan(), tmp_path / "out")
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "plan.txt").write_bytes((tmp_path / "out" / "plan.txt").read_bytes())
+    report = collect(make_plan().model_copy(update={"seed": 9}), tmp_path / "failed")
+    assert report.episodes == len(list(read_folder(tmp_path / "failed")))
+
+
 @pytest.mark.parametrize("change", [{"seed": 9}, {"policy": "clumsy"}, {"attempts": 3}, {"max_turns": 5}])
 def test_another_plan_may_not_go_on_in_the_folder(make_plan, tmp_path, change):
     collect(make_plan(), tmp_path / "out")

@@ -104,6 +104,17 @@ def test_sampling_takes_memory_beside_the_model_where_it_happens_in_the_process(
     assert estimate(method="grpo", **served).sampler == 0
 
 
+def test_an_asynchronous_sampler_in_the_process_has_two_copies_of_the_weights_while_the_job_trains():
+    """One samples, one is the next version that waits for the running batch; both stay beside activations."""
+    plain, beside = (estimate(method="grpo", grpo=grpo) for grpo in ({}, {"asynchronous": {}}))
+    assert beside.sampler == plain.sampler + 8 * SEVEN.parameters
+    assert beside.total >= plain.total + 8 * SEVEN.parameters
+    lora = estimate(method="grpo", grpo={"asynchronous": {}}, model={"base": "a/b", "lora": {"r": 32}})
+    assert lora.sampler == plain.sampler + 2 * SEVEN.stored
+    served = {"sampler": "vllm", "server": "http://127.0.0.1:8000/v1"}
+    assert estimate(method="grpo", grpo={"asynchronous": {}, "sampling": served}).sampler == 0
+
+
 def test_a_vllm_server_has_its_weights_and_what_its_share_leaves_for_keys_and_values():
     server = estimate_server(SEVEN, 40 * 10**9, {"gpu_memory_utilization": 0.5, "max_model_len": 4096})
     assert (server.weights, server.cache) == (14 * 10**9, 6 * 10**9 - VLLM_ENGINE_BYTES)

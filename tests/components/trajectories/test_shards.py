@@ -82,6 +82,8 @@ class TestShards:
     def test_a_folder_without_shards_says_so(self, tmp_path):
         assert read_manifest(tmp_path) == []
         assert "no finished shards" in refusal(tmp_path)
+        (tmp_path / "store.json").write_text("{}")
+        assert f"ratchet store export --store {tmp_path}" in refusal(tmp_path)
 
 
 class TestFaults:

@@ -46,3 +46,16 @@ def test_a_branch_without_its_parent_is_refused_and_named(tmp_path: Path) -> Non
     built = Built(tmp_path, {"n1": [branch]})
     with pytest.raises(DataError, match=rf"{branch.episode_id} lacks the turns .* {LOST.episode_id}"):
         built.export(tmp_path / "out", ("sft",))
+
+
+def test_turns_that_another_record_of_the_same_session_holds_are_not_trained_on_twice(tmp_path: Path) -> None:
+    parent = make_episode("t0", 0)
+    turns = (parent.turns[0], *(replace(each, index=n) for n, each in enumerate(OWN, start=1)))
+    extra = {**WON.source_extra, "shared_turns": 1}
+    branch = with_content_hash(replace(WON, turns=turns, parent=Parent(parent.episode_id, 1), source_extra=extra))
+    Built(tmp_path, {"n1": [parent, branch]}).export(tmp_path / "out", ("sft",))
+    weights = []
+    for line in (tmp_path / "out/sft/train.jsonl").read_bytes().splitlines():
+        replies = [each for each in msgspec.json.decode(line)["messages"] if each["role"] == "assistant"]
+        weights.append([each.get("weight", 1.0) for each in replies])
+    assert sorted([weight > 0 for weight in each] for each in weights) == [[False, True, True], [True, True, True]]

@@ -269,3 +269,17 @@ def test_the_stage_reads_its_section_and_writes_every_dataset(built: Built, out:
     export_datasets.main([*flags, "--on-policy-only", "false", "--params", str(params), "--out", str(tmp_path / "out")])
     for name in DATASETS:
         assert (tmp_path / "out" / name / "train.jsonl").read_bytes() == (out / name / "train.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("agent_format", ["tools", "text"])
+def test_a_message_that_a_person_wrote_is_the_chosen_side(tmp_path: Path, agent_format: str) -> None:
+    built = Built(tmp_path, {"n1": night_of(2, 4)})
+    edit = '{"text": "Better.", "calls": [{"tool": "edit_file", "arguments": {"new": "by a person"}}]}'
+    table = pq.read_table(built.pairs)
+    pq.write_table(table.append_column("edit", pa.array([edit, *[""] * (len(table) - 1)])), built.pairs)
+    built.export(tmp_path / "out", ["dpo"], agent_format=agent_format)
+    edited = [row for row in every_row(tmp_path / "out", "dpo") if "a person wrote the chosen side" in row["reason"]]
+    assert len(edited) == 1 < len(every_row(tmp_path / "out", "dpo"))
+    (message,) = edited[0]["chosen"]
+    assert message["content"].startswith("Better.") and "by a person" in str(message)
+    assert ("tool_calls" in message) == (agent_format == "tools") and edited[0]["rejected"] != edited[0]["chosen"]

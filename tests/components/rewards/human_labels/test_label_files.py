@@ -99,7 +99,7 @@ class TestImport:
         [
             ("[1, 2]\n", "line 1: a label is one JSON object a line"),
             ('{"episode_id": "ep-1", "value": true, "annotator": "ann", "domain": "d"}\n{"epi', "line 2: "),
-            ('{"schema_version": 2, "episode_id": "ep-1"}\n', "line 1: schema_version 2 is newer than 1; upgrade"),
+            ('{"schema_version": 3, "episode_id": "ep-1"}\n', "line 1: schema_version 3 is newer than 2; upgrade"),
             ('{"episode_id": 7, "value": 1, "annotator": "ann", "domain": "d"}', "line 1: Expected `str`"),
             ("[" * 100_000, "line 1"),
         ],

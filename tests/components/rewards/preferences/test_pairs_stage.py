@@ -5,7 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ratchet.components.datasets.export.message_views import edited_view
+from ratchet.components.datasets.export.ranked_episodes import read_pairs
 from ratchet.components.rewards import scoring_stage
+from ratchet.components.rewards.annotation_records import PREFERRED_TO, Label
 from ratchet.components.rewards.preferences import pairs_stage
 from ratchet.components.trajectories.shards import write_shard
 from ratchet.components.trajectories.trajectory import Parent, with_content_hash
@@ -189,3 +192,78 @@ class TestWrongInput:
         params.write_text("pairs: {levels: [steps]}")
         code, _ = build_pairs(night, scored, ranked(), tmp_path / "pairs.parquet", "--params", str(params))
         assert code == 2 and "levels" in capsys.readouterr().err
+
+
+class TestReviewedPairs:
+    """What people decided on pairs outranks what scores propose."""
+
+    @pytest.fixture
+    def build(self, night, scored, ranked, tmp_path):
+        won, _, slow, *_ = night[1]
+
+        def run(*labels):
+            path = tmp_path / "labels.jsonl"
+            path.write_bytes(msgspec.json.Encoder().encode_lines(labels))
+            _, rows = build_pairs(night, scored, ranked(won, slow), tmp_path / "p.parquet", "--labels", str(path))
+            return {(row["turn"], row["chosen_episode_id"], row["rejected_episode_id"]) for row in rows}
+
+        return run
+
+    @staticmethod
+    def verdict(pair, value, annotator="ann", **changes):
+        turn, chosen, rejected = pair
+        fields = {"episode_id": chosen, "content_hash": "", "domain": "coding", "turn": turn, "annotator": annotator}
+        return Label(**fields, line=PREFERRED_TO + rejected, value=value, **changes)
+
+    def test_a_rejected_pair_is_left_out_and_the_others_stay(self, build):
+        before = build()
+        for pair in before:
+            assert build(self.verdict(pair, 0.0)) == before - {pair}
+
+    def test_an_accepted_pair_stays_and_one_that_no_build_proposed_is_added(self, build, night):
+        before = build()
+        _, lost, slow, *_ = (each.episode_id for each in night[1])
+        assert build(*(self.verdict(pair, 1.0) for pair in before)) == before
+        third = (1, slow, lost)  # of three options, the build pairs the best with the worst
+        assert third not in before
+        assert build(self.verdict(third, 1.0)) == before | {third}
+
+    def test_people_who_are_evenly_divided_decide_nothing_until_a_third_does(self, build):
+        before = build()
+        pair = min(before)
+        divided = [self.verdict(pair, 1.0, "ann"), self.verdict(pair, 0.0, "bob")]
+        assert build(*divided) == before
+        assert build(*divided, self.verdict(pair, 0.0, "adjudication:cy")) == before - {pair}
+
+    def test_a_withdrawn_verdict_or_one_about_other_content_decides_nothing(self, build):
+        before = build()
+        pair = min(before)
+        given = self.verdict(pair, 0.0, labelled_at="2026-11-20T00:00:00+00:00")
+        assert build(given, self.verdict(pair, None, labelled_at="2026-11-21T00:00:00+00:00")) == before
+        assert build(msgspec.structs.replace(given, content_hash="played again")) == before
+
+    def test_an_accepted_pair_is_dropped_once_scores_contradict_it(self, build, night):
+        won, lost, *_ = (each.episode_id for each in night[1])
+        assert not {(1, lost, won), (-1, lost, won)} & build(
+            self.verdict((1, lost, won), 1.0), self.verdict((-1, lost, won), 1.0)
+        )
+
+    def test_an_edited_message_replaces_the_chosen_one_and_reaches_the_dataset(self, build, tmp_path):
+        before = build()
+        (pair,) = (each for each in before if each[0] == 1)
+        edit = '{"text": "Better.", "calls": [{"tool": "edit_file", "arguments": {"new": "by a person"}}]}'
+        assert build(self.verdict(pair, 1.0, edit=edit)) == before
+        rows = {row.turn: row for row in read_pairs(tmp_path / "p.parquet")}
+        assert rows[1].edit == edit and rows[-1].edit == ""
+        (message,) = msgspec.json.decode(edited_view(rows[1].edit, "tools"))
+        assert message["content"] == "Better." and message["tool_calls"][0]["function"] == {
+            "name": "edit_file", "arguments": {"new": "by a person"},
+        }  # fmt: skip
+        assert b"<tool_call>" in edited_view(rows[1].edit, "text")
+
+    def test_an_edit_that_says_what_the_rejected_side_says_is_no_pair(self, build, night):
+        before = build()
+        (pair,) = (each for each in before if each[0] == 1)
+        rejected = next(each for each in night[1] if each.episode_id == pair[2]).turns[1]
+        edit = {"text": rejected.text, "calls": [{"tool": c.tool, "arguments": c.arguments} for c in rejected.calls]}
+        assert build(self.verdict(pair, 1.0, edit=msgspec.json.encode(edit).decode())) == before - {pair}

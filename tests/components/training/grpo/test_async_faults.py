@@ -16,7 +16,7 @@ from training_jobs import make_job  # noqa: E402
 from ratchet.components.core import InfrastructureError, RatchetError  # noqa: E402
 from ratchet.components.models.transformers_policy import LocalSampler  # noqa: E402
 from ratchet.components.training import checkpoint_io, job  # noqa: E402
-from ratchet.components.training.grpo import async_trainer  # noqa: E402
+from ratchet.components.training.grpo import async_trainer, versioned_samplers  # noqa: E402
 from ratchet.components.training.grpo.async_worker import EpisodeRolloutWorker  # noqa: E402
 from ratchet.components.training.grpo.weight_transfers import MemoryTransfer  # noqa: E402
 
@@ -81,6 +81,8 @@ def sampler_killed(patch):
 
 
 def sampler_hung(patch):
+    """Waits less than a job does for a thread that may yet end: this one does not."""
+    patch.setattr(versioned_samplers, "CLOSE_SECONDS", 1.0)
     patch.setattr(LocalSampler, "sample", at_call(3, lambda: time.sleep(90), LocalSampler.sample))
 
 
@@ -131,3 +133,14 @@ def test_a_fault_ends_the_job_in_one_line_and_the_next_start_trains_the_rest(con
     report = job.run(config)
     groups = [group for step in [*kept, *trained[before:]] for group in step]
     assert report.steps == STEPS and len(groups) == len(set(groups)) == STEPS * GROUPS_PER_STEP
+
+
+def test_a_resumed_job_plays_as_far_ahead_as_one_that_ran_through(config, trained):
+    """With a bound of 0 it would else wait for ever: the worker would count the groups before the checkpoint twice."""
+    options = config.grpo.asynchronous.model_copy(update={"max_staleness": 0})
+    config = config.model_copy(update={"grpo": config.grpo.model_copy(update={"asynchronous": options})})
+    with pytest.MonkeyPatch.context() as patch:
+        loss_not_finite(patch)
+        with pytest.raises(RatchetError, match="loss became nan"):
+            job.run(config)
+    assert job.run(config).steps == STEPS

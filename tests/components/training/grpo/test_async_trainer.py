@@ -22,7 +22,6 @@ from trl.experimental.async_grpo import AsyncGRPOTrainer  # noqa: E402
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError  # noqa: E402
 from ratchet.components.training import job  # noqa: E402
-from ratchet.components.training.grpo.async_trainer import choose_groups  # noqa: E402
 
 HELPERS = Path(async_stubs.__file__).parent
 
@@ -61,20 +60,6 @@ def lines(config):
     return [json.loads(line) for line in (config.output / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("waiting", "oldest", "due", "chosen"),
-    [
-        ({4: 2, 3: 1, 5: 1}, None, 0, [3, 5]),  # oldest versions first, then in the order of their numbers
-        ({4: 2}, None, 0, None),  # too few
-        ({4: 2, 5: 2}, 1, 0, [4, 5]),  # a younger group in flight is not waited for
-        ({4: 2, 5: 2}, 0, 0, None),  # a straggler would exceed the bound in the next version
-        ({4: 0, 5: 0, 6: 2}, 0, 0, [4, 5]),  # full of groups that are due: the straggler fits into the next step
-    ],
-)
-def test_a_step_takes_the_oldest_groups_and_waits_for_a_straggler_that_is_due(waiting, oldest, due, chosen):
-    assert choose_groups(waiting, oldest, due, 2) == chosen
-
-
 def first_batches(trainer):
     """Return the micro-batches of the first step, before any training."""
     trainer.create_optimizer_and_scheduler(1)
@@ -93,6 +78,12 @@ def loss_and_gradients(trainer, compute, batches):
     return loss.item(), gradients
 
 
+def for_trl(batch):
+    """Return a micro-batch as TRL's `compute_loss` takes it: rows of one process, padded, and all sizes in tensors."""
+    rows = {name: torch.as_tensor(values)[None] for name, values in batch.items()}
+    return rows | {"attention_mask": torch.ones_like(rows["input_ids"])}
+
+
 def assert_close(found, expected):
     assert found[0] == pytest.approx(expected[0], abs=1e-6)
     largest = max(float(item.abs().max()) for item in expected[1].values())
@@ -106,13 +97,12 @@ def test_plain_options_give_the_loss_and_gradients_of_trl(settings, loss, micro_
     """`bnpo` always; `dapo` where a step is one micro-batch, and the tokens of a micro-batch are those of the step."""
     trainer, *_ = async_stubs.prepare(settings(loss=loss, micro_batch=micro_batch), gap=0.2)
     batches = first_batches(trainer)
-    for batch in batches:
-        batch["advantages"] = batch["advantages"].clone()
-    theirs = loss_and_gradients(trainer, AsyncGRPOTrainer.compute_loss, batches)
+    theirs = loss_and_gradients(trainer, AsyncGRPOTrainer.compute_loss, [for_trl(batch) for batch in batches])
     trl = {name: value for name, value in trainer._metrics["train"].items() if name in ("ratio", "kl", "entropy")}
     trl = {name: np.mean(value) for name, value in trl.items()}
     trainer._metrics["train"].clear()
     assert_close(loss_and_gradients(trainer, type(trainer).compute_loss, batches), theirs)
+    trainer._log_statistics()
     for name, value in trl.items():
         pairs = trainer._metrics["train"][name]
         assert sum(total for total, _ in pairs) / sum(count for _, count in pairs) == pytest.approx(value, abs=1e-5)
@@ -137,9 +127,9 @@ def test_trl_fails_on_a_micro_batch_of_lost_attempts_and_ours_does_not(settings)
     trainer, *_ = async_stubs.prepare(settings(micro_batch=2), lost=(0, 1))
     trainer.rollout_worker.next = 2
     batches = first_batches(trainer)
-    (empty,) = [batch for batch in batches if not (batch["token_index"] >= 0).any()]
+    (empty,) = [batch for batch in batches if not len(batch["token_index"])]
     with pytest.raises((RuntimeError, IndexError)):
-        AsyncGRPOTrainer.compute_loss(trainer, trainer.model, empty)
+        AsyncGRPOTrainer.compute_loss(trainer, trainer.model, for_trl(empty))
     loss = trainer.compute_loss(trainer.model, empty)
     loss.backward()
     assert loss.item() == 0.0
@@ -218,7 +208,7 @@ def test_a_checkpoint_of_the_synchronous_trainer_is_refused(settings):
     async_stubs.run(settings(steps=2))
     checkpoint = config.output / "saved" / "checkpoint-2"
     (checkpoint / "worker.json").unlink()
-    with pytest.raises(ConfigurationError, match=r"not saved by the asynchronous trainer; remove grpo\.asynchronous"):
+    with pytest.raises(ConfigurationError, match=r"not saved by this asynchronous trainer; remove grpo\.asynchronous"):
         async_stubs.run(config)
 
 
@@ -314,6 +304,10 @@ def test_two_processes_train_what_one_trains(settings, loss):
         ({"selection": {"replay": {"per_task": 2}}}, r"selection\.replay has no meaning with grpo\.asynchronous"),
         ({"selection": {"guide": {}}}, r"selection\.guide has no meaning"),
         ({"credit": {"token_weights": ["entropy_topk"], "keep": 0.5}}, "entropy_topk needs the batch"),
+        ({"scale_rewards": "batch"}, r"grpo\.scale_rewards: batch pools the groups of a step"),
+        ({"credit": {"advantage": "batch_std"}}, r"grpo\.scale_rewards: batch pools"),
+        ({"credit": {"advantage": "per_task"}}, r"grpo\.credit\.advantage: per_task pools"),
+        ({"credit": {"turns": "sum_decomposition"}}, r"grpo\.credit\.turns: sum_decomposition pools"),
         ({"beta": 0.1}, "keeps no reference model"),
         ({"updates": 2}, "one update per batch"),
         ({"sampling": {"sampler": "colocate"}}, "colocate plays in turn"),
@@ -333,7 +327,7 @@ def test_arguments_reach_trl_under_their_names(settings):
     assert trainer.args.adam_epsilon == 1e-6 and trainer.args.adam_beta2 == 0.95
 
 
-@pytest.mark.parametrize("name", ["use_liger_kernel", "mask_truncated_completions"])
-def test_an_argument_that_trls_asynchronous_trainer_does_not_take_is_refused(settings, name):
-    with pytest.raises(ConfigurationError, match=f"trl.{name}: TRL's asynchronous trainer does not take it"):
+@pytest.mark.parametrize("name", ["use_liger_kernel", "mask_truncated_completions", "top_k", "chat_template_kwargs"])
+def test_an_argument_without_an_effect_on_the_asynchronous_trainer_is_refused(settings, name):
+    with pytest.raises(ConfigurationError, match=f"trl.{name}: the asynchronous trainer does not read it"):
         async_stubs.prepare(settings(trl={name: True}))

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,7 @@ from ratchet.components.core import (  # noqa: E402
 from ratchet.components.training.credit.estimators import EPSILON  # noqa: E402
 from ratchet.components.training.grpo.async_worker import EpisodeRolloutWorker  # noqa: E402
 from ratchet.components.training.grpo.episode_rewards import RewardBreakdown  # noqa: E402
+from ratchet.components.training.grpo.grpo_trainer import SampleBatch  # noqa: E402
 from ratchet.components.training.grpo.task_sampler import TaskSampler  # noqa: E402
 
 TASKS = [PlayableTask(f"repair/t{number}", f"f{number % 2}", "k") for number in range(5)]
@@ -129,7 +130,7 @@ class Tokenizer:
 def made(tmp_path):
     workers = []
 
-    def make(player=None, *, group_size=2, batch_size=4, seed=0, **options):
+    def make(player=None, *, group_size=2, batch_size=4, seed=0, credit=None, **options):
         player = player or Player(Sampler())
         config = make_job(
             "grpo",
@@ -139,6 +140,7 @@ def made(tmp_path):
             seed=seed,
             group_size=group_size,
             reward={"success": 1.0},
+            credit=credit or {},
             asynchronous={"max_staleness": 1, **options},
         )
         tasks = TaskSampler(config.grpo.selection, player.tasks(), config.seed)
@@ -165,14 +167,15 @@ def train(worker, versions, first=0):
     for version in range(first, first + versions):
         samples = take(worker, worker.control.batch)
         trained += [(sample, version) for sample in samples]
+        worker.update_model_version(version + 1)  # before the marks: the order of TRL's callbacks
         worker.mark_trained(sorted({sample.group_id for sample in samples}))
-        worker.update_model_version(version + 1)
     return trained
 
 
 def test_tokens_carry_versions_advantages_and_log_probabilities(made):
     (first, second), *_ = [take(worker, 1) for worker in [begin(made())]]
-    assert first.group_id == second.group_id == 0 and first.model_version == 3
+    assert first.group_id == second.group_id  # of the groups that play at once, the one that ends first
+    assert first.model_version == 3
     assert first.input_ids.tolist() == [7, 8, 1, 2, 3, 9, 1, 2, 3]
     assert first.completion_mask.tolist() == [0, 0, 1, 1, 1, 0, 1, 1, 1]
     np.testing.assert_allclose(first.old_log_probs, [0, 0, -0.5, -0.25, -0.125, 0, -0.5, -0.25, -0.125])
@@ -238,16 +241,57 @@ def test_a_run_resumed_within_a_version_keeps_the_bound(made):
     worker = made(weight_sync_steps=2, max_staleness=0)
     worker.update_model_version(0)
     worker.start()
-    worker.mark_trained(sorted({sample.group_id for sample in take(worker, 2)}))
+    trained = {sample.group_id for sample in take(worker, 2)}
+    worker.mark_trained(sorted(trained))
     state = worker.state()
     worker.stop()
     resumed = made(weight_sync_steps=2, max_staleness=0)
     resumed.restore(state)
     resumed.update_model_version(0)
     resumed.start()
-    assert {sample.group_id for sample in take(resumed, 2)} == {2, 3}
+    assert {sample.group_id for sample in take(resumed, 2)} == {0, 1, 2, 3} - trained
     time.sleep(0.1)
     assert resumed.rollout_buffer.empty(), "the version's four groups are complete"
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+def test_a_resumed_run_plays_as_far_ahead_as_one_that_ran_through(made, max_staleness):
+    """Groups trained before the checkpoint take no place of the next version: with a bound of 0 it would wait for ever."""
+    worker = made(max_staleness=max_staleness)
+    train(worker, 2)
+    state = worker.state()
+    worker.stop()
+    resumed = made(max_staleness=max_staleness)
+    resumed.restore(state)
+    begin(resumed, 2)
+    assert len(take(resumed, 2 * (max_staleness + 1))) == 4 * (max_staleness + 1)
+    time.sleep(0.1)
+    assert resumed.rollout_buffer.empty(), "the bound admits no more"
+
+
+def test_turns_with_advantages_of_their_own_are_a_signal_where_all_rewards_are_equal(made):
+    """As in the synchronous trainer, the advantages decide, not the rewards."""
+    worker = begin(
+        made(Player(Sampler(), reward=lambda attempt: 1), credit={"turns": "turn_sum_norm"}, max_staleness=20)
+    )
+    assert any(sample.token_advantages.any() for sample in take(worker, 30))
+
+
+def test_a_schedule_of_tokens_counts_optimiser_steps_not_versions(made):
+    regions = {"start": {"reasoning": 1.0}, "end": {"reasoning": 0.0}, "steps": 4}
+    steps = []
+    worker = made(weight_sync_steps=2, credit={"regions": regions})
+    worker.update_model_version(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            SampleBatch,
+            "advantages",
+            lambda batch, *options: (steps.append(options[2]), torch.zeros(batch.turns.shape))[1],
+        )
+        worker.start()
+        take(worker, 1)
+        worker.stop()
+    assert set(steps) == {4}
 
 
 def test_refill_replaces_groups_whose_rewards_are_equal(made):

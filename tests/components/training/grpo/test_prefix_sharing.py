@@ -15,7 +15,7 @@ from tiny_models import ExactHead, gradients, tiny_model, tiny_tokenizer  # noqa
 from ratchet.components.core import ConfigurationError  # noqa: E402
 from ratchet.components.training.config.job_config import load_job  # noqa: E402
 from ratchet.components.training.credit.credit_options import CreditOptions  # noqa: E402
-from ratchet.components.training.grpo.prefix_sharing import group_rows, shared_log_probabilities  # noqa: E402
+from ratchet.components.training.grpo.prefix_sharing import SharedRows, group_rows, shared_log_probabilities  # noqa: E402
 from ratchet.components.training.grpo.train_grpo import shares_prefixes  # noqa: E402
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo", "cispo")
@@ -164,9 +164,10 @@ def test_padding_has_the_log_probability_zero_and_no_gradient():
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     ids = torch.tensor([[0, 7, 8, 9, 11, 12], [7, 8, 9, 13, 0, 0]])
     mask = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
-    logprobs, entropies, gain = shared_log_probabilities(model, ids, mask, 3)
+    rows = SharedRows.pack(ids, mask, 3)
+    logprobs, entropies = shared_log_probabilities(model, rows)
     assert (logprobs[1, 1:] == 0).all() and (entropies[1, 1:] == 0).all() and (logprobs[0] < 0).all()
-    assert gain == pytest.approx(9 / 7)  # the branch begins one token early: 7 8 | 9 11 12 | 9 13
+    assert rows.gain == pytest.approx(9 / 7)  # the branch begins one token early: 7 8 | 9 11 12 | 9 13
     logprobs[1, 1:].sum().backward()
     assert all((gradient == 0).all() for gradient in gradients(model).values())
 

@@ -150,3 +150,13 @@ def test_closing_ends_requests_that_wait_and_refuses_later_ones(made):
     assert len([error for error in ended if isinstance(error, InfrastructureError)]) == 2, "one was in the batch"
     with pytest.raises(InfrastructureError, match="closed"):
         ask(sampler)
+
+
+def test_after_closing_no_batch_is_sampled_any_more(made):
+    sampler, _ = made(seconds=0.3)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, sampler)
+        time.sleep(0.1)
+        sampler.close()
+        assert sampler.busy_seconds() == 0
+        assert running.result(10).version == 0

@@ -135,19 +135,22 @@ def test_a_server_reads_saved_weights_again_between_two_replies(server, routes, 
 def test_a_server_without_development_routes_is_told_how_to_start(server, routes, tmp_path):
     server.missing.add("pause")
     with pytest.raises(ConfigurationError, match=r"no route /pause: start it with VLLM_SERVER_DEV_MODE=1"):
-        DiskTransfer(served(server), routes, Model(), tmp_path / "weights").pause()
+        DiskTransfer(served(server), routes, Model(), tmp_path / "weights").send_weights(weights(1.0, 2.0))
 
 
 def test_a_server_that_refuses_weights_ends_the_transfer(server, routes, tmp_path):
     server.broken.add("collective_rpc")
     with pytest.raises(InfrastructureError):
         DiskTransfer(served(server), routes, Model(), tmp_path / "weights").send_weights(weights(1.0, 2.0))
-    assert server.paths == ["/collective_rpc"], "it is not repeated"
+    assert server.paths == ["/pause?mode=wait", "/collective_rpc"], "it is not repeated"
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_weights_before(server, routes, tmp_path, monkeypatch):
+def test_a_full_disk_is_one_line_and_leaves_the_weights_before_and_a_server_that_answers(
+    server, routes, tmp_path, monkeypatch
+):
     transfer = DiskTransfer(served(server), routes, Model(), tmp_path / "weights")
     transfer.send_weights(weights(1.0, 2.0))
+    server.paths.clear()
 
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -156,7 +159,9 @@ def test_a_full_disk_is_one_line_and_leaves_the_weights_before(server, routes, t
     with pytest.raises(
         InfrastructureError, match=r"No space left on device; make room there, then start the same command"
     ):
+        transfer.pause()
         transfer.send_weights(weights(3.0, 4.0))
+    assert not server.paths, "a paused server would hang everybody who asks it"
     assert load_file(tmp_path / "weights" / "model.safetensors")["head.weight"].tolist() == [[1.0, 2.0]]
 
 

@@ -1,0 +1,1 @@
+"""Rollout inspector and review desk: the server of a local page."""

@@ -1,0 +1,281 @@
+/** The review desk: one item after the other, by keyboard. The next items are fetched ahead, and a label is sent while the next item is
+ * already shown; one that could not be saved brings its item back. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, request, useGet } from "../api/client";
+import { type Keys, useKeys } from "../keys";
+import { go, link, type Route } from "../route";
+import { Text } from "../text";
+import { Badge, Loading, Num, Problem } from "../ui";
+import { type Edit, Editor, editable } from "./editor";
+import { type Detail, Item } from "./item";
+import "./review.css";
+import {
+  begin,
+  endsWithSkip,
+  label,
+  labelled,
+  type QueueName,
+  type Session,
+  skip,
+  unskip,
+  upcoming,
+  withdrawn,
+} from "./session";
+
+const QUEUES: ReadonlyArray<readonly [name: QueueName, title: string]> = [
+  ["steps", "Steps"],
+  ["pairs", "Pairs"],
+  ["disputes", "Disputes"],
+];
+const AHEAD = 3;
+const HOUR = 3_600_000;
+
+export function ReviewView({ route }: { route: Route }) {
+  const name = QUEUES.find(([each]) => each === route.parts[1])?.[0] ?? "steps";
+  const desk = useGet("/api/review", {});
+  useKeys(
+    Object.fromEntries(
+      QUEUES.map(([each, title], place) => [
+        String(place + 1),
+        [() => go(link(["review", each])), `review ${title.toLowerCase()}`] as const,
+      ]),
+    ),
+  );
+  if (desk.error) return <Problem error={desk.error} />;
+  if (!desk.data) return <Loading what="the review desk" />;
+  if (desk.data.reviewer === null)
+    return <p class="error">The inspector is read-only. Start it with --review and your name.</p>;
+  return (
+    <section class="review" aria-label="Review desk">
+      <header class="row">
+        <h1>Review</h1>
+        <nav class="row" aria-label="Queues">
+          {QUEUES.map(([each, title], place) => (
+            <a key={each} href={link(["review", each])} aria-current={each === name ? "page" : undefined}>
+              <kbd>{place + 1}</kbd> {title} <span class="soft">{desk.data?.queues[each]?.total ?? 0}</span>
+            </a>
+          ))}
+        </nav>
+        <span class="push soft">
+          as <Text>{desk.data.reviewer}</Text>
+        </span>
+      </header>
+      <Queue key={name} name={name} />
+    </section>
+  );
+}
+
+function Queue({ name }: { name: QueueName }) {
+  const queue = useGet("/api/review/queues/{name}", { name });
+  if (queue.error) return <Problem error={queue.error} />;
+  if (!queue.data) return <Loading what={name} />;
+  if (queue.data.items.length === 0) return <p class="soft">{EMPTY[name]}</p>;
+  return <Desk name={name} first={begin(queue.data.items)} />;
+}
+
+const EMPTY: Record<QueueName, string> = {
+  steps: "There is no step to review.",
+  pairs: "There is no pair to review: the data build made none, or its episodes are not among these.",
+  disputes: "Nobody disagrees: two other people must have labelled the same item differently.",
+};
+const WORDS: Record<string, string> = { "1": "right", "0.5": "half right", "0": "wrong" };
+const PAIR_WORDS: Record<string, string> = { "1": "accepted", "0": "rejected" };
+
+/** The keys as buttons too, for a screen without a keyboard and for people who turned single letters off. */
+const ALWAYS = [
+  ["s", "skip"],
+  ["u", "undo"],
+  ["c", "comment"],
+  ["f", "full"],
+] as const;
+const BUTTONS = {
+  step: [["y", "right"], ["h", "half right"], ["n", "wrong"], ...ALWAYS],
+  pair: [["a", "accept"], ["r", "reject"], ["e", "edit"], ...ALWAYS],
+} as const;
+
+function Desk({ name, first }: { name: QueueName; first: Session }) {
+  const [session, setSession] = useState(first);
+  const [said, say] = useState("");
+  const [problem, setProblem] = useState("");
+  const [comment, setComment] = useState("");
+  const [full, setFull] = useState(false);
+  const [editing, setEditing] = useState(false);
+  const details = useDetails(session);
+  // One request after the other: an undo must not overtake its label.
+  const sending = useRef<Promise<unknown>>(Promise.resolve());
+  const begun = useRef<{ at: number; labels: number }>({ at: 0, labels: 0 });
+  const input = useRef<HTMLInputElement>(null);
+  const entry = session.items[session.at];
+  const pair = entry?.kind === "pair";
+
+  const change = (to: (session: Session) => Session) => {
+    setSession(to);
+    setComment("");
+    setFull(false);
+    setEditing(false);
+    setProblem("");
+    document.getElementById("main")?.scrollTo(0, 0);
+  };
+  const send = (work: () => Promise<void>) => {
+    sending.current = sending.current.then(work).catch((error: unknown) => {
+      setProblem(error instanceof Error ? error.message : String(error));
+    });
+  };
+  const give = (value: number, edit: Edit | null = null) => {
+    if (!entry || !details.get(entry.item_id)) return; // what was not seen is not labelled
+    const [id, words] = [entry.item_id, (pair ? PAIR_WORDS : WORDS)[value] ?? ""];
+    if (begun.current.at === 0) begun.current.at = Date.now();
+    begun.current.labels += 1;
+    const body = { queue: name, item_id: id, value, comment, edit };
+    change((now) => label(now, id, value));
+    send(async () => {
+      try {
+        await request("POST", "/api/review/labels", body);
+        say(`${words}${edit ? " with your message" : ""}, saved`);
+      } catch (error) {
+        begun.current.labels -= 1;
+        setSession((now) => withdrawn(now, id));
+        throw error;
+      }
+    });
+  };
+  const undo = () => {
+    if (endsWithSkip(session)) return change(unskip);
+    send(async () => {
+      const { item_id: id } = (await request("POST", "/api/review/undo", {})) as { item_id: string | null };
+      if (id === null) return say("nothing to undo");
+      begun.current.labels = Math.max(0, begun.current.labels - 1);
+      if (session.items.some((item) => item.item_id === id)) change((now) => withdrawn(now, id));
+      say("label withdrawn");
+    });
+  };
+  const rewrite = () => {
+    const shown = entry && details.get(entry.item_id);
+    if (!shown) return;
+    if (editable(shown)) setEditing(true);
+    else setProblem("This message cannot be rewritten here: the pair is of whole episodes, or its text was cut.");
+  };
+  const keys: Keys = {
+    ...(pair
+      ? {
+          a: [() => give(1), "accept the pair"],
+          r: [() => give(0), "reject the pair"],
+          e: [rewrite, "rewrite the better message, and accept"],
+        }
+      : { y: [() => give(1), "right"], h: [() => give(0.5), "half right"], n: [() => give(0), "wrong"] }),
+    s: [() => change(skip), "skip"],
+    u: [undo, "undo"],
+    c: [() => input.current?.focus(), "write a comment, then label"],
+    f: [() => setFull(!full), "show long texts in full"],
+  };
+  useKeys(keys);
+  const hours = begun.current.at ? (Date.now() - begun.current.at) / HOUR : 0;
+  const detail = entry && details.get(entry.item_id);
+  const draft = editing && detail ? editable(detail) : null;
+  return (
+    <>
+      <div class="row review-state">
+        <progress max={session.items.length} value={labelled(session)} aria-label="labelled items" />
+        <span>
+          {labelled(session)} of {session.items.length}
+        </span>
+        {hours > 0.01 && <span class="soft">{Math.round(begun.current.labels / hours)} an hour</span>}
+        <span role="status">{said}</span>
+        <span class="push review-keys">
+          {BUTTONS[pair ? "pair" : "step"].map(([key, words]) => (
+            <button key={key} type="button" class="quiet" onClick={() => keys[key]?.[0]()}>
+              <kbd>{key}</kbd> {words}
+            </button>
+          ))}
+        </span>
+      </div>
+      {problem && (
+        <p class="error" role="alert">
+          <Text>{problem}</Text>
+        </p>
+      )}
+      {!entry ? (
+        <Finished name={name} />
+      ) : !detail ? (
+        <Loading what="the item" />
+      ) : (
+        <>
+          <Item
+            detail={detail}
+            full={full}
+            editor={
+              draft ? (
+                <Editor first={draft} save={(edit) => give(1, edit)} close={() => setEditing(false)} />
+              ) : undefined
+            }
+          />
+          {detail.others.length > 0 && (
+            <ul class="review-others" aria-label="Labels to decide between">
+              {detail.others.map((other, place) => (
+                <li key={`${place}`}>
+                  <Badge kind={other.value >= 0.75 ? "good" : other.value < 0.25 ? "bad" : "warn"}>
+                    {(pair ? PAIR_WORDS : WORDS)[other.value] ?? String(other.value)}
+                  </Badge>{" "}
+                  <Text lines>{other.comment || "no comment"}</Text>
+                </li>
+              ))}
+            </ul>
+          )}
+          <label class="row">
+            Comment
+            <input
+              ref={input}
+              type="text"
+              class="grow"
+              maxLength={4000}
+              value={comment}
+              onInput={(event) => setComment(event.currentTarget.value)}
+              onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()}
+            />
+          </label>
+        </>
+      )}
+    </>
+  );
+}
+
+/** The details of the shown item and of the next ones, by item. */
+function useDetails(session: Session): ReadonlyMap<string, Detail> {
+  const [details, setDetails] = useState<ReadonlyMap<string, Detail>>(new Map());
+  const asked = useRef(new Set<string>());
+  const wanted = [session.at, ...upcoming(session, AHEAD)].flatMap((place) => session.items[place]?.item_id ?? []);
+  const key = wanted.join(" ");
+  useEffect(() => {
+    for (const id of key.split(" ").filter((each) => each && !asked.current.has(each))) {
+      asked.current.add(id);
+      get("/api/review/items/{item_id}", { item_id: id }).then(
+        (detail) => setDetails((known) => new Map(known).set(id, detail)),
+        () => asked.current.delete(id),
+      );
+    }
+  }, [key]);
+  return details;
+}
+
+function Finished({ name }: { name: QueueName }) {
+  const agreement = useGet("/api/review/agreement", {});
+  const found = name === "disputes" ? undefined : agreement.data?.[name];
+  return (
+    <div class="review-end">
+      <h2>All are labelled</h2>
+      <p>The next night seals the labels. Press u to return to the last one.</p>
+      {found && found.items > 0 && (
+        <p>
+          Agreement of {found.people} people on {found.items} items: Krippendorff's α <Num value={found.alpha} />
+          {found.low !== null && found.high !== null && (
+            <>
+              {" "}
+              (95 % interval <Num value={found.low} /> to <Num value={found.high} />)
+            </>
+          )}
+        </p>
+      )}
+      {found?.items === 0 && <p class="soft">Nobody else has labelled these yet.</p>}
+    </div>
+  );
+}

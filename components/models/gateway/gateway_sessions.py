@@ -1,0 +1,363 @@
+"""Sessions of a gateway: their keys, their limits, their conversations, and what is kept when they end.
+
+A session is one attempt of one agent at one task. Every request belongs to one: by the session's own key, or by the gateway's
+key and a name. A session ends when it is finished (with an outcome, if the caller knows one), when it is idle for too long, or
+with the gateway; its branches then go to `keep`.
+"""
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from pydantic import Field
+
+from ratchet.components.core import (
+    ConfigurationError,
+    Message,
+    Policy,
+    PolicyReply,
+    PolicyRequest,
+    ToolSpec,
+    assistant_message,
+)
+from ratchet.components.core.configuration import Configuration
+from ratchet.components.core.http_requests import RequestFault
+from ratchet.components.trajectories.trajectory import Agent, Outcome, Provenance, TaskRef, digest
+
+from ..context_truncation import estimate_tokens
+from .chat_answer import ChatAnswer
+from .chat_request import ChatRequest
+from .message_tree import MessageNode, MessageTree, RecordedBranch, SessionRecord, branch_records
+from .policy_queue import PolicyQueue, SampledPrefix
+
+KEY_PREFIX = "rgw-"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+MAX_CHARACTERS = 64 << 20
+"""Characters of all messages of a session, each counted once and with 1,000 more for what is kept beside its text."""
+DEFAULT_SESSION = "default"
+"""Session of requests with the gateway's key that name none."""
+
+
+class SessionLimits(Configuration):
+    """Limits of one session; None: no limit. A request beyond one is refused for good, and the session can still be finished.
+
+    - `requests`: replies. `tokens`: sampled tokens. `seconds`: since the session began.
+    - `idle_seconds`: after the last request, at which the session ends by itself. `parallel`: requests at once.
+    - `request_seconds`: from a request to its reply.
+    """
+
+    requests: int | None = Field(1000, gt=0)
+    tokens: int | None = Field(None, gt=0)
+    seconds: float | None = Field(None, gt=0)
+    idle_seconds: float = Field(1800.0, gt=0)
+    parallel: int = Field(16, gt=0)
+    request_seconds: float = Field(600.0, gt=0)
+
+
+class SessionTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The task of a session, if the caller names one. Sessions with the same `task_id` are attempts at one task.
+    `seed`: with which the session's replies are sampled; None: a random one, so that attempts differ.
+    """
+
+    task_id: str | None = None
+    description: str = ""
+    attempt: int = 0
+    seed: int | None = None
+
+
+class Session:
+    """One running session. `record`: the identity of its episode where the caller planned it; else it is made at the end.
+    `model_failure`: the last reason for which the model could not be reached.
+    """
+
+    def __init__(
+        self, name: str, limits: SessionLimits, task: SessionTask | None = None, record: SessionRecord | None = None
+    ) -> None:
+        self.name = name
+        self.limits = limits
+        self.task = task or SessionTask()
+        self.record = record
+        self.key = KEY_PREFIX + secrets.token_urlsafe(24)
+        self.identity = secrets.token_hex(12)
+        self.seed = secrets.randbits(31) if self.task.seed is None else self.task.seed
+        self.tree = MessageTree()
+        self.requests = self.tokens = self.running = 0
+        self.began = self.used = time.monotonic()
+        self.ended = False
+        self.model_failure = ""
+        self.responses: dict[str, tuple[list[Message], tuple[ToolSpec, ...]]] = {}
+
+    def admit(self) -> None:
+        """Raise RequestFault if the session may send no further request (now: 429; for good: 403, which no client repeats)."""
+        limits = self.limits
+        if self.ended:
+            raise RequestFault(f"session '{self.name}' has ended", 403, "session_ended")
+        if limits.requests is not None and self.requests >= limits.requests:
+            raise RequestFault(f"the session has used its {limits.requests} requests", 403, "budget_exceeded")
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            raise RequestFault(f"the session has used its {limits.tokens} tokens", 403, "budget_exceeded")
+        if limits.seconds is not None and time.monotonic() - self.began > limits.seconds:
+            raise RequestFault(f"the session has used its {limits.seconds:g} s", 403, "budget_exceeded")
+        if self.tree.characters > MAX_CHARACTERS:
+            raise RequestFault("the session's messages are too many", 403, "budget_exceeded")
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Count one request as in work, from before its body is read: bodies take memory. Raises RequestFault."""
+        self.admit()
+        if self.running >= self.limits.parallel:
+            raise RequestFault(
+                f"the session has {self.running} requests in work, its limit", 429, "rate_limit_exceeded", wait=1
+            )
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self.used = time.monotonic()
+
+
+Keep = Callable[[Session, list[RecordedBranch]], Awaitable[None]]
+"""Keeps the branches of a session that ended; returns when they are safe."""
+
+
+class Gateway:
+    """The sessions in front of one policy. Use it within one event loop; the caller closes the policy.
+
+    `key`: of the gateway itself, which makes sessions. `model`: the name that clients see.
+    """
+
+    def __init__(
+        self, policy: Policy, kind: str, keep: Keep, *, key: str, limits: SessionLimits, queue: PolicyQueue
+    ) -> None:
+        self.policy = policy
+        self.kind = kind
+        self.key = key
+        self.limits = limits
+        self.queue = queue
+        self.model = policy.version
+        self.recorded = 0
+        self._keep = keep
+        self._by_key: dict[str, Session] = {}
+        self._by_name: dict[str, Session] = {}
+
+    def open(
+        self, name: str | None = None, task: SessionTask | None = None, record: SessionRecord | None = None
+    ) -> Session:
+        """Begin a session. Raises RequestFault for a name that is taken or no name."""
+        name = name or secrets.token_hex(6)
+        if not _NAME.fullmatch(name):
+            raise RequestFault("a session's name has at most 80 letters, digits, dots, hyphens and underscores")
+        if name in self._by_name:
+            raise RequestFault(f"session '{name}' exists already; choose another name", 403, "session_exists")
+        session = Session(name, self.limits, task, record)
+        self._by_key[session.key] = self._by_name[name] = session
+        return session
+
+    def find(self, keys: set[str], name: str | None) -> Session:
+        """Return the session that a request belongs to; `name` is from its URL or header. A new name begins a session.
+
+        Raises RequestFault: 401 for a missing or unknown key, 403 for the key of another session.
+        """
+        if len(keys) > 1:
+            raise RequestFault("the request has two different keys; send one", 400)
+        if not keys:
+            raise RequestFault("no key: send the session's or the gateway's as the API key", 401, "invalid_api_key")
+        (key,) = keys
+        if self.is_own_key(key):
+            return self._by_name.get(name or DEFAULT_SESSION) or self.open(name or DEFAULT_SESSION)
+        session = self._by_key.get(key)
+        if session is None:
+            raise RequestFault("unknown key", 401, "invalid_api_key")
+        if name not in (None, session.name):
+            raise RequestFault("the key belongs to another session", 403, "permission_error")
+        return session
+
+    def is_own_key(self, key: str) -> bool:
+        """Return whether a key is the gateway's, in constant time."""
+        return hmac.compare_digest(key.encode("utf-8", "replace"), self.key.encode())
+
+    async def answer(self, session: Session, request: ChatRequest) -> ChatAnswer:
+        """Return the policy's reply to a request, recorded, within `session.work()`. Raises RequestFault."""
+        session.admit()
+        begin = time.monotonic()
+        messages, tools = self._conversation(session, request)
+        node = session.tree.place(messages, tools)
+        asked = PolicyRequest(
+            session.identity if session.record is None else session.record.episode_id,
+            session.task.task_id or "",
+            session.requests,
+            session.seed,
+            [each.message for each in node.path if each.message is not None],
+            tools,
+            request.max_tokens,
+        )
+        session.requests += 1
+        try:
+            async with asyncio.timeout(session.limits.request_seconds):
+                reply = await self.queue.ask(asked, _sampled_prefix(node))
+        except RequestFault as fault:
+            if fault.status == 502:
+                session.model_failure = str(fault)
+            raise
+        except TimeoutError as error:
+            seconds = session.limits.request_seconds
+            raise RequestFault(f"no reply within {seconds:g} s", 504, "timeout") from error
+        # A session that was finished meanwhile is recorded already, and this reply would be in no record.
+        if session.ended:
+            raise RequestFault(f"session '{session.name}' has ended", 403, "session_ended")
+        return self._record(session, request, node, reply, messages, time.monotonic() - begin)
+
+    def _conversation(self, session: Session, request: ChatRequest) -> tuple[list[Message], tuple[ToolSpec, ...]]:
+        if request.previous is None:
+            return request.messages, request.tools
+        if request.previous not in session.responses:
+            raise RequestFault(f"previous_response_id '{request.previous[:60]}' is none of this session's")
+        before, tools = session.responses[request.previous]
+        return [*before, *request.messages], request.tools or tools
+
+    def _record(
+        self,
+        session: Session,
+        request: ChatRequest,
+        node: MessageNode,
+        reply: PolicyReply,
+        messages: list[Message],
+        seconds: float,
+    ) -> ChatAnswer:
+        number = len(session.tree.replies)
+        calls = tuple(
+            msgspec.structs.replace(call, call_id=f"call_{number}_{index}") for index, call in enumerate(reply.calls)
+        )
+        reply = msgspec.structs.replace(reply, calls=calls)
+        shown = tuple(call for call in calls if call.parse_error is None)
+        # A call that could not be parsed reaches the agent as the text that it is.
+        text, ending = _cut(reply.text + "".join(call.raw for call in calls if call.parse_error), request.stop)
+        if ending is not None:
+            shown = ()
+        message = assistant_message(text, shown)
+        answered = session.tree.add_reply(node, message, reply, seconds)
+        usage = reply.usage
+        prompt = estimate_tokens(messages) if usage.prompt_tokens is None else usage.prompt_tokens
+        new = estimate_tokens([message]) if usage.completion_tokens is None else usage.completion_tokens
+        session.tokens += new
+        identity = f"{session.identity}{answered.number:06d}"
+        if len(session.responses) < 10_000:
+            session.responses[f"resp_{identity}"] = (
+                [each.message for each in answered.path if each.message is not None],
+                node.tools,
+            )  # those of the tree: each request's own would be as many as all bodies
+        stop = "stop_sequence" if ending is not None else "length" if reply.stop_reason == "length" else "stop"
+        return ChatAnswer(
+            id=identity,
+            model=request.model or self.model,
+            text=text,
+            calls=shown,
+            stop="tool_calls" if shown and stop == "stop" else stop,
+            prompt_tokens=prompt,
+            completion_tokens=new,
+            thought=reply.thought,
+            stop_text=ending,
+            custom_tools=request.custom_tools,
+            usage_chunk=request.usage_chunk,
+        )
+
+    async def count_tokens(self, session: Session, request: ChatRequest) -> int:
+        """Return the number of tokens of a prompt, estimated for a policy without a tokenizer. Raises RequestFault."""
+        asked = PolicyRequest(session.identity, "", 0, 0, request.messages, request.tools)
+        counted = await self.queue.count(asked)
+        return estimate_tokens(request.messages) if counted is None else counted
+
+    async def finish(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
+        """End a session and return its branches, which are kept when this returns; empty if nothing was sampled."""
+        if session.ended:
+            return []
+        session.ended = True
+        branches = branch_records(session.tree, self._session_record(session, outcome)) if session.tree.replies else []
+        if branches:
+            try:
+                await self._keep(session, branches)
+            except BaseException:
+                session.ended = False  # a full disk, for example: it can be finished later
+                raise
+            self.recorded += 1
+        self._by_name.pop(session.name, None)
+        session.tree, session.responses = MessageTree(), {}
+        asyncio.get_running_loop().call_later(session.limits.idle_seconds, self._by_key.pop, session.key, None)
+        return branches
+
+    async def end_idle(self) -> None:
+        """End the sessions that are idle for too long."""
+        now = time.monotonic()
+        for session in list(self._by_name.values()):
+            if not session.running and now - session.used > session.limits.idle_seconds:
+                await self.finish(session, Outcome(reason="idle", truncated=True))
+
+    async def close(self) -> None:
+        """End all sessions and keep what they hold."""
+        for session in list(self._by_name.values()):
+            await self.finish(session, Outcome(reason="gateway_stopped", truncated=True))
+
+    def state(self) -> dict[str, Any]:
+        """Return figures for operators."""
+        return {"sessions": len(self._by_name), "recorded": self.recorded, "waiting": self.queue.pending}
+
+    def _session_record(self, session: Session, outcome: Outcome) -> SessionRecord:
+        if session.record is not None:
+            return msgspec.structs.replace(session.record, outcome=outcome)
+        policy, task = self.policy, session.task
+        messages = (each.message for each in session.tree.replies[0].path)
+        asked = next((each["content"] for each in messages if each and each["role"] == "user"), "")
+        description = task.description or asked
+        task_hash = digest(description)
+        task_id = task.task_id or f"gateway/{task_hash[:12]}"
+        # What a gateway records may be trained on: held-out tasks are played by `ratchet evaluate`.
+        ref = TaskRef(task_id, task_hash, "gateway", task_id, "session", "train", "coding", description)
+        return SessionRecord(
+            episode_id=f"ep-{digest('gateway', session.identity)}",
+            group_id=f"gr-{digest(task_id, task_hash, policy.version)}",
+            attempt=task.attempt,
+            seed=session.seed,
+            task=ref,
+            agent=Agent(policy.name, self.kind, policy.version, "gateway", policy.sampling),
+            outcome=outcome,
+            provenance=Provenance(source="gateway", collected_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())),
+            session=session.name,
+        )
+
+
+def _sampled_prefix(node: MessageNode) -> SampledPrefix | None:
+    """Return the token ids up to the last sampled reply before a request, and the messages behind it."""
+    following: list[Message] = []
+    at: MessageNode | None = node
+    while at is not None and at.message is not None and at.reply is None:
+        following.append(at.message)
+        at = at.parent
+    if at is None or at.message is None or at.reply is None or at.reply.tokens is None:
+        return None
+    if any(message["role"] == "assistant" for message in following):
+        return None  # a reply that the client wrote: there are no sampled ids to keep behind it
+    trace = at.reply.tokens
+    return SampledPrefix(trace.prompt_ids + trace.completion_ids, at.message, following[::-1])
+
+
+def _cut(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
+    """Return the text before the first of `stops`, and that stop; the whole text and None if there is none in it."""
+    at = [(place, stop) for stop in stops if (place := text.find(stop)) >= 0]
+    if not at:
+        return text, None
+    place, stop = min(at)
+    return text[:place], stop
+
+
+def check_key(key: str) -> str:
+    """Return a gateway's key. Raises ConfigurationError for one that no header can hold, or that is easily guessed."""
+    if len(key) < 16 or not (key.isascii() and key.isprintable()) or " " in key:
+        raise ConfigurationError("the gateway's key must have at least 16 printable ASCII characters without blanks")
+    return key

@@ -1,0 +1,249 @@
+"""Spans of OpenTelemetry's conventions, OpenInference and OpenLLMetry give the same episode of the same conversation."""
+
+import json
+
+import pytest
+from episodes import make_episode
+from log_files import FIXTURES
+
+from ratchet.components.core import DataError, ToolCall, ToolResult
+from ratchet.components.interop.log_source import LogSource
+from ratchet.components.interop.otel_spans import episodes_of_spans, read_otlp
+from ratchet.components.interop.reader_registry import detect_format, read_log
+from ratchet.components.interop.trajectory_writers import get_writer, line_encoder
+from ratchet.components.trajectories.trajectory import Turn
+
+LOGS = FIXTURES / "otel"
+QUESTION = [("system", "You know weather."), ("user", "Weather in Bern?")]
+
+
+def span(name, attributes, at=1, **more):
+    ids = {"traceId": "a" * 32, "spanId": f"{at:016x}", "parentSpanId": ""}
+    times = {"startTimeUnixNano": at * 10**9, "endTimeUnixNano": (at + 1) * 10**9}
+    return {**ids, **times, "name": name, "attributes": attributes, **more}
+
+
+def chat(messages, reply, at=1, **more):
+    def part(role, text):
+        return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "small",
+        "gen_ai.input.messages": json.dumps([part(*each) for each in messages]),
+        "gen_ai.output.messages": json.dumps([{**part("assistant", reply), "finish_reason": "stop"}]),
+        **more.pop("attributes", {}),
+    }
+    return span("chat small", attributes, at, **more)
+
+
+def otlp(spans, resource=None):
+    def pairs(values):
+        return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]
+
+    written = [{**each, "attributes": pairs(each["attributes"])} for each in spans]
+    scopes = [{"scope": {"name": "test"}, "spans": written}]
+    return {"resourceSpans": [{"resource": {"attributes": pairs(resource or {})}, "scopeSpans": scopes}]}
+
+
+@pytest.mark.parametrize("path", sorted(LOGS.iterdir()), ids=lambda path: path.name)
+def test_each_instrumentation_gives_the_same_conversation(path):
+    assert detect_format(LogSource(path)) == "otel"
+    (found,) = read_log(path)
+    assert [(message.role, message.content) for message in found.messages] == QUESTION
+    first, second = found.turns
+    assert [(call.call_id, call.tool, call.arguments) for call in first.calls] == [
+        ("call_1", "get_weather", {"city": "Bern"})
+    ]
+    (result,) = first.results
+    assert result.call_id == "call_1" and json.loads(result.content) == {"degrees": 21}
+    assert (second.text, second.calls) == ("It is 21 degrees in Bern.", ())
+    assert [(turn.usage.prompt_tokens, turn.usage.completion_tokens) for turn in found.turns] == [(11, 7), (11, 7)]
+    assert found.agent.policy_version == "small-2026"
+    assert found.outcome.success is None
+    assert (
+        found.source_extra.get("tools", [{"function": {"name": "get_weather"}}])[0]["function"]["name"] == "get_weather"
+    )
+
+
+def test_langfuses_own_attributes_are_read():
+    attributes = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "small"}
+    attributes |= {
+        "langfuse.observation.input": '[{"role": "user", "content": "q"}]',
+        "langfuse.observation.output": "a",
+    }
+    (found,) = episodes_of_spans(
+        [span("chat", attributes | {"langfuse.observation.usage_details": '{"input": 3, "output": 2}'})]
+    )
+    assert [message.content for message in found.messages] == ["q"]
+    assert (found.turns[0].text, found.turns[0].usage.prompt_tokens, found.agent.policy_version) == ("a", 3, "small")
+
+
+def test_the_traces_of_a_conversation_are_one_episode():
+    first = chat([("user", "One?")], "Two.", attributes={"gen_ai.conversation.id": "talk"})
+    history = [("user", "One?"), ("assistant", "Two."), ("user", "And then?")]
+    second = chat(history, "Three.", at=5, attributes={"session.id": "talk"}) | {"traceId": "b" * 32}
+    (found,) = episodes_of_spans([second, first])
+    assert [turn.text for turn in found.turns] == ["Two.", "Three."]
+    assert [result.content for result in found.turns[0].results] == ["And then?"]
+    assert found.source_extra["traces"] == ["a" * 32, "b" * 32]
+
+
+def test_a_trace_with_several_conversations_is_as_many_episodes():
+    spans = [chat([("user", name)], name, at, attributes={"session.id": name}) for at, name in ((1, "x"), (3, "y"))]
+    assert [found.turns[0].text for found in episodes_of_spans(spans)] == ["x", "y"]
+
+
+def test_spans_below_one_with_a_conversation_belong_to_it():
+    roots = [span(name, {"session.id": name}, at) for at, name in ((1, "x"), (2, "y"))]
+    child = chat([("user", "q")], "a", 3, parentSpanId=roots[1]["spanId"])
+    (found,) = episodes_of_spans([*roots, child])
+    assert (
+        found.episode_id
+        == next(episodes_of_spans([chat([("user", "q")], "b", attributes={"session.id": "y"})])).episode_id
+    )
+
+
+def test_a_repeated_span_counts_once():
+    each = chat([("user", "q")], "a")
+    (found,) = episodes_of_spans([each, dict(each)])
+    assert len(found.turns) == 1
+
+
+def test_spans_of_other_libraries_are_no_episode():
+    assert not list(episodes_of_spans([span("GET /", {"http.request.method": "GET"})]))
+
+
+def test_the_result_of_a_tool_is_what_the_model_was_given():
+    call = {"type": "tool_call", "id": "c", "name": "look", "arguments": {}}
+    asked = {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [call]}])}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c"}
+    tool["gen_ai.tool.call.result"] = "all 10,000 lines"
+    shown = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "first lines"}]}
+    given = {"gen_ai.input.messages": json.dumps([{"role": "assistant", "parts": [call]}, shown])}
+    spans = [
+        chat([("user", "q")], "", 1, attributes=asked),
+        span("execute_tool look", tool, 2),
+        chat([], "ok", 4, attributes=given),
+    ]
+    (found,) = episodes_of_spans(spans)
+    assert [result.content for result in found.turns[0].results] == ["first lines"]
+    assert len(found.turns) == 2
+
+
+def test_an_error_of_the_last_root_is_no_failure_of_the_policy():
+    (found,) = episodes_of_spans([chat([("user", "q")], "", status={"code": 2, "message": "overloaded"})])
+    assert (found.failure.kind, found.failure.message) == ("infrastructure", "overloaded")
+    assert not found.outcome.terminated
+
+
+def test_an_episode_says_that_its_texts_were_not_recorded():
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small"}
+    (found,) = episodes_of_spans([span("chat small", attributes)])
+    assert found.source_extra["texts_missing"] is True
+
+
+@pytest.mark.slow  # imports OpenTelemetry
+def test_json_and_protocol_buffers_are_the_same_spans():
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource({"service.name": "shop"}))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    wanted = chat([("user", "q")], "a", attributes={"gen_ai.usage.input_tokens": 7, "list": ["a", "b"], "share": 0.5})
+    with provider.get_tracer("test").start_as_current_span("chat small", attributes=wanted["attributes"]) as sent:
+        sent.add_event("gen_ai.user.message", {"content": "q"})
+    body = encode_spans(exporter.get_finished_spans()).SerializeToString()
+    (found,) = read_otlp(body, "application/x-protobuf")
+    assert found["attributes"] == wanted["attributes"]
+    assert found["traceId"] == f"{sent.get_span_context().trace_id:032x}"
+    assert (found["resource"], found["scope"], found["events"][0]["attributes"]) == (
+        {"service.name": "shop"},
+        "test",
+        {"content": "q"},
+    )
+    text = {**found, "attributes": {key: value for key, value in found["attributes"].items() if isinstance(value, str)}}
+    (same,) = read_otlp(
+        json.dumps(otlp([text | {"events": []}], found["resource"])).encode(), "application/json; charset=utf-8"
+    )
+    assert {key: same[key] for key in text if key != "events"} == {key: text[key] for key in text if key != "events"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", "application/json"),
+        (b"[]", "application/json"),
+        (b'{"resourceSpans": [', "application/json"),
+        (b"\xff\xfe", "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b"\x0a\xff", "application/x-protobuf"),
+        (b"{}", "text/html"),
+    ],
+)
+def test_an_unreadable_request_is_one_clear_error(body, kind):
+    with pytest.raises(DataError) as error:
+        read_otlp(body, kind)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 1, [], {}, "x", [{}], {"intValue": "9" * 99}, {"kvlistValue": {"values": [None]}}]
+)
+def test_values_of_a_wrong_type_are_left_out(value):
+    body = {
+        "resourceSpans": [
+            {"resource": value, "scopeSpans": [{"spans": [value, {"attributes": value, "events": value}]}]}
+        ]
+    }
+    list(episodes_of_spans(read_otlp(json.dumps(body).encode(), "application/json")))
+
+
+def test_numbered_attributes_are_read_in_order_and_hostile_ones_end():
+    deep = ".".join(["0"] * 100_000)
+    attributes = {
+        "openinference.span.kind": "LLM",
+        f"llm.input_messages.{deep}": "x",
+        "llm.output_messages.999999999.message.role": "x",
+    }
+    attributes |= {f"llm.input_messages.{index}.message.content": str(index) for index in (10, 2)}
+    list(episodes_of_spans([span("llm", attributes)]))
+    del attributes[f"llm.input_messages.{deep}"]
+    (found,) = episodes_of_spans([span("llm", attributes)])
+    assert [message.content for message in found.messages] == ["2", "10"]
+
+
+class TestWriter:
+    def test_a_written_episode_is_read_again(self, tmp_path):
+        calls = (ToolCall("c1", "look", {"at": "a.py"}), ToolCall("c2", "look", {}))
+        results = (ToolResult("c1", "text"), ToolResult("c2", "", error="absent"))
+        turns = [Turn(0, "agent", "I look.", "It may be here.", calls, results), Turn(1, "agent", "Done.")]
+        path = tmp_path / "spans.jsonl"
+        path.write_bytes(line_encoder("otel")(make_episode(turns=turns)))
+        (found,) = read_log(path)
+        assert [(turn.text, turn.thought, turn.calls) for turn in found.turns] == [
+            (turn.text, turn.thought, turn.calls) for turn in turns
+        ]
+        assert [(result.call_id, result.content) for turn in found.turns for result in turn.results] == [
+            ("c1", "text"),
+            ("c2", ""),
+        ]
+
+    def test_the_outcome_of_others_spans_is_not_believed(self):
+        (found,) = episodes_of_spans([chat([("user", "q")], "a", attributes={"ratchet.success": True})])
+        assert found.outcome.success is None
+
+    @pytest.mark.slow  # imports OpenTelemetry
+    def test_opentelemetrys_own_schema_takes_every_written_field(self):
+        from google.protobuf.json_format import ParseDict
+        from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+        row = get_writer("otel").row(make_episode())
+        parsed = ParseDict(row, TracesData())
+        assert len(parsed.resource_spans[0].scope_spans[0].spans) == len(
+            row["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        )

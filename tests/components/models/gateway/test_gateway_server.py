@@ -1,0 +1,535 @@
+"""A gateway over HTTP: real SDKs, sessions and their limits, and requests of people who mean it ill."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from ratchet.components.core import InfrastructureError, Policy, PolicyReply, ToolCall, Usage, http_requests
+from ratchet.components.models.gateway import gateway_server, gateway_sessions
+from ratchet.components.models.gateway.gateway_server import GatewayServer
+from ratchet.components.models.gateway.gateway_sessions import Gateway, SessionLimits
+from ratchet.components.models.gateway.policy_queue import PolicyQueue
+
+pytestmark = pytest.mark.slow
+KEY = "k" * 32
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+AUTH = {"Authorization": f"Bearer {KEY}"}
+
+
+class Scripted(Policy):
+    """Two parallel calls to the first message, then text. `busy`: requests in work wait for `release`."""
+
+    name, version, sampling = "scripted", "v1", {}
+
+    def __init__(self):
+        self.release = threading.Event()
+        self.release.set()
+        self.asked = []
+
+    def act(self, requests):
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request):
+        self.asked.append(request)
+        self.release.wait(30)
+        content = request.messages[-1]["content"]
+        if content == "unreachable":
+            raise InfrastructureError("the model is away")
+        calls = ()
+        if request.tools and request.messages[-1]["role"] == "user":
+            calls = (ToolCall("0", "look", {"at": "a"}), ToolCall("1", "look", {"at": "b"}))
+        return PolicyReply("Hello END rest", calls, usage=Usage(11, 5))
+
+
+@contextmanager
+def serving(policy=None, waiting=1024, concurrency=64, **limits):
+    policy, kept = policy or Scripted(), []
+
+    async def keep(session, branches):
+        kept.append((session, branches))
+
+    def make():
+        queue = PolicyQueue(policy, concurrency=concurrency, waiting=waiting)
+        return Gateway(policy, "test", keep, key=KEY, limits=SessionLimits(**limits), queue=queue)
+
+    with GatewayServer(make) as server:
+        server.kept, server.policy = kept, policy
+        yield server
+
+
+def post(server, path, body, headers=None, method="POST"):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request(method, path, data, AUTH if headers is None else headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text, answer
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def hello(content="hi", **more):
+    return {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+
+
+def finished(server, name="default", **outcome):
+    assert post(server, f"/s/{name}/finish", outcome)[0] == 200
+    return [trajectory for trajectory, _ in server.kept[-1][1]]
+
+
+# real clients
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_sdk_over_chat_completions(stream):
+    openai = pytest.importorskip("openai")
+    with serving() as server, openai.OpenAI(base_url=f"{server.root}/s/a/v1", api_key=KEY, max_retries=0) as client:
+        messages = [{"role": "user", "content": "go"}]
+        if stream:
+            with client.chat.completions.stream(model="m", messages=messages, tools=[TOOL]) as events:
+                for _ in events:
+                    pass
+                choice = events.get_final_completion().choices[0]
+        else:
+            choice = client.chat.completions.create(model="m", messages=messages, tools=[TOOL]).choices[0]
+        assert choice.finish_reason == "tool_calls" and len(choice.message.tool_calls) == 2
+        messages.append(choice.message.model_dump(exclude_none=True))
+        messages += [{"role": "tool", "tool_call_id": call.id, "content": "x"} for call in choice.message.tool_calls]
+        assert client.chat.completions.create(model="m", messages=messages, tools=[TOOL]).usage.prompt_tokens == 11
+        (record,) = finished(server, "a", success=True)
+    assert [len(turn.calls) for turn in record.turns] == [2, 0]
+    assert [result.call_id for result in record.turns[0].results] == [call.call_id for call in record.turns[0].calls]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_openai_sdk_over_responses(stream):
+    openai = pytest.importorskip("openai")
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}]
+    with serving() as server, openai.OpenAI(base_url=f"{server.root}/s/a/v1", api_key=KEY, max_retries=0) as client:
+        if stream:
+            with client.responses.stream(model="m", input="go", tools=tools) as events:
+                for _ in events:
+                    pass
+                first = events.get_final_response()
+        else:
+            first = client.responses.create(model="m", input="go", tools=tools)
+        calls = [item for item in first.output if item.type == "function_call"]
+        assert len(calls) == 2 and first.output_text == "Hello END rest" and first.usage.output_tokens == 5
+        outputs = [{"type": "function_call_output", "call_id": call.call_id, "output": "x"} for call in calls]
+        second = client.responses.create(model="m", input=outputs, previous_response_id=first.id)
+        assert second.output_text == "Hello END rest"
+        (record,) = finished(server, "a")
+    assert [len(turn.calls) for turn in record.turns] == [2, 0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropic_sdk_over_messages(stream):
+    anthropic = pytest.importorskip("anthropic")
+    asked = {"model": "m", "max_tokens": 9, "tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+    with serving() as server, anthropic.Anthropic(base_url=f"{server.root}/s/a", api_key=KEY, max_retries=0) as client:
+        talk = [{"role": "user", "content": "go"}]
+        if stream:
+            with client.messages.stream(messages=talk, **asked) as events:
+                first = events.get_final_message()
+        else:
+            first = client.messages.create(messages=talk, **asked)
+        uses = [block for block in first.content if block.type == "tool_use"]
+        assert first.stop_reason == "tool_use" and [use.input for use in uses] == [{"at": "a"}, {"at": "b"}]
+        results = [{"type": "tool_result", "tool_use_id": use.id, "content": "x"} for use in uses]
+        talk += [{"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
+        assert client.messages.create(messages=talk, **asked).stop_reason == "end_turn"
+        assert client.messages.count_tokens(model="m", messages=talk).input_tokens > 0
+        (record,) = finished(server, "a")
+    assert len(record.turns) == 2 and server.policy.asked[0].max_new_tokens == 9
+
+
+# sessions
+
+
+def test_a_stop_text_ends_the_reply_and_is_named():
+    with serving() as server:
+        assert post(server, "/v1/messages", hello(stop_sequences=["END"]))[1]["stop_sequence"] == "END"
+        assert (
+            post(server, "/v1/chat/completions", hello(stop="END"))[1]["choices"][0]["message"]["content"] == "Hello "
+        )
+
+
+def test_a_session_has_a_key_of_its_own_that_opens_no_other_session():
+    with serving() as server:
+        _, one, _ = post(server, "/sessions", {"name": "one", "task_id": "t", "seed": 5})
+        _, two, _ = post(server, "/sessions", {"name": "two"})
+        assert post(server, "/v1/chat/completions", hello(), {"x-api-key": one["key"]})[0] == 200
+        assert post(server, "/s/two/v1/chat/completions", hello(), {"x-api-key": one["key"]})[0] == 403
+        assert post(server, "/sessions", {}, {"x-api-key": two["key"]})[0] == 401
+        (record,) = finished(server, "one", score=0.5)
+        assert post(server, "/v1/chat/completions", hello(), {"x-api-key": one["key"]})[0] == 403
+    assert record.task.task_id == "t" and record.outcome.score == 0.5 and record.provenance.source == "gateway"
+
+
+def test_attempts_at_one_task_have_seeds_of_their_own_unless_the_caller_names_one():
+    with serving() as server:
+        asked = [{"task_id": "t"}, {"task_id": "t"}, {"task_id": "t", "seed": 5}]
+        names = [post(server, "/sessions", body)[1]["name"] for body in asked]
+        records = []
+        for name in names:
+            assert post(server, f"/s/{name}/v1/chat/completions", hello())[0] == 200
+            records += finished(server, name)
+    sampled = [request.seed for request in server.policy.asked]
+    assert sampled == [record.seed for record in records] and len(set(sampled)) == 3 and sampled[2] == 5
+    assert len({record.group_id for record in records}) == 1
+
+
+def test_sessions_end_with_the_gateway_and_when_they_are_idle(monkeypatch):
+    monkeypatch.setattr(gateway_server, "SWEEP_SECONDS", 0.05)
+    with serving(idle_seconds=0.1) as server:
+        post(server, "/s/a/v1/chat/completions", hello())
+        end = time.monotonic() + 10
+        while not server.kept and time.monotonic() < end:
+            time.sleep(0.02)
+        post(server, "/s/b/v1/chat/completions", hello())
+    assert [branches[0][0].outcome.reason for _, branches in server.kept] == ["idle", "gateway_stopped"]
+
+
+@pytest.mark.parametrize(("limits", "asked"), [({"requests": 1}, 1), ({"tokens": 4}, 1), ({"seconds": 1e-9}, 0)])
+def test_a_budget_is_refused_for_good_so_that_clients_do_not_repeat(limits, asked):
+    with serving(**limits) as server:
+        statuses = [post(server, "/v1/chat/completions", hello())[0] for _ in range(3)]
+    assert statuses == [200] * asked + [403] * (3 - asked)
+
+
+def test_too_many_requests_are_put_off_and_not_lost():
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy, concurrency=1, waiting=1) as server:
+        replies = []
+        threads = [
+            threading.Thread(target=lambda n=n: replies.append(post(server, f"/s/s{n}/v1/messages", hello())[0]))
+            for n in range(2)
+        ]
+        [thread.start() for thread in threads]
+        while server.gateway.queue.pending < 2:
+            time.sleep(0.01)
+        status, body, answer = post(server, "/s/x/v1/messages", hello())
+        assert (status, body["error"]["type"], answer.getheader("retry-after")) == (429, "rate_limit_error", "1")
+        policy.release.set()
+        [thread.join() for thread in threads]
+    assert replies == [200, 200]
+
+
+def test_a_model_that_is_away_is_a_bad_gateway():
+    with serving() as server:
+        assert post(server, "/v1/chat/completions", hello("unreachable"))[0] == 502
+
+
+def test_a_client_that_goes_away_in_a_stream_costs_no_turn_and_disturbs_nobody(monkeypatch):
+    monkeypatch.setattr(gateway_server, "PING_SECONDS", 0.05)
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/v1/chat/completions", json.dumps(hello(stream=True)), AUTH)
+        assert connection.getresponse().read(6) == b": ping"
+        connection.sock.close() if connection.sock else None
+        connection.close()
+        policy.release.set()
+        assert post(server, "/s/other/v1/chat/completions", hello())[0] == 200
+
+
+def test_a_client_that_goes_away_before_its_reply_costs_no_turn():
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/v1/chat/completions", json.dumps(hello()), AUTH)
+        wait_until(lambda: policy.asked)
+        connection.close()
+        wait_until(lambda: server.gateway.state()["waiting"] == 0)
+        policy.release.set()
+        assert post(server, "/s/other/v1/chat/completions", hello())[0] == 200
+        assert post(server, "/finish", {})[1] == {"episodes": []}
+
+
+def test_an_answer_is_one_packet():
+    body = json.dumps(hello()).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port), 20) as client:
+        for _ in range(3):
+            client.sendall(f"{head}\r\n\r\n".encode() + body)
+            answer = client.recv(1 << 16).partition(b"\r\n\r\n")
+            assert json.loads(answer[2])["object"] == "chat.completion"
+
+
+# hostile requests
+
+
+HOSTILE = {
+    "no key": (hello(), {}, {401}),
+    "wrong key": (hello(), {"x-api-key": "x" * 32}, {401}),
+    "empty key": (hello(), {"Authorization": "Bearer "}, {401}),
+    "two keys": (hello(), {**AUTH, "x-api-key": "other"}, {400}),
+    "basic password": (hello(), {"Authorization": "Basic eDp5"}, {401}),
+    "session with a path": (hello(), {**AUTH, "X-Ratchet-Session": "../../etc"}, {400}),
+    "session of 10,000 characters": (hello(), {**AUTH, "X-Ratchet-Session": "a" * 10_000}, {400}),
+    "foreign host": (hello(), {**AUTH, "Host": "evil.example"}, {403}),
+    "foreign origin": (hello(), {**AUTH, "Origin": "http://evil.example"}, {403}),
+    "page of another site": (hello(), {**AUTH, "Sec-Fetch-Site": "cross-site"}, {403}),
+    "no json": (b"{", AUTH, {400}),
+    "empty body": (b"", AUTH, {400}),
+    "not utf-8": (b'{"messages": "\xff"}', AUTH, {400}),
+    "list": (b"[]", AUTH, {400}),
+    "deep": (b'{"a":' * 5000 + b"1" + b"}" * 5000, AUTH, {400}),
+    "deeper than the parser": (b"[" * 2_000_000, AUTH, {400}),
+    "no messages": ({"model": "m"}, AUTH, {400}),
+    "messages are text": ({"messages": "x"}, AUTH, {400}),
+    "message is a number": ({"messages": [1]}, AUTH, {400}),
+    "unknown role": ({"messages": [{"role": "root", "content": "x"}]}, AUTH, {400}),
+    "content is a number": ({"messages": [{"role": "user", "content": 1}]}, AUTH, {400}),
+    "image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, AUTH, {400}),
+    "tool without a name": (hello(tools=[{"type": "function", "function": {}}]), AUTH, {400}),
+    "tool with a schema of text": (hello(tools=[{"function": {"name": "x", "parameters": "y"}}]), AUTH, {400}),
+    "forced call": (hello(tool_choice="required"), AUTH, {400}),
+    "negative limit": (hello(max_tokens=-1), AUTH, {400}),
+    "limit of 400 digits": (
+        b'{"messages":[{"role":"user","content":"x"}],"max_tokens":' + b"9" * 400 + b"}",
+        AUTH,
+        {200, 400},
+    ),
+    "stream is text": (hello(stream="yes"), AUTH, {400}),
+    "announced length of a terabyte": (b"", {**AUTH, "Content-Length": str(1 << 40)}, {413}),
+}
+
+
+def test_thirty_hostile_requests_get_one_clear_error_each_and_disturb_nobody(monkeypatch):
+    monkeypatch.setattr(http_requests, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(http_requests, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(gateway_server, "MAX_BODY", 4 << 20)
+    answered = 0
+    with serving() as server:
+        for name, (body, headers, statuses) in HOSTILE.items():
+            status, error, _ = post(server, "/v1/chat/completions", body, headers)
+            assert status in statuses, name
+            if isinstance(error, dict) and status != 200:
+                message = error["error"]["message"]
+                assert message and "\n" not in message and "Traceback" not in message, name
+            answered += 1
+            assert post(server, "/s/honest/v1/chat/completions", hello())[0] == 200, name
+        paths = [("/v1/nothing", "POST", 404), ("/v1/chat/completions", "GET", 405)]
+        for path, method, expected in (*paths, ("/s/../v1/messages", "POST", 400), ("//", "POST", 404)):
+            assert post(server, path, hello(), AUTH, method)[0] == expected, path
+            answered += 1
+        # a body that grows without an announced length
+        assert (
+            raw(
+                server,
+                head("Transfer-Encoding: chunked")
+                + b"400000\r\n"
+                + b"a" * 0x400000
+                + b"\r\n400000\r\n"
+                + b"a" * 0x400000
+                + b"\r\n",
+            )[:12]
+            == b"HTTP/1.1 413"
+        )
+        # smuggling: two lengths, a length beside chunks, a second request inside the body
+        assert raw(server, head("Content-Length: 3", "Content-Length: 5") + b"{}{}{")[:12] == b"HTTP/1.1 400"
+        smuggled = raw(server, head("Content-Length: 2") + b"{}GET /sessions HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert smuggled[:12] == b"HTTP/1.1 400"
+        # slow: headers that never end are cut off, a body that never comes is refused
+        assert raw(server, b"POST /v1/messages HTTP/1.1\r\nHost: 127") == b""
+        assert raw(server, head("Content-Length: 10") + b"{")[:12] == b"HTTP/1.1 408"
+        answered += 5
+        assert post(server, "/s/honest/v1/chat/completions", hello())[0] == 200
+        (record,) = finished(server, "honest")[:1]
+    assert answered >= 30 and record.turns
+    assert not {session.name for session, _ in server.kept} - {"honest", "default"}
+
+
+def head(*fields):
+    return "\r\n".join(
+        ["POST /v1/chat/completions HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {KEY}", *fields, "", ""]
+    ).encode()
+
+
+def raw(server, data):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        try:
+            connection.sendall(data)
+            return connection.recv(65536)
+        except OSError as error:
+            return f"{type(error).__name__}".encode()
+
+
+# what is stored
+
+
+def test_a_stored_session_holds_no_key_and_survives_a_kill(tmp_path):
+    from ratchet.components.models.gateway.session_store import SessionStore
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+
+    policy = Scripted()
+    with SessionStore(tmp_path / "store", [KEY], None, None) as store:
+
+        def make():
+            return Gateway(policy, "test", store.keep, key=KEY, limits=SessionLimits(), queue=PolicyQueue(policy))
+
+        with GatewayServer(make) as server:
+            own = post(server, "/sessions", {"name": "a"})[1]["key"]
+            told = (
+                f"my key is {own}, the other {KEY}, and AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+            )
+            post(server, "/v1/chat/completions", hello(told), {"x-api-key": own})
+            post(server, "/s/a/finish", {"success": True})
+            files = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+            assert own.encode() not in files and KEY.encode() not in files and b"wJalr" not in files
+            assert b"[GATEWAY_KEY]" in files
+    reader = TrajectoryStore(tmp_path / "store")
+    assert reader.count() == 1
+
+
+def test_a_gateway_says_which_port_is_taken():
+    from ratchet.components.core import ConfigurationError
+
+    with serving() as server, pytest.raises(ConfigurationError, match=str(server.port)):
+        GatewayServer(lambda: server.gateway, port=server.port).__enter__()
+
+
+def test_requests_of_one_batch_fail_alone():
+    class Batched(Scripted):
+        lockstep = True
+
+        def act(self, requests):
+            if any(request.messages[-1]["content"] == "bad" for request in requests):
+                raise InfrastructureError("no")
+            return super().act(requests)
+
+    async def play():
+        from ratchet.components.core import PolicyRequest
+
+        queue = PolicyQueue(Batched())
+        asked = [
+            PolicyRequest(str(n), "", 0, 0, [{"role": "user", "content": text}], ())
+            for n, text in enumerate(("a", "bad", "b"))
+        ]
+        return await asyncio.gather(*(queue.ask(request, None) for request in asked), return_exceptions=True)
+
+    one, bad, two = asyncio.run(play())
+    assert one.text == two.text == "Hello END rest" and bad.status == 502
+
+
+def test_openai_agents_plays_with_parallel_tools():
+    agents = pytest.importorskip("agents", reason="needs the package openai-agents")
+    openai = pytest.importorskip("openai")
+    places = []
+
+    @agents.function_tool
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    with serving() as server:
+        client = openai.AsyncOpenAI(base_url=f"{server.root}/s/a/v1", api_key=KEY, max_retries=0)
+        model = agents.OpenAIResponsesModel(model="m", openai_client=client)
+        agents.set_tracing_disabled(True)
+        result = agents.Runner.run_sync(agents.Agent("looker", instructions="Look.", model=model, tools=[look]), "go")
+        (record,) = finished(server, "a")
+    assert result.final_output == "Hello END rest" and sorted(places) == ["a", "b"]
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+def test_pydantic_ai_plays_with_parallel_tools(protocol):
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="needs the package pydantic-ai-slim[anthropic,openai]")
+    places = []
+
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    async def play(root):
+        if protocol == "messages":
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            model = AnthropicModel("m", provider=AnthropicProvider(api_key=KEY, base_url=root))
+        else:
+            from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            kind = OpenAIChatModel if protocol == "chat" else OpenAIResponsesModel
+            model = kind("m", provider=OpenAIProvider(api_key=KEY, base_url=f"{root}/v1"))
+        return await pydantic_ai.Agent(model, instructions="Look.", tools=[look]).run("go")
+
+    with serving() as server:
+        result = asyncio.run(play(f"{server.root}/s/a"))
+        (record,) = finished(server, "a")
+    assert result.output == "Hello END rest" and sorted(places) == ["a", "b"]
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
+def test_bodies_on_their_way_count_as_requests_in_work():
+    with serving(parallel=2) as server:
+        slow = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(2)]
+        for connection in slow:
+            connection.sendall(head("Content-Length: 1000000") + b"{")
+        wait_until(lambda: any(session.running == 2 for session in server.gateway._by_name.values()))
+        assert post(server, "/v1/chat/completions", hello())[0] == 429
+        for connection in slow:
+            connection.close()
+        wait_until(lambda: post(server, "/v1/chat/completions", hello())[0] == 200)
+
+
+def test_a_session_holds_a_bounded_number_of_characters(monkeypatch):
+    monkeypatch.setattr(gateway_sessions, "MAX_CHARACTERS", 10_000)
+    with serving() as server:
+        text = "a" * 4_000
+        for _ in range(5):  # the same text is kept once
+            assert post(server, "/v1/chat/completions", hello(text))[0] == 200
+        status, error, _ = post(server, "/v1/chat/completions", hello("b" * 6_000))
+        assert status == 200
+        status, error, _ = post(server, "/v1/chat/completions", hello("c"))
+        assert (status, error["error"]["code"]) == (403, "budget_exceeded")
+        assert post(server, "/s/other/v1/chat/completions", hello(text))[0] == 200
+
+
+def test_a_second_head_that_never_ends_is_cut_off(monkeypatch):
+    monkeypatch.setattr(http_requests, "HEAD_SECONDS", 0.3)
+    request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        for _ in range(2):
+            connection.sendall(request)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(0.4)  # kept open between requests
+        connection.sendall(request[:20])
+        assert connection.recv(65536) == b""
+
+
+def test_connections_beyond_the_bound_end_idle_ones_and_disturb_no_request_in_work(monkeypatch):
+    monkeypatch.setattr(http_requests.resource, "getrlimit", lambda _: (20, 20))
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy) as server:
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(post(server, "/v1/chat/completions", hello())[0]))
+        thread.start()
+        wait_until(lambda: policy.asked)
+        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(50)]
+        wait_until(lambda: len(server._server.server_state.connections) == 10)
+        assert post(server, "/health", b"", method="GET")[0] == 200
+        policy.release.set()
+        thread.join()
+        assert answers == [200]
+        for connection in idle:
+            connection.close()
