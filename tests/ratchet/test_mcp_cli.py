@@ -15,6 +15,7 @@ from patience import LIMIT, gone, until
 
 import ratchet
 from ratchet import cli
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.processes import free_port
 
 pytest.importorskip("mcp", reason="the package 'mcp' is not installed")
@@ -309,4 +310,4 @@ def test_without_the_package_it_says_what_to_install(capsys, folder, monkeypatch
     monkeypatch.delattr("ratchet.components.operations.mcp_server", raising=False)
     monkeypatch.setitem(sys.modules, "mcp.server.lowlevel.server", None)
     assert cli.run(["mcp"]) == 2
-    assert "ratchet[mcp]" in capsys.readouterr().err
+    assert install_command("mcp") in capsys.readouterr().err

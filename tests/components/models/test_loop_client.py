@@ -14,7 +14,7 @@ from ratchet.components.models.loop_client import LoopModelClient
 from ratchet.components.models.openai_policy import OpenAIPolicy
 from ratchet.components.models.policy_config import OpenAIConfig
 
-pytest.importorskip("aiohttp", reason="needs ratchet[gateway]")
+pytest.importorskip("aiohttp", reason="needs the extra gateway")
 TRANSPORT = {
     "cut": cut,
     "cut_chunks": cut_chunks,
