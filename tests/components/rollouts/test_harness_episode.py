@@ -88,7 +88,7 @@ def test_a_policy_that_the_caller_has_loaded_is_the_model_of_the_harness(tmp_pat
 @pytest.mark.parametrize("backend", ["local", DOCKER])
 def test_work_is_graded_as_it_stands_when_the_time_is_over(tmp_path, backend):
     agent = AGENT.replace("PROBE", "ask(messages); import time; time.sleep(60)")
-    settings = plan(backend, command=["python3", "$HOME/a.py"], files={"$HOME/a.py": agent}, timeout=4)
+    settings = plan(backend, command=["python3", "$HOME/a.py"], files={"$HOME/a.py": agent}, timeout=10)
     report = collect(settings, tmp_path / "c")
     assert report.failures == {"harness_timeout": 2} and report.infrastructure_failures == 0
 
