@@ -75,7 +75,7 @@ class Player(EpisodePlayer):
 class Stream(EpisodeStream):
     def __init__(self, player):
         self.player, self.ended, self.closed = player, queue.SimpleQueue(), False
-        self.waiting = 0
+        self.halfway = []
 
     def submit(self, attempt):
         self.player.submitted.append(attempt)
@@ -89,7 +89,7 @@ class Stream(EpisodeStream):
             traces.append(TokenTrace(ids, (1, 2, 3), (-0.5, -0.25, -0.125), length, self.player.sampler.version))
             length += len(ids) + 3
             if index == 0:
-                self.waiting += 1
+                self.halfway.append(attempt)
                 self.player.between_turns()
         reward = self.player.reward(attempt)
         record = None
@@ -203,7 +203,7 @@ def test_an_episode_that_spans_an_update_has_tokens_of_both_versions(made):
     player, updated = Player(Sampler()), threading.Event()
     player.between_turns = lambda: updated.wait(LIMIT)
     worker = begin(made(player), 0)
-    until(lambda: player.open and player.open.waiting == worker.group_size)
+    until(lambda: player.open and len(player.open.halfway) >= 2 and {*player.submitted[:2]} <= {*player.open.halfway})
     worker.update_model_version(1)
     updated.set()
     sample = take(worker, 1)[0]
