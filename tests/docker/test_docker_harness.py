@@ -307,7 +307,9 @@ def test_a_folder_of_programs_that_is_not_there_is_named():
 
 
 def test_a_socket_is_shared_with_one_sandbox_whose_files_move_along():
+    before = os.umask(0o077)  # as services have it
     path = shared_launcher().new_folder() / "own.sock"
+    os.umask(before)
     connect = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('{}'); print(s.recv(5).decode())"
     config = SandboxConfig(backend="docker", memory_mb=128, max_containers=1)
     with socket.socket(socket.AF_UNIX) as listener, make_sandbox(config) as sandbox:
