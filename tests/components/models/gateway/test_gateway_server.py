@@ -3,10 +3,14 @@
 import asyncio
 import http.client
 import json
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -516,6 +520,36 @@ def test_a_second_head_that_never_ends_is_cut_off(monkeypatch):
             time.sleep(1.1)  # kept open between requests
         connection.sendall(request[:20])
         assert connection.recv(65536) == b""
+
+
+BURST = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [socket.socket() for _ in range(1500)]
+for each in held:
+    each.setblocking(False)
+    each.connect_ex(("127.0.0.1", int(sys.argv[1])))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_burst_of_connections_leaves_descriptors_to_the_rest_of_the_process(caplog):
+    limit, go_on = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event()
+    others = len(list(Path("/proc/self/fd").iterdir()))  # of tests before
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600 + 2 * others, limit[1]))
+    try:
+        with serving() as server:
+            server.loop.call_soon_threadsafe(go_on.wait, 60)  # as on a busy machine
+            command = [sys.executable, "-c", BURST, str(server.port)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+                assert client.stdout.readline()
+                go_on.set()
+                assert post(server, "/health", b"", method="GET")[0] == 200
+                client.kill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert "out of system resource" not in caplog.text
 
 
 def test_connections_beyond_the_bound_end_idle_ones_and_disturb_no_request_in_work(monkeypatch):
