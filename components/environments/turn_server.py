@@ -28,7 +28,7 @@ class TurnServer:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
@@ -44,6 +44,7 @@ class TurnServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._portal.call(self._replies.put_nowait, None)
         self._resources.close()
 
     def next_request(self) -> dict[str, Any] | None:
@@ -71,6 +72,8 @@ class TurnServer:
         body = await request.json()
         self._requests.put(body)
         message = await self._replies.get()
+        if message is None:
+            return web.Response(status=503, text="the episode has ended")
         reason = "tool_calls" if "tool_calls" in message else "stop"
         chunk = {
             "id": f"chatcmpl-{secrets.token_hex(8)}", "created": 0, "model": body["model"], "object": "chat.completion.chunk",
