@@ -53,10 +53,10 @@ class VerifiersEnvironment(PeerEnvironment):
     def _begin_episode(self, task: TaskSpec) -> tuple[str, dict[str, Any]]:
         from anyio.from_thread import start_blocking_portal
 
-        from .turn_server import TurnServer  # needs aiohttp, which verifiers brings
-
         environment, own_task = load_peer_task(read_peer_task(task.criteria, "verifiers"))
         import verifiers.v1 as vf
+
+        from .turn_server import TurnServer  # needs aiohttp, which verifiers brings
 
         portal = self._resources.enter_context(start_blocking_portal())
         self._server = self._resources.enter_context(TurnServer(self._seconds))
