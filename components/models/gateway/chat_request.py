@@ -16,13 +16,18 @@ from ratchet.components.core.task_spec import FREE_PARAMETERS
 
 MAX_DEPTH = 64
 """Deepest nesting of a request's JSON."""
+MAX_BRACKETS = 1 << 20
+"""Objects and lists of a request's JSON, counted with the brackets in its texts. The parser lets no other thread run."""
+MAX_MESSAGES = 10_000
+"""Messages of a request."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
     """One request in the common form. `max_tokens`: None for the policy's limit. `stop`: texts that end the reply.
 
-    `custom_tools`: names of tools of the Responses API whose only parameter is free text. `previous`: id of the response whose
-    conversation `messages` continues. `usage_chunk`: a stream of Chat Completions ends with the token counts.
+    `custom_tools`: names of tools of the Responses API whose only parameter is free text. `previous`: id of the response or
+    message whose conversation `messages` continues. `instructions`: whether the first message is for this request alone.
+    `usage_chunk`: a stream of Chat Completions ends with the token counts.
     """
 
     model: str
@@ -33,11 +38,14 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     custom_tools: frozenset[str] = frozenset()
     previous: str | None = None
+    instructions: bool = False
     usage_chunk: bool = False
 
 
 def decode_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a request's body. Raises RequestFault."""
+    if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+        raise RequestFault(f"the body has more than {MAX_BRACKETS:,} brackets; send less at once")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -134,6 +142,15 @@ def _tool(name: Any, description: Any, parameters: Any) -> ToolSpec:
     return ToolSpec(name, description if isinstance(description, str) else "", parameters or FREE_PARAMETERS)
 
 
+CLIENT_TOOLS = ("apply_patch", "bash", "computer", "local_shell", "memory", "shell", "text_editor")
+"""Beginnings of the types of tools that a client carries out, and whose schema only their provider's models know."""
+
+
+def _unknown_tool(tool: Mapping[str, Any]) -> RequestFault:
+    kind = str(tool.get("type"))[:40]
+    return RequestFault(f"a tool of type '{kind}' cannot be offered, since it has no schema; send it as a function")
+
+
 def _with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]:
     """Return the tools that may be called. Raises RequestFault for a choice that would force a call."""
     kind = choice.get("type") if isinstance(choice, dict) else choice
@@ -144,13 +161,32 @@ def _with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]
     return tuple(tools)
 
 
+_UNREAD = {
+    "functions": "send `tools`",
+    "function_call": "send `tools`",
+    "conversation": "send the messages, or `previous_response_id`",
+    "prompt": "send its text as `instructions`",
+}
+"""Fields that change what a model would read, and what to send instead."""
+
+
 def _check_common(body: Mapping[str, Any]) -> None:
     if (_field(body, "n", int) or 1) != 1:
         raise RequestFault("`n` must be 1: send one request per sample")
     text = _field(body, "text", dict, {})
     form = _field(body, "response_format", dict, None) or text.get("format") or {}
+    _check_format(form)
+    for name, instead in _UNREAD.items():
+        if body.get(name):
+            raise RequestFault(f"`{name}` is not read here; {instead}")
+
+
+def _check_format(form: Any) -> None:
     if isinstance(form, dict) and form.get("type", "text") != "text":
-        raise RequestFault(f"a format '{form['type']}' of the answer is not supported; ask for text")
+        raise RequestFault(
+            f"a format '{str(form['type'])[:40]}' of the answer is not supported; ask for text, and describe the format "
+            "in the prompt or as a tool"
+        )
 
 
 def _stop(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -183,11 +219,15 @@ def read_completions(body: dict[str, Any]) -> ChatRequest:
             messages.append({"role": "tool", "tool_call_id": str(call_id), "content": content})
         else:
             raise RequestFault(f"{where}: unknown role {str(role)[:40]!r}")
-    functions = [_field(tool, "function", dict, {}) for tool in _objects(body, "tools")]
-    tools = [_tool(each.get("name"), each.get("description"), each.get("parameters")) for each in functions]
+    tools = []
+    for tool in _objects(body, "tools"):
+        if tool.get("type", "function") != "function":
+            raise _unknown_tool(tool)
+        function = _field(tool, "function", dict, {})
+        tools.append(_tool(function.get("name"), function.get("description"), function.get("parameters")))
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_not_empty(messages),
+        messages=_checked(messages),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_completion_tokens", "max_tokens"),
         stop=_stop(body, "stop"),
@@ -219,15 +259,18 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
             schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
             tools.append(_tool(tool.get("name"), tool.get("description"), schema))
             custom.add(tools[-1].name)
+        elif str(kind).startswith(CLIENT_TOOLS):
+            raise _unknown_tool(tool)
     previous = _field(body, "previous_response_id", str)
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=messages if previous else _not_empty(messages),
+        messages=_checked(messages) if messages or not previous else [],
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_output_tokens"),
         stream=_field(body, "stream", bool, False),
         custom_tools=frozenset(custom),
         previous=previous,
+        instructions=bool(instructions),
     )
 
 
@@ -276,19 +319,31 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
             messages += _user_messages(role, parts, where)
         else:
             raise RequestFault(f"{where}: unknown role {str(role)[:40]!r}")
-    tools = [
-        _tool(tool.get("name"), tool.get("description"), tool.get("input_schema"))
-        for tool in _objects(body, "tools")
-        if tool.get("type", "custom") == "custom"
-    ]
+    _check_format(_field(body, "output_config", dict, {}).get("format") or body.get("output_format"))
+    tools = []
+    for tool in _objects(body, "tools"):
+        kind = tool.get("type") or "custom"
+        if kind == "custom":
+            tools.append(_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
+        elif str(kind).startswith(CLIENT_TOOLS):
+            raise _unknown_tool(tool)
+    if messages and messages[-1]["role"] == "assistant":
+        raise RequestFault("a reply that is begun cannot be continued; end the messages with one of the user")
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_not_empty(messages),
+        messages=_checked(messages),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_tokens"),
         stop=_stop(body, "stop_sequences"),
         stream=_field(body, "stream", bool, False),
+        previous=_thread(body),
     )
+
+
+def _thread(body: Mapping[str, Any]) -> str | None:
+    """Return the message that a thread continues: such a request has only what follows that message."""
+    thread = _field(body, "thread", dict, {})
+    return _field(thread, "previous_message_id", str) if thread.get("type") == "continue" else None
 
 
 def _user_messages(role: str, parts: list[dict[str, Any]], where: str) -> list[Message]:
@@ -301,9 +356,11 @@ def _user_messages(role: str, parts: list[dict[str, Any]], where: str) -> list[M
     return [*results, *([{"role": role, "content": _text(texts, where)}] if texts or not results else [])]
 
 
-def _not_empty(messages: list[Message]) -> list[Message]:
+def _checked(messages: list[Message]) -> list[Message]:
     if not messages:
         raise RequestFault("the request has no messages")
+    if len(messages) > MAX_MESSAGES:
+        raise RequestFault(f"the request has more than {MAX_MESSAGES:,} messages; shorten the conversation", 413)
     return messages
 
 

@@ -115,9 +115,18 @@ def test_tools_that_may_not_be_called_are_not_offered(read, body):
         (read_completions, {"max_tokens": "many"}),
         (read_completions, {"stop": [1]}),
         (read_completions, {"tools": [{"type": "function", "function": {"name": ""}}]}),
+        (read_completions, {"functions": [{"name": "read"}]}),
+        (read_completions, {"tools": [{"type": "custom", "custom": {"name": "patch"}}]}),
         (read_responses, {"text": {"format": {"type": "json_schema"}}}),
+        (read_responses, {"conversation": "conv_1"}),
+        (read_responses, {"prompt": {"id": "pmpt_1"}}),
+        (read_responses, {"tools": [{"type": "shell"}]}),
         (read_responses, {"input": [{"type": "computer_call"}]}),
         (read_anthropic, {"tool_choice": {"type": "any"}}),
+        (read_anthropic, {"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+        (read_anthropic, {"output_format": {"type": "json_schema", "schema": {}}}),
+        (read_anthropic, {"tools": [{"type": "bash_20250124", "name": "bash"}]}),
+        (read_anthropic, {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]}),
         (read_anthropic, {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}),
     ],
 )
@@ -147,3 +156,11 @@ def test_a_body_that_is_no_json_object_is_refused(body):
 def test_a_deep_body_is_refused_before_anything_walks_through_it():
     with pytest.raises(RequestFault, match="nested"):
         decode_body(b'{"messages":' + b"[" * 200 + b"]" * 200 + b"}")
+
+
+@pytest.mark.parametrize("part", [b"[]", b"{}", b'{"role":"user","content":"x"}'])
+def test_a_body_of_very_many_small_values_is_refused_before_it_costs_time(part):
+    body = b'{"messages":[' + b",".join([part] * ((8 << 20) // len(part))) + b"]}"
+    with pytest.raises(RequestFault) as refusal:
+        read_completions(decode_body(body))
+    assert refusal.value.status in (400, 413) and "\n" not in str(refusal.value)
