@@ -1,8 +1,9 @@
 """Requests of OpenAI Chat Completions, OpenAI Responses and Anthropic Messages, read into one form: `ChatRequest`.
 
-The messages are those of `ratchet.components.core.Message`. What no policy can honour (images, several choices, a forced
-call, a schema for the answer) is refused with a sentence, never ignored. `temperature` and `top_p` are the gateway's: what is
-recorded must come from the distribution that the policy's version and sampling describe.
+The messages are those of `ratchet.components.core.Message`. What no policy can honour (images, several choices) is refused with
+a sentence, never ignored. A schema for the answer is put into the prompt, and a call may be demanded: the policy is not made
+to follow. `temperature` and `top_p` are the gateway's: what is recorded must come from the distribution that the policy's
+version and sampling describe.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -152,13 +153,25 @@ def _unknown_tool(tool: Mapping[str, Any]) -> RequestFault:
 
 
 def _with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools that may be called. Raises RequestFault for a choice that would force a call."""
+    """Return the tools that may be called. Whether the policy calls one is its own decision, also where a call is demanded."""
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind == "none":
         return ()
-    if kind not in (None, "auto"):
-        raise RequestFault(f"tool_choice '{kind}' would force a call, and the policy decides here; use auto or none")
-    return tuple(tools)
+    if kind in (None, "auto", "required", "any"):
+        return tuple(tools)
+    allowed = [choice]
+    if kind == "allowed_tools":
+        allowed = _objects(_field(choice, "allowed_tools", dict, choice), "tools")
+    names = {name for name in map(_chosen_name, allowed) if isinstance(name, str)}
+    chosen = tuple(tool for tool in tools if tool.name in names)
+    if not chosen:
+        raise RequestFault("tool_choice names no tool of the request; name one of `tools`, or send auto")
+    return chosen
+
+
+def _chosen_name(choice: Any) -> str | None:
+    inner = choice.get("function") or choice.get("custom") or choice if isinstance(choice, dict) else {}
+    return inner.get("name") if isinstance(inner, dict) else None
 
 
 _UNREAD = {
@@ -173,20 +186,31 @@ _UNREAD = {
 def _check_common(body: Mapping[str, Any]) -> None:
     if (_field(body, "n", int) or 1) != 1:
         raise RequestFault("`n` must be 1: send one request per sample")
-    text = _field(body, "text", dict, {})
-    form = _field(body, "response_format", dict, None) or text.get("format") or {}
-    _check_format(form)
     for name, instead in _UNREAD.items():
         if body.get(name):
             raise RequestFault(f"`{name}` is not read here; {instead}")
 
 
-def _check_format(form: Any) -> None:
-    if isinstance(form, dict) and form.get("type", "text") != "text":
-        raise RequestFault(
-            f"a format '{str(form['type'])[:40]}' of the answer is not supported; ask for text, and describe the format "
-            "in the prompt or as a tool"
-        )
+def _with_format(messages: list[Message], form: Any) -> list[Message]:
+    """Return the messages with the schema that the answer should have, in the words and at the place of OpenAI's Harmony
+    format; whether the policy follows it is its own decision. A demand for JSON without a schema is in the client's prompt.
+    """
+    kind = form.get("type", "text") if isinstance(form, dict) else "text"
+    if kind in ("text", "json_object"):
+        return messages
+    if kind != "json_schema":
+        raise RequestFault(f"a format '{str(kind)[:40]}' of the answer is not supported; ask for text or a JSON Schema")
+    asked = form.get("json_schema") or form
+    schema = asked.get("schema") if isinstance(asked, dict) else None
+    if not isinstance(schema, dict):
+        raise RequestFault("the format of the answer has no `schema`; send a JSON Schema")
+    lines = ["# Response Formats", f"## {asked.get('name') or 'answer'}"]
+    if asked.get("description"):
+        lines.append(f"// {asked['description']}")
+    text = "\n\n".join([*lines, msgspec.json.encode(schema).decode()])
+    if messages and messages[0]["role"] == "system":
+        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _stop(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -227,7 +251,7 @@ def read_completions(body: dict[str, Any]) -> ChatRequest:
         tools.append(_tool(function.get("name"), function.get("description"), function.get("parameters")))
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_checked(messages),
+        messages=_with_format(_checked(messages), body.get("response_format")),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_completion_tokens", "max_tokens"),
         stop=_stop(body, "stop"),
@@ -243,9 +267,10 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
     parameter, `input`.
     """
     _check_common(body)
-    messages: list[Message] = []
-    if instructions := _text(body.get("instructions"), "instructions"):
-        messages.append({"role": "system", "content": instructions})
+    instructions = _text(body.get("instructions"), "instructions")
+    own: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
+    own = _with_format(own, _field(body, "text", dict, {}).get("format"))
+    messages = list(own)
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(body, "input")
     for number, item in enumerate(items):
@@ -270,7 +295,7 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
         stream=_field(body, "stream", bool, False),
         custom_tools=frozenset(custom),
         previous=previous,
-        instructions=bool(instructions),
+        instructions=bool(own),
     )
 
 
@@ -281,7 +306,12 @@ def _add_item(messages: list[Message], item: dict[str, Any], where: str) -> None
     if kind == "message":
         role, content = item.get("role"), _text(item.get("content"), where)
         if role == "assistant":
-            messages.append(_assistant(content, []))
+            if (
+                last is not None and last["role"] == "assistant" and not last["content"]
+            ):  # some clients send the calls first
+                messages[-1] = {**last, "content": content}
+            else:
+                messages.append(_assistant(content, []))
         elif role in ("system", "developer", "user"):
             messages.append({"role": "user" if role == "user" else "system", "content": content})
         else:
@@ -319,7 +349,7 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
             messages += _user_messages(role, parts, where)
         else:
             raise RequestFault(f"{where}: unknown role {str(role)[:40]!r}")
-    _check_format(_field(body, "output_config", dict, {}).get("format") or body.get("output_format"))
+    form = _field(body, "output_config", dict, {}).get("format") or body.get("output_format")
     tools = []
     for tool in _objects(body, "tools"):
         kind = tool.get("type") or "custom"
@@ -331,7 +361,7 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
         raise RequestFault("a reply that is begun cannot be continued; end the messages with one of the user")
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_checked(messages),
+        messages=_with_format(_checked(messages), form),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_tokens"),
         stop=_stop(body, "stop_sequences"),

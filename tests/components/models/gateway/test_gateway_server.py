@@ -376,7 +376,8 @@ HOSTILE = {
     "image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, AUTH, {400}),
     "tool without a name": (hello(tools=[{"type": "function", "function": {}}]), AUTH, {400}),
     "tool with a schema of text": (hello(tools=[{"function": {"name": "x", "parameters": "y"}}]), AUTH, {400}),
-    "forced call": (hello(tool_choice="required"), AUTH, {400}),
+    "choice of no tool": (hello(tool_choice={"type": "function", "function": {"name": "x"}}), AUTH, {400}),
+    "choice that is a list": (hello(tool_choice=["x"]), AUTH, {400}),
     "negative limit": (hello(max_tokens=-1), AUTH, {400}),
     "limit of 400 digits": (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":' + b"9" * 400 + b"}",
