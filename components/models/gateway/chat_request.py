@@ -179,8 +179,10 @@ _UNREAD = {
     "function_call": "send `tools`",
     "conversation": "send the messages, or `previous_response_id`",
     "prompt": "send its text as `instructions`",
+    "logprobs": "they are recorded with the episode",
+    "top_logprobs": "they are recorded with the episode",
 }
-"""Fields that change what a model would read, and what to send instead."""
+"""Fields that would change what a model reads or what a client gets, and what to do instead."""
 
 
 def _check_common(body: Mapping[str, Any]) -> None:

@@ -125,6 +125,7 @@ def test_tools_that_may_not_be_called_are_not_offered(read, body):
         (read_completions, {"stop": [1]}),
         (read_completions, {"tools": [{"type": "function", "function": {"name": ""}}]}),
         (read_completions, {"functions": [{"name": "read"}]}),
+        (read_completions, {"logprobs": True}),
         (read_completions, {"tools": [{"type": "custom", "custom": {"name": "patch"}}]}),
         (read_completions, {"response_format": {"type": "grammar"}}),
         (read_responses, {"text": {"format": {"type": "json_schema"}}}),

@@ -154,6 +154,28 @@ def test_anthropic_sdk_over_messages(stream):
     assert len(record.turns) == 2 and server.policy.asked[0].max_new_tokens == 9
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tool_runner_of_anthropics_sdk_sends_new_messages_alone(stream):
+    anthropic = pytest.importorskip(
+        "anthropic", minversion="2.14", reason="needs anthropic 2.14, whose runner has threads"
+    )
+    places = []
+
+    @anthropic.beta_tool
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]}
+    with serving() as server, anthropic.Anthropic(base_url=f"{server.root}/s/a", api_key=KEY, max_retries=0) as client:
+        for turn in client.beta.messages.tool_runner(**asked, tools=[look], stream=stream):
+            last = turn.get_final_message() if stream else turn
+        assert last.stop_reason == "end_turn" and places == ["a", "b"]
+        (record,) = finished(server, "a")
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
 # sessions
 
 
@@ -178,6 +200,13 @@ def test_the_list_of_models_has_the_form_of_both_apis_and_every_name_is_a_model(
         _, one, _ = post(server, "/v1/models/vendor/some-model", b"", method="GET")
         assert one == {**model, "id": "vendor/some-model", "display_name": "vendor/some-model"}
         assert post(server, "/v1/models/m", b"", {}, "GET")[0] == 401
+
+
+def test_a_websocket_is_refused_with_the_status_at_which_clients_go_on_without():
+    upgrade = {**AUTH, "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    with serving() as server:
+        status, error, _ = post(server, "/v1/responses", b"", {**upgrade, "Sec-WebSocket-Key": "eA=="}, "GET")
+        assert status == 426 and "POST" in error["error"]["message"]
 
 
 def test_a_chunk_of_a_chat_stream_has_text_or_one_call():
@@ -555,6 +584,31 @@ def test_pydantic_ai_plays_with_parallel_tools(protocol):
         result = asyncio.run(play(f"{server.root}/s/a"))
         (record,) = finished(server, "a")
     assert result.output == "Hello END rest" and sorted(places) == ["a", "b"]
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
+def test_autogen_plays_with_parallel_tools_in_a_stream():
+    autogen = pytest.importorskip("autogen_ext.models.openai", reason="needs the package autogen-ext[openai]")
+    agents = pytest.importorskip("autogen_agentchat.agents", reason="needs the package autogen-agentchat")
+    places = []
+
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    async def play(root):
+        info = {"vision": False, "function_calling": True, "json_output": True, "family": "unknown"}
+        client = autogen.OpenAIChatCompletionClient(
+            model="m", base_url=f"{root}/v1", api_key=KEY, model_info={**info, "structured_output": True}
+        )
+        agent = agents.AssistantAgent("looker", client, tools=[look], model_client_stream=True, max_tool_iterations=3)
+        return await agent.run(task="go")
+
+    with serving() as server:
+        result = asyncio.run(play(f"{server.root}/s/a"))
+        (record,) = finished(server, "a")
+    assert result.messages[-1].content == "Hello END rest" and sorted(places) == ["a", "b"]
     assert [len(turn.results) for turn in record.turns] == [2, 0]
 
 
