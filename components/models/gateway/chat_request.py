@@ -359,8 +359,6 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
             tools.append(_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
         elif str(kind).startswith(CLIENT_TOOLS):
             raise _unknown_tool(tool)
-    if messages and messages[-1]["role"] == "assistant":
-        raise RequestFault("a reply that is begun cannot be continued; end the messages with one of the user")
     return ChatRequest(
         model=_field(body, "model", str, ""),
         messages=_with_format(_checked(messages), form),

@@ -162,7 +162,10 @@ def _read(protocol: str, session: Session, body: bytes) -> ChatRequest:
     value = decode_body(body)
     if protocol == "responses":
         value = session.insert_items(value)
-    return READERS["messages" if protocol == "messages/count_tokens" else protocol](value)
+    request = READERS["messages" if protocol == "messages/count_tokens" else protocol](value)
+    if protocol == "messages" and request.messages[-1]["role"] == "assistant":
+        raise RequestFault("a reply that is begun cannot be continued; end the messages with one of the user")
+    return request
 
 
 async def _stream(

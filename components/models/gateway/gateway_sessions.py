@@ -40,7 +40,7 @@ KEY_PREFIX = "rgw-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_CHARACTERS = 64 << 20
 """Characters of all messages of a session, each counted once and with 1,000 more for what is kept beside its text."""
-_ITEM = re.compile(r"(?P<kind>msg|fc|rs)_(?P<session>[0-9a-f]{24})(?P<reply>[0-9]{6,})(?:_(?P<call>[0-9]+))?")
+_ITEM = re.compile(r"(?P<kind>msg|fc|rs)_(?P<session>[0-9a-f]{24})(?P<reply>[0-9]{6,9})(?:_(?P<call>[0-9]{1,9}))?")
 DEFAULT_SESSION = "default"
 """Session of requests with the gateway's key that name none."""
 

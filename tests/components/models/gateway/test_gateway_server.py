@@ -240,6 +240,14 @@ def test_a_thread_of_messages_continues_a_reply_and_a_lost_one_is_told_in_anthro
     assert [message.role for message in record.messages] == ["system", "user"]
 
 
+def test_messages_may_end_with_a_begun_reply_where_they_are_counted_and_not_where_they_are_answered():
+    body = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]}
+    with serving() as server:
+        assert post(server, "/v1/messages/count_tokens", body)[1]["input_tokens"] > 0
+        status, error, _ = post(server, "/v1/messages", body)
+        assert (status, error["error"]["type"]) == (400, "invalid_request_error")
+
+
 @pytest.mark.parametrize(("second", "roles"), [("Look.", ["system", "user"]), ("Look on.", None), (None, None)])
 def test_instructions_are_for_one_response_and_not_for_those_that_continue_it(second, roles):
     with serving() as server:
@@ -265,7 +273,15 @@ def test_a_request_may_refer_to_the_items_of_earlier_replies():
         outputs = [{"type": "function_call_output", "call_id": call["call_id"], "output": "x"} for call in calls]
         body = {"input": [{"role": "user", "content": "go"}, *references, *outputs], "tools": tools}
         assert post(server, "/v1/responses", body)[0] == 200
-        for name in ("msg_" + "0" * 30, first["output"][0]["id"][:-1] + "9", first["output"][1]["id"] + "7", "x"):
+        own = [item["id"] for item in first["output"]]
+        for name in (
+            "msg_" + "0" * 30,
+            own[0][:-1] + "9",
+            own[1] + "7",
+            own[0] + "0" * 9_000,
+            own[1] + "0" * 9_000,
+            "x",
+        ):
             status, error, _ = post(server, "/v1/responses", {"input": [{"type": "item_reference", "id": name}]})
             assert status == 400 and name[:60] in error["error"]["message"]
         (record,) = finished(server)
