@@ -31,13 +31,21 @@ from .log_values import (
     words,
 )
 from .message_content import load_json
-from .mlflow_reader import MlflowSpan, SpanImporter, output_reply, read_spans
+from .mlflow_reader import (
+    MlflowSpan,
+    SpanImporter,
+    bedrock_to_openai_messages,
+    input_messages,
+    output_reply,
+    read_spans,
+)
 from .otlp_decoding import plain_span, spans_of_request
 from .otlp_decoding import read_otlp as read_otlp
 from .trajectory_draft import TrajectoryDraft
 
 SESSION_KEYS = words(
-    "gen_ai.conversation.id session.id langfuse.session.id traceloop.association.properties.session_id"
+    "gen_ai.conversation.id session.id langfuse.session.id traceloop.association.properties.session_id "
+    "langsmith.metadata.session_id langsmith.metadata.conversation_id langsmith.metadata.thread_id"
 )
 _KIND_KEYS = words(
     "openinference.span.kind gen_ai.operation.name traceloop.span.kind langfuse.observation.type llm.request.type"
@@ -46,8 +54,11 @@ _KINDS = dict.fromkeys(words("llm chat text_completion completion generate_conte
 _KINDS |= {"execute_tool": "TOOL", "invoke_agent": "AGENT"}
 _SAMPLING = words("temperature top_p top_k max_tokens max_completion_tokens seed stop_sequences")
 _TOOL_INPUTS = "gen_ai.tool.call.arguments tool_arguments input.value tool.parameters traceloop.entity.input"
-_TOOL_INPUTS += " langfuse.observation.input"
+_TOOL_INPUTS += " langfuse.observation.input gen_ai.prompt"
 _TOOL_OUTPUTS = "gen_ai.tool.call.result tool_response output.value traceloop.entity.output langfuse.observation.output"
+_TOOL_OUTPUTS += " gen_ai.completion"
+_PROMPTS = "input.value gen_ai.prompt langfuse.observation.input"
+_SMOLAGENTS_ROLES = {"tool-call": "assistant", "tool-response": "tool"}
 _EVALUATIONS = ("gen_ai.evaluation.result", "evaluations", "annotations")
 
 
@@ -116,7 +127,9 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         if event.get("name") == "gen_ai.client.inference.operation.details":
             values = {**as_mapping(event.get("attributes")), **values}
     kind = _kind(values)
-    if kind is None:
+    if (
+        kind is None or values.get("gen_ai.tool.name") == "(merged tools)"
+    ):  # ADK's copy of the results of parallel calls
         return None
     name, inputs, outputs = to_text(span.get("name")), None, None
     attributes: dict[str, Any] = {"mlflow.spanType": kind}
@@ -126,8 +139,8 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         prompt = _first(values, "gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt")
         reply = _first(values, "gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion")
         attributes["mlflow.chat.tokenUsage"] = {
-            "prompt_tokens": spent.get("input") if prompt is None else prompt,
-            "completion_tokens": spent.get("output") if reply is None else reply,
+            "prompt_tokens": _first(spent, "input prompt_tokens input_tokens") if prompt is None else prompt,
+            "completion_tokens": _first(spent, "output completion_tokens output_tokens") if reply is None else reply,
         }
         attributes["mlflow.llm.model"] = _first(
             values, "gen_ai.response.model gen_ai.request.model llm.model_name langfuse.observation.model.name"
@@ -135,8 +148,11 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         attributes["mlflow.llm.cost"] = {"total_cost": _first(values, "llm.cost.total gen_ai.usage.cost")}
     elif kind == "TOOL":
         name = to_text(_first(values, "gen_ai.tool.name tool.name traceloop.entity.name")) or name
-        inputs = decode_value(_first(values, _TOOL_INPUTS))
+        asked, replies = _event_messages(events)  # Strands' tools
+        inputs = decode_value(_first(values, _TOOL_INPUTS) or next((each.get("content") for each in asked), None))
+        told = [to_text(part.get("text", part)) for reply in replies for part in as_mappings(reply.get("content"))]
         outputs = _first(values, _TOOL_OUTPUTS)
+        outputs = "\n".join(told) if told and outputs is None else outputs
         attributes["tool_call_id"] = _first(values, "gen_ai.tool.call.id tool_call.id")
     elif kind == "AGENT":
         agent = _first(values, "gen_ai.agent.name agent.name traceloop.entity.name")
@@ -152,6 +168,7 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         "end_time": span.get("endTimeUnixNano"),
         "attributes": attributes,
         "inputs": inputs,
+        "prompt": _first(values, _PROMPTS),
         "outputs": outputs,
         "status": {"code": "ERROR" if failed else "OK", "message": status.get("message") or values.get("error.type")},
         "events": events,
@@ -190,21 +207,24 @@ def _model_call(
     if not replies:
         nested = [as_mapping(item.get("message")) for item in _numbered(values, "llm.output_messages")]
         replies = [_openinference(message) for message in nested] or _numbered(values, "gen_ai.completion")
-    if not messages and isinstance(
-        prompt := _first(values, "input.value gen_ai.prompt langfuse.observation.input"), str
-    ):
-        inner = decode_value(prompt)
-        messages = as_mappings(as_mapping(inner).get("messages", inner)) or [{"role": "user", "content": prompt}]
+    request = decode_value(_first(values, _PROMPTS))  # in the form of the provider or the framework
+    if not messages:
+        messages = [dict(message) for message in input_messages(request)]
     if (
         not replies
         and (completion := _first(values, "output.value gen_ai.completion langfuse.observation.output")) is not None
     ):
         replies = [output_reply(decode_value(completion))]
-    parameters = as_mapping(decode_value(values.get("llm.invocation_parameters")))
+    parameters = as_mapping(
+        decode_value(_first(values, "llm.invocation_parameters langfuse.observation.model.parameters"))
+    )
     parameters |= {key: values[f"gen_ai.request.{key}"] for key in _SAMPLING if f"gen_ai.request.{key}" in values}
     listed = [decode_value(as_mapping(item.get("tool")).get("json_schema")) for item in _numbered(values, "llm.tools")]
     defined = (
-        listed or _numbered(values, "llm.request.functions") or decode_value(values.get("gen_ai.tool.definitions"))
+        listed
+        or _numbered(values, "llm.request.functions")
+        or decode_value(values.get("gen_ai.tool.definitions"))
+        or as_mapping(request).get("tools")
     )
     tools = [tool if "function" in tool else without_keys(tool, "type") for tool in as_mappings(defined)]
     reasons = decode_value(values.get("gen_ai.response.finish_reasons"))
@@ -226,7 +246,8 @@ def _joined(replies: list[dict[str, Any]]) -> dict[str, Any]:
 def _as_parts(content: Any) -> list[Any]:
     decoded = decode_value(content)
     parts = as_mappings(decoded)
-    return parts if parts and all("type" in part for part in parts) else [] if content is None else [content]
+    is_parts = all("type" in part or part.keys() == {"text"} for part in parts)
+    return parts if parts and is_parts else [] if content is None or content == [] else [content]
 
 
 def _parts_of_system(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -286,7 +307,7 @@ def _event_messages(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]],
         if name == "gen_ai.choice":
             message = fields.get("message", fields)
             reply = message if isinstance(message, dict) else {"content": message}
-            replies.append({**reply, "finish_reason": fields.get("finish_reason")})
+            replies.append({**bedrock_to_openai_messages(reply)[-1], "finish_reason": fields.get("finish_reason")})
         elif name == "gen_ai.content.prompt":
             messages += as_mappings(fields.get("gen_ai.prompt")) or [
                 {"role": "user", "content": fields.get("gen_ai.prompt")}
@@ -297,7 +318,8 @@ def _event_messages(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]],
             keys = ("content", "tool_calls", "tool_call_id", "name", "reasoning_content")
             message = {key: fields[key] for key in keys if key in fields}
             call_id = {"tool_call_id": fields.get("id")} if role == "tool" and "id" in fields else {}
-            messages.append({"role": first_text(fields.get("role")) or role, **message, **call_id})
+            told = {"role": first_text(fields.get("role")) or role, **message, **call_id}
+            messages += [dict(each) for each in bedrock_to_openai_messages(told)]
     return messages, replies[:1]
 
 
@@ -305,6 +327,7 @@ def _openinference(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return an OpenInference message in OpenAI's form."""
     content = message.get("content")
     parts = [as_mapping(item.get("message_content")) for item in as_mappings(message.get("contents"))]
+    parts = [part for part in parts if part.get("type") != "tool_use"]  # repeats one of `tool_calls`
     if parts:
         images = [as_mapping(as_mapping(part.get("image")).get("image")).get("url") for part in parts]
         content = [
@@ -312,8 +335,9 @@ def _openinference(message: Mapping[str, Any]) -> dict[str, Any]:
             for part, url in zip(parts, images, strict=True)
         ]
     calls = [as_mapping(item.get("tool_call")) for item in as_mappings(message.get("tool_calls"))]
-    kept = {key: message[key] for key in ("role", "tool_call_id", "name", "finish_reason") if key in message}
-    return {**kept, "content": content, "tool_calls": calls}
+    kept = {key: message[key] for key in ("tool_call_id", "name", "finish_reason") if key in message}
+    role = message.get("role")
+    return {**kept, "role": _SMOLAGENTS_ROLES.get(to_text(role), role), "content": content, "tool_calls": calls}
 
 
 def _numbered(values: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
@@ -345,6 +369,15 @@ def _is_index(key: Any) -> bool:
 def _trajectory(
     source: LogSource, session: str, group: list[dict[str, Any]], converted: list[dict[str, Any]]
 ) -> Trajectory:
+    calls = [span for span in converted if span["attributes"]["mlflow.spanType"] == "CHAT_MODEL"]
+    has_messages = any(span["inputs"]["messages"] for span in calls)
+    for span in (span for span in calls if not span["inputs"]["messages"]):
+        spent = span["attributes"]["mlflow.chat.tokenUsage"].values()
+        if has_messages and all(count is None for count in spent) and span["status"]["code"] == "OK":
+            # LlamaIndex marks its wrappers of a model call as such calls, with the source text of Python objects.
+            span["attributes"]["mlflow.spanType"] = "CHAIN"
+        elif isinstance(span["prompt"], str):
+            span["inputs"]["messages"] = [{"role": "user", "content": span["prompt"]}]
     conversation = import_session("otel", source, session, converted)
     draft = conversation.draft
     evaluations = [
@@ -370,8 +403,7 @@ def import_session(format: str, source: LogSource, session: str, spans: list[dic
     """Return the conversation of a session's spans (in MLflow's form) with outcome and time, as the draft of a record."""
     where = f"session {session}"
     read = read_spans(source, where, spans)
-    _use_shown_results(read)
-    conversation = SpanImporter(TrajectoryDraft(format), source, where, read)
+    conversation = SpanImporter(TrajectoryDraft(format), source, where, read, _shown_results(read))
     draft = conversation.draft
     draft.failure = _root_failure(read)
     draft.outcome = Outcome(terminated=bool(read) and draft.failure is None)
@@ -389,18 +421,15 @@ def _root_failure(spans: list[MlflowSpan]) -> Failure | None:
     return Failure(FailureKind.INFRASTRUCTURE, kind or "Error", message)
 
 
-def _use_shown_results(spans: list[MlflowSpan]) -> None:
-    """Replace the output of each tool span by the text of its result that a model call was given, if one was."""
-    shown = {
+def _shown_results(spans: list[MlflowSpan]) -> dict[str, Any]:
+    """Return the content of the tool results that model calls were given, by the id of the call."""
+    return {
         message["tool_call_id"]: message["content"]
         for span in spans
         if span.kind == "CHAT_MODEL"
         for message in as_mappings(as_mapping(span.inputs).get("messages"))
         if message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str) and message.get("content")
     }
-    for span in spans:
-        if span.kind == "TOOL" and isinstance(call_id := span.attributes.get("tool_call_id"), str):
-            span.outputs = shown.get(call_id, span.outputs)
 
 
 class OTelReader:
