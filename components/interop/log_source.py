@@ -153,7 +153,9 @@ class LogSource:
         if self.magic.startswith(UTF_16):
             raise DataError(f"{self.path} is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
         if not self._may_be_json:
-            raise DataError(f"{self.path} is neither JSON lines nor a JSON document: it begins with {self.magic!r}")
+            raise DataError(
+                f"{self.path} is neither JSON lines nor a JSON document: it begins with {self.magic!r}; export it as one of them"
+            )
         size = self.path.stat().st_size
         if size > DOCUMENT_LIMIT:
             limit = f"a JSON document of at most {DOCUMENT_LIMIT >> 20} MiB is read at once"

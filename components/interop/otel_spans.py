@@ -8,7 +8,7 @@ All spans of a conversation or session are one episode, also those of several tr
 The result of a tool call is taken from the messages of the next model call. Many programs record texts only if an option is set;
 without them the episode has `texts_missing`. Spans state no success: an error of the root span is a failure of the infrastructure,
 and evaluations are stored unchanged. Files: OTLP/JSON as the collector writes it, spans one per line, the output of Python's
-console exporter, Phoenix's JSON.
+console exporter, Phoenix's JSON and rows of its data frame, downloads from Jaeger and Tempo.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -131,7 +131,9 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         kind is None or values.get("gen_ai.tool.name") == "(merged tools)"
     ):  # ADK's copy of the results of parallel calls
         return None
-    name, inputs, outputs = to_text(span.get("name")), None, None
+    name = to_text(span.get("name"))
+    inputs: Any = None
+    outputs: Any = None
     attributes: dict[str, Any] = {"mlflow.spanType": kind}
     if kind == "CHAT_MODEL":
         inputs, outputs = _model_call(values, events)
@@ -448,15 +450,23 @@ def _file_spans(source: LogSource) -> Iterator[dict[str, Any]]:
     for where, value in root_records(source):
         spans = _spans(value)
         yield from spans
-        if not spans and not ({"resourceSpans", "resourceLogs", "resourceMetrics"} & as_mapping(value).keys()):
+        if not spans and not (
+            {"resourceSpans", "resourceLogs", "resourceMetrics", "batches"} & as_mapping(value).keys()
+        ):
             source.bad_value(where, "no span: an object with ids and attributes, or with `resourceSpans`", value)
 
 
 def _spans(value: Any) -> list[dict[str, Any]]:
     """Return the spans and log records in a value of a file, in the form of `read_otlp`."""
     value = as_mapping(value)
-    if "resourceSpans" in value or "resourceLogs" in value:
+    value = as_mapping(value.get("trace")) or as_mapping(value.get("result")) or value  # Tempo's and Jaeger's newer API
+    if {"resourceSpans", "resourceLogs", "batches"} & value.keys():
         return list(spans_of_request(value))
+    traces = [trace for trace in as_mappings(value.get("data")) if "processes" in trace]
+    if traces:
+        return [span for trace in traces for span in _jaeger_spans(trace)]
+    if "context.trace_id" in value:
+        value = _from_columns(value)
     if isinstance(value.get("traceId"), str) and isinstance(value.get("attributes"), list):
         return [plain_span(value)]
     context = as_mapping(value.get("context"))
@@ -481,9 +491,47 @@ def _spans(value: Any) -> list[dict[str, Any]]:
     ]
 
 
+def _jaeger_spans(trace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the spans of a trace that was downloaded from Jaeger, whose times are in microseconds."""
+    for span in as_mappings(trace.get("spans")):
+        values = _tags(span.get("tags"))
+        above = (each for each in as_mappings(span.get("references")) if each.get("refType") == "CHILD_OF")
+        start, seconds = to_count(span.get("startTime")), to_count(span.get("duration"))
+        process = as_mapping(as_mapping(trace["processes"]).get(to_text(span.get("processID"))))
+        events = [_tags(log.get("fields")) for log in as_mappings(span.get("logs"))]
+        yield {
+            "traceId": span.get("traceID"),
+            "spanId": span.get("spanID"),
+            "parentSpanId": next(above, {}).get("spanID"),
+            "name": span.get("operationName"),
+            "startTimeUnixNano": None if start is None else start * 1000,
+            "endTimeUnixNano": None if start is None or seconds is None else (start + seconds) * 1000,
+            "attributes": values,
+            "events": [{"name": event.get("event"), "attributes": event} for event in events],
+            "status": {"code": values.get("otel.status_code"), "message": values.get("otel.status_description")},
+            "resource": {"service.name": process.get("serviceName"), **_tags(process.get("tags"))},
+            "scope": first_text(values.get("otel.scope.name"), values.get("otel.library.name")),
+        }
+
+
+def _tags(value: Any) -> dict[str, Any]:
+    return {to_text(tag.get("key")): tag.get("value") for tag in as_mappings(value)}
+
+
+def _from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of Phoenix's data frame of spans, whose columns have dotted names, in the form of its API."""
+    context = {key: row.get(f"context.{key}") for key in ("trace_id", "span_id")}
+    prefix = "attributes."
+    named = {
+        key.removeprefix(prefix): field for key, field in row.items() if key.startswith(prefix) and field is not None
+    }
+    return {**row, "context": context, "attributes": named}
+
+
 def _flat(attributes: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield attributes with dotted names: Phoenix nests them (`{"llm": {"input_messages": [{"message": …}]}}`)."""
-    if not prefix and not isinstance(attributes.get("openinference"), dict):
+    is_nested = isinstance(attributes.get("openinference"), dict) or any(map(as_mappings, attributes.values()))
+    if not prefix and not is_nested:
         yield from attributes.items()
         return
     for key, value in attributes.items():
@@ -495,7 +543,7 @@ def _flat(attributes: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _unix_nano(value: Any) -> int | None:
-    time = parse_time(value) if isinstance(value, str) and not value.isdecimal() else None
+    time = None if isinstance(value, str) and value.isdecimal() else parse_time(value)  # data frames have milliseconds
     return to_count(value) if time is None else round(time.timestamp() * 1e6) * 1000
 
 

@@ -1,5 +1,6 @@
 """Spans of OpenTelemetry's conventions, OpenInference and OpenLLMetry give the same episode of the same conversation."""
 
+import base64
 import json
 
 import pytest
@@ -282,6 +283,57 @@ def test_an_episode_says_that_its_texts_were_not_recorded():
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small"}
     (found,) = episodes_of_spans([span("chat small", attributes)])
     assert found.source_extra["texts_missing"] is True
+
+
+def test_downloads_of_tempo_and_jaeger_and_rows_of_phoenix_are_the_same_conversation(tmp_path):
+    now = 1_790_000_000
+    parent = span("turn", {"gen_ai.operation.name": "invoke_agent"}, now)
+    wanted = [parent, chat([("user", "q")], "a", at=now + 1, parentSpanId=parent["spanId"])]
+    tempo = otlp(wanted, {"service.name": "shop"})
+    tempo["batches"] = tempo.pop("resourceSpans")
+    for each in tempo["batches"][0]["scopeSpans"][0]["spans"]:
+        for key in ("traceId", "spanId", "parentSpanId"):
+            each[key] = base64.b64encode(bytes.fromhex(each[key])).decode()
+    jaeger = {"processes": {"p": {"serviceName": "shop"}}, "spans": [jaeger_span(each) for each in wanted]}
+    columns = [
+        {
+            "context.trace_id": each["traceId"],
+            "context.span_id": each["spanId"],
+            "name": each["name"],
+            "start_time": each["startTimeUnixNano"] // 10**6,
+            "end_time": each["endTimeUnixNano"] // 10**6,
+            "attributes.openinference.span.kind": "LLM",
+            "attributes.llm.model_name": "small",
+            "attributes.llm.input_messages": [{"message.role": "user", "message.content": "q"}],
+            "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": "a"}],
+            "attributes.llm.tools": None,
+        }
+        for each in wanted[1:]
+    ]
+    for name, value in {"tempo": tempo, "jaeger": {"data": [jaeger]}, "phoenix": columns}.items():
+        path = tmp_path / name
+        path.write_text(json.dumps(value))
+        assert detect_format(LogSource(path)) == "otel"
+        (found,) = read_log(path)
+        assert [message.content for message in found.messages] == ["q"], name
+        assert [(turn.text, turn.seconds) for turn in found.turns] == [("a", 1.0)], name
+        assert found.source_extra["traces"] == ["a" * 32], name
+        assert found.provenance.collected_at.startswith("2026-09-21T"), name
+        assert found.agent.policy_version == "small", name
+
+
+def jaeger_span(each):
+    return {
+        "traceID": each["traceId"],
+        "spanID": each["spanId"],
+        "operationName": each["name"],
+        "references": [{"refType": "CHILD_OF", "traceID": each["traceId"], "spanID": each["parentSpanId"]}],
+        "startTime": each["startTimeUnixNano"] // 1000,
+        "duration": 10**6,
+        "tags": [{"key": key, "type": "string", "value": text} for key, text in each["attributes"].items()],
+        "logs": [],
+        "processID": "p",
+    }
 
 
 @pytest.mark.slow  # imports OpenTelemetry
