@@ -467,6 +467,8 @@ def _spans(value: Any) -> list[dict[str, Any]]:
         return [span for trace in traces for span in _jaeger_spans(trace)]
     if "context.trace_id" in value:
         value = _from_columns(value)
+    elif "next_cursor" in value:  # a page of Phoenix's API
+        return [span for row in as_mappings(value.get("data")) for span in _spans(row)]
     if isinstance(value.get("traceId"), str) and isinstance(value.get("attributes"), list):
         return [plain_span(value)]
     context = as_mapping(value.get("context"))
@@ -485,7 +487,7 @@ def _spans(value: Any) -> list[dict[str, Any]]:
             "startTimeUnixNano": start,
             "endTimeUnixNano": end,
             "status": {"code": code, "message": message or value.get("status_message")},
-            "attributes": dict(_flat(value["attributes"])),
+            "attributes": {"openinference.span.kind": value.get("span_kind"), **dict(_flat(value["attributes"]))},
             "resource": as_mapping(as_mapping(value.get("resource")).get("attributes")),
         }
     ]

@@ -310,7 +310,13 @@ def test_downloads_of_tempo_and_jaeger_and_rows_of_phoenix_are_the_same_conversa
         }
         for each in wanted[1:]
     ]
-    for name, value in {"tempo": tempo, "jaeger": {"data": [jaeger]}, "phoenix": columns}.items():
+    call = wanted[1]
+    row = {"name": "chat", "context": {"trace_id": call["traceId"], "span_id": call["spanId"]}, "span_kind": "LLM"}
+    texts = {"llm.model_name": "small", "input.value": "q", "output.value": "a"}
+    times = {"start_time": "2026-09-21T13:33:21+00:00", "end_time": "2026-09-21T13:33:22+00:00"}
+    page = {"data": [{**row, **times, "attributes": texts}], "next_cursor": None}
+    downloads = {"tempo": tempo, "jaeger": {"data": [jaeger]}, "data frame": columns, "page": page}
+    for name, value in downloads.items():
         path = tmp_path / name
         path.write_text(json.dumps(value))
         assert detect_format(LogSource(path)) == "otel"
