@@ -126,16 +126,17 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
     for event in events:
         if event.get("name") == "gen_ai.client.inference.operation.details":
             values = {**as_mapping(event.get("attributes")), **values}
-    kind = _kind(values)
-    if (
-        kind is None or values.get("gen_ai.tool.name") == "(merged tools)"
-    ):  # ADK's copy of the results of parallel calls
+    kind = first_text(values.get("mlflow.spanType")) or _kind(values)
+    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"  # of the results of parallel calls, by Google's ADK
+    if kind is None or is_copy:
         return None
     name = to_text(span.get("name"))
     inputs: Any = None
     outputs: Any = None
     attributes: dict[str, Any] = {"mlflow.spanType": kind}
-    if kind == "CHAT_MODEL":
+    if "mlflow.spanType" in values:
+        attributes = values
+    elif kind == "CHAT_MODEL":
         inputs, outputs = _model_call(values, events)
         spent = as_mapping(decode_value(values.get("langfuse.observation.usage_details")))
         prompt = _first(values, "gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt")
@@ -371,7 +372,7 @@ def _is_index(key: Any) -> bool:
 def _trajectory(
     source: LogSource, session: str, group: list[dict[str, Any]], converted: list[dict[str, Any]]
 ) -> Trajectory:
-    calls = [span for span in converted if span["attributes"]["mlflow.spanType"] == "CHAT_MODEL"]
+    calls = [span for span in converted if "messages" in as_mapping(span["inputs"])]
     has_messages = any(span["inputs"]["messages"] for span in calls)
     for span in (span for span in calls if not span["inputs"]["messages"]):
         spent = span["attributes"]["mlflow.chat.tokenUsage"].values()

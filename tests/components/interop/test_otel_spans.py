@@ -248,6 +248,21 @@ def test_openinferences_blocks_do_not_repeat_the_calls_and_smolagents_history_is
     assert conversation(spans)[1] == [([("c", {})], [("c", "found")], ""), ([], [], "Yes.")]
 
 
+def test_the_spans_that_mlflow_exports_are_read_in_its_own_form():
+    def quoted(at, **values):
+        return span("Completions", {f"mlflow.{key}": json.dumps(value) for key, value in values.items()}, at)
+
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": "a"}'}}
+    asked = {"messages": [{"role": "user", "content": "Look."}], "model": "small"}
+    reply = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
+    spent = {"chat.tokenUsage": {"input_tokens": 9, "output_tokens": 2}}
+    model = quoted(1, spanType="CHAT_MODEL", spanInputs=asked, spanOutputs=reply, **spent)
+    tool = quoted(2, spanType="TOOL", spanInputs={"at": "a"}, spanOutputs="found") | {"name": "look"}
+    found, turns = conversation([model, tool])
+    assert turns == [([("c", {"at": "a"})], [("c", "found")], "")]
+    assert (found.turns[0].usage.prompt_tokens, found.agent.policy_version) == (9, "small")
+
+
 def test_wrappers_of_model_calls_with_objects_for_messages_are_no_turns_and_a_decorators_arguments_are_unwrapped():
     kind = {"openinference.span.kind": "LLM", "input.value": '{"messages": ["ChatMessage(role=USER)"]}'}
     call = "llm.output_messages.0.message.tool_calls.0.tool_call"
