@@ -108,7 +108,7 @@ def detect_format(source: LogSource) -> str:
         raise DataError(f"{source.path} {foreign}")
     if not source.sample:
         _ = source.document  # raises the precise reason: no JSON, or too large
-    fields = ", ".join(list(first_object(source))[:8])[:200]
+    fields = ", ".join(name for name in list(first_object(source))[:8] if name.isprintable())[:200]
     raise DataError(
         f"{source.path} is of no known format{f' (fields {fields})' if fields else ''}; name it with --format of "
         f"`ratchet trajectories convert` ({', '.join(list_formats())})"

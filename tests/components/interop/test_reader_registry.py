@@ -42,7 +42,7 @@ class TestRefusals:
             (bytes(4096), "only zeros"),
             (b"# a readme\n", "neither JSON lines nor a JSON document"),
             (b"\x00\x01\x02", "neither JSON lines nor a JSON document"),
-            (b'{"a": 1, "b": 2}\n', r"of no known format \(fields a, b\); name it with --format"),
+            (b'{"a": 1, "b": 2, "\\n": 3}\n', r"of no known format \(fields a, b\); name it with --format"),
             (b"SQLite format 3\0", "is a SQLite database; export its sessions"),
             (b"PAR1 and more", "is a Parquet file; write its rows as JSON lines"),
             (b"\x1f\x8b\x08 and more", "compressed by gzip; decompress it"),
