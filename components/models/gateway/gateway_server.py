@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import ConfigurationError, RatchetError
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.http_requests import (
     Message,
     Receive,
@@ -45,6 +46,10 @@ MAX_BODY = 32 << 20
 """Maximum size of a request's body in bytes."""
 PING_SECONDS = 10.0
 """Seconds between signs of life in a stream whose reply is not there yet."""
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+ACCEPTED_AT_ONCE = 32
+"""Connections accepted in one step of the event loop, before any of them is counted: a burst takes no more descriptors."""
 SWEEP_SECONDS = 5.0
 SESSION_HEADER = b"x-ratchet-session"
 _PATH = re.compile(r"(?:/s/(?P<session>[^/]+))?(?P<rest>/.*)")
@@ -275,12 +280,14 @@ class GatewayServer:
             import aiohttp  # noqa: F401 - of the client of a model server
             import uvicorn
         except ImportError as error:
-            raise ConfigurationError("the gateway needs uvicorn and aiohttp: pip install 'ratchet[gateway]'") from error
+            raise ConfigurationError(
+                f"the gateway needs uvicorn and aiohttp; install them: {install_command('gateway')}"
+            ) from error
         self.gateway = self._make()
         config = uvicorn.Config(
             GatewayApp(self.gateway), http=bounded_protocol(), ws="none", lifespan="off", access_log=False, log_config=None,
             log_level="critical", server_header=False, proxy_headers=False, h11_max_incomplete_event_size=64 << 10,
-            timeout_keep_alive=75, timeout_graceful_shutdown=0,
+            timeout_keep_alive=75, timeout_graceful_shutdown=0, backlog=ACCEPTED_AT_ONCE,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         try:
@@ -289,6 +296,8 @@ class GatewayServer:
                 serving = self.loop.create_task(self._server.serve(listening))
                 while not self._server.started and not serving.done():
                     await asyncio.sleep(0.005)
+                for each in listening:
+                    each.listen(BACKLOG)  # asyncio has taken `backlog` for the length of the queue too
                 self._ready.set()
                 while not self._server.should_exit and not serving.done():
                     try:
@@ -307,7 +316,7 @@ class GatewayServer:
     def _sockets(self) -> Iterator[socket.socket]:
         """Yield the bound sockets. Raises ConfigurationError for a port that is taken."""
         try:
-            port = listen_on_loopback(self._wanted_port, backlog=1024)
+            port = listen_on_loopback(self._wanted_port, backlog=BACKLOG)
         except OSError as error:
             raise ConfigurationError(
                 f"port {self._wanted_port} cannot be used: {error.strerror}; choose another"

@@ -3,10 +3,14 @@
 import asyncio
 import http.client
 import json
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -311,8 +315,6 @@ HOSTILE = {
 
 
 def test_thirty_hostile_requests_get_one_clear_error_each_and_disturb_nobody(monkeypatch):
-    monkeypatch.setattr(http_requests, "BODY_SECONDS", 0.3)
-    monkeypatch.setattr(http_requests, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(gateway_server, "MAX_BODY", 4 << 20)
     answered = 0
     with serving() as server:
@@ -346,8 +348,12 @@ def test_thirty_hostile_requests_get_one_clear_error_each_and_disturb_nobody(mon
         smuggled = raw(server, head("Content-Length: 2") + b"{}GET /sessions HTTP/1.1\r\nHost: x\r\n\r\n")
         assert smuggled[:12] == b"HTTP/1.1 400"
         # slow: headers that never end are cut off, a body that never comes is refused
-        assert raw(server, b"POST /v1/messages HTTP/1.1\r\nHost: 127") == b""
-        assert raw(server, head("Content-Length: 10") + b"{")[:12] == b"HTTP/1.1 408"
+        with monkeypatch.context() as patch:
+            patch.setattr(http_requests, "HEAD_SECONDS", 0.3)
+            assert raw(server, b"POST /v1/messages HTTP/1.1\r\nHost: 127") == b""
+        with monkeypatch.context() as patch:
+            patch.setattr(http_requests, "BODY_SECONDS", 0.3)
+            assert raw(server, head("Content-Length: 10") + b"{")[:12] == b"HTTP/1.1 408"
         answered += 5
         assert post(server, "/s/honest/v1/chat/completions", hello())[0] == 200
         (record,) = finished(server, "honest")[:1]
@@ -505,15 +511,45 @@ def test_a_session_holds_a_bounded_number_of_characters(monkeypatch):
 
 
 def test_a_second_head_that_never_ends_is_cut_off(monkeypatch):
-    monkeypatch.setattr(http_requests, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(http_requests, "HEAD_SECONDS", 1.0)
     request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with serving() as server, socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         for _ in range(2):
             connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            time.sleep(0.4)  # kept open between requests
+            time.sleep(1.1)  # kept open between requests
         connection.sendall(request[:20])
         assert connection.recv(65536) == b""
+
+
+BURST = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [socket.socket() for _ in range(1500)]
+for each in held:
+    each.setblocking(False)
+    each.connect_ex(("127.0.0.1", int(sys.argv[1])))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_burst_of_connections_leaves_descriptors_to_the_rest_of_the_process(caplog):
+    limit, go_on = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event()
+    others = len(list(Path("/proc/self/fd").iterdir()))  # of tests before
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600 + 2 * others, limit[1]))
+    try:
+        with serving() as server:
+            server.loop.call_soon_threadsafe(go_on.wait, 60)  # as on a busy machine
+            command = [sys.executable, "-c", BURST, str(server.port)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+                assert client.stdout.readline()
+                go_on.set()
+                assert post(server, "/health", b"", method="GET")[0] == 200
+                client.kill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert "out of system resource" not in caplog.text
 
 
 def test_connections_beyond_the_bound_end_idle_ones_and_disturb_no_request_in_work(monkeypatch):
