@@ -3,11 +3,13 @@ the recorded one. A separate process (query_process.py) imports torch and loads 
 """
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from ratchet.components.core import DataError
 from ratchet.components.core.home import home
@@ -65,13 +67,7 @@ def measure_drift(
     note = f"{shown} replies as sampled by {', '.join(sorted({version for version, _ in weights.values()}))}"
     if moved:
         note += f", {moved} of them after other tokens than here: that is part of their drift"
-    return {
-        "places": places,
-        "values": values,
-        "mean": statistics.fmean(sizes),
-        "largest": max(sizes),
-        "note": note,
-    }
+    return {"places": places, "values": values, "mean": fmean(sizes), "largest": max(sizes), "note": note}
 
 
 def _score(root: Path, version: str, temperature: float | None, ids: list[int], tokenizer: Any) -> list[float]:
@@ -82,8 +78,6 @@ def _score(root: Path, version: str, temperature: float | None, ids: list[int], 
         raise DataError(f"the temperature at which {version} sampled is not recorded: no drift")
     scorer = _scorers.get((version, temperature))
     if scorer is None:
-        import psutil
-
         _scorers.clear()  # not two models at once in memory
         folder = find_checkpoint(root, version)
         need = scoring_memory(read_adapter(folder).base if is_adapter(folder) else folder, len(ids))

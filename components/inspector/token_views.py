@@ -173,18 +173,12 @@ class SampledReply(NamedTuple):
     logprobs: list[float]
 
 
-class TrainedRow(NamedTuple):
-    """A training row of a dataset row. `replies`: those that it shows token by token, with the places at which they begin."""
-
-    row: "TrainingRow"
-    advantage: float | None
-    replies: list[tuple[int, SampledReply]]
-
-
 def trained_rows(
     root: str, dataset: str, row: Mapping[str, Any], episode_ids: Sequence[str], job: str, tokenizer: Any
-) -> Iterator[TrainedRow]:
-    """Yield the training rows of a dataset row, in order. `tokenizer`: that of the job."""
+) -> Iterator[tuple["TrainingRow", float | None, list[tuple[int, SampledReply]]]]:
+    """Yield the training rows of a dataset row, in order, with their advantage and the sampled replies that they show token by
+    token, each with the place at which it begins. `tokenizer`: that of the job.
+    """
     from ratchet.components.training.config.shared_sections import FormatOptions
     from ratchet.components.training.exported_rows import drop_weightless_labels
     from ratchet.components.training.format.chat_rows import reply_weights, tokenize_rows
@@ -208,7 +202,7 @@ def trained_rows(
         # The other episodes of a row share its prompt, which may hold replies.
         left = sorted(sampled, key=lambda reply: reply.episode_id != episode_ids[number])
         for part in map(drop_weightless_labels, fitted.rows):
-            yield TrainedRow(part, advantage, list(_find_replies(part, left)))
+            yield part, advantage, list(_find_replies(part, left))
 
 
 def _conversations(dataset: str, row: Mapping[str, Any]) -> list[tuple[list[dict[str, Any]], float | None]]:
