@@ -112,9 +112,11 @@ def serving(root: Path, *options: str) -> Iterator[str]:
     with socket.socket() as probe:
         while probe.connect_ex(("127.0.0.1", int(urlsplit(link[0]).port or 0))) and time.monotonic() < patience:
             time.sleep(0.1)
-    yield link[0]
-    server.terminate()
-    server.wait(timeout=30)
+    try:
+        yield link[0]
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")
