@@ -18,6 +18,7 @@ from built import Built
 from chromium import started_chromium
 from episodes import make_episode, night_of, turn
 from hostile import EVIL, PAYLOADS, hidden
+from patience import LIMIT
 from sampled_rows import sampled_home
 
 from ratchet.components.core import ToolCall, ToolResult
@@ -116,7 +117,7 @@ def serving(root: Path, *options: str) -> Iterator[str]:
         yield link[0]
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(LIMIT)
 
 
 @pytest.fixture(scope="module")
