@@ -329,16 +329,25 @@ class RowAnswer(RowReference):
 
 
 class TokenView(View):
-    """A token as trained. `mask`: it has a label; `logprob`: natural log-probability when it was sampled; `drift`: that under
-    the trained policy less `logprob`, null where it was not recorded.
-    """
+    """A token as trained. `mask`: it has a label; `logprob`: natural log-probability when it was sampled."""
 
     text: str
     mask: bool
     weight: float | None
     advantage: float | None
     logprob: float | None
-    drift: float | None
+
+
+class DriftAnswer(View):
+    """Drift of a row's tokens, in nats: `values` of the tokens with the numbers `places`, those that have a `logprob`. `mean`,
+    `largest`: of their sizes.
+    """
+
+    places: list[int]
+    values: list[float]
+    mean: float
+    largest: float
+    note: str
 
 
 class RankedRow(View):

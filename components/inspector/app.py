@@ -31,7 +31,7 @@ from ratchet.components.core.home import credential
 from ratchet.components.core.http_requests import listen_on_loopback
 
 from . import api_models as api
-from . import build_views, lineage_views, token_views
+from . import build_views, drift_views, lineage_views, token_views
 from .clean_texts import clean_text
 from .episode_views import PARTS, align_turns, damaged_view, episode_view, turn_view
 from .served_episodes import FACETS, ServedEpisodes
@@ -242,6 +242,11 @@ def _routes(served: ServedEpisodes, mode: api.RunMode) -> APIRouter:
     def get_tokens(dataset: Name, row_id: Name, offset: Offset = 0, limit: Limit = 200) -> api.Page[api.TokenView]:
         tokens = token_views.row_tokens(clone(), dataset, row_id)
         return api.Page[api.TokenView](total=len(tokens), items=tokens[offset : offset + limit])
+
+    @router.get("/rows/{dataset}/{row_id}/drift")
+    def get_drift(dataset: Name, row_id: Name) -> api.DriftAnswer:
+        """Takes seconds to minutes: the weights that sampled the row are loaded, and read it once."""
+        return drift_views.row_drift(clone(), dataset, row_id, lambda id: served.record(id)[0].agent)
 
     @router.get("/data/ranked")
     def get_ranked(verdict: Text = "", offset: Offset = 0, limit: Limit = 50) -> api.RankedAnswer:
