@@ -17,6 +17,7 @@ from ratchet.components.trajectories.trajectory import Trajectory, Turn
 
 from .api_models import Text, View
 from .clean_texts import as_json, clean_text
+from .episode_views import fields_of
 
 MAX_TEXT = 16_384
 """Characters of a text; the view of the episode shows all of it."""
@@ -56,12 +57,6 @@ class ReviewEntry(ReviewPlace):
     """One item of a queue. `value`: the reviewer's label, null if not labelled."""
 
     value: float | None
-
-
-class ReviewQueuePage(BaseModel):
-    """The items of a queue, in order."""
-
-    items: list[ReviewEntry]
 
 
 class CutText(BaseModel):
@@ -139,13 +134,6 @@ class ReviewAgreement(BaseModel):
     people: int
 
 
-class ReviewAgreements(BaseModel):
-    """Agreement on steps and on pairs."""
-
-    steps: ReviewAgreement
-    pairs: ReviewAgreement
-
-
 class EditCallRequest(BaseModel, extra="forbid"):
     """A call of an edited message."""
 
@@ -210,12 +198,12 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         return ReviewState(reviewer=None if desk is None else desk.reviewer, queues=queues)
 
     @router.get("/queues/{name}")
-    def get_review_queue(name: QueueName, desk: Desk) -> ReviewQueuePage:
-        """Return the items of a queue."""
-        items = [
-            ReviewEntry(**_place(queued.item), value=queued.own and queued.own.value) for queued in desk.queue(name)
+    def get_review_queue(name: QueueName, desk: Desk) -> list[ReviewEntry]:
+        """Return the items of a queue, in order."""
+        return [
+            ReviewEntry(**fields_of(queued.item, *ReviewPlace.model_fields), value=queued.own and queued.own.value)
+            for queued in desk.queue(name)
         ]
-        return ReviewQueuePage(items=items)
 
     @router.get("/items/{item_id}")
     def get_review_item(item_id: str, desk: Desk) -> ReviewDetail:
@@ -227,10 +215,14 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         disputed = next((queued for queued in desk.queue("disputes") if queued.item == item), None)
         return _detail(item, desk.trajectories, disputed)
 
-    @router.get("/agreement")
-    def get_review_agreement(desk: Desk) -> ReviewAgreements:
+    @router.get("/agreement/{name}")
+    def get_review_agreement(name: Literal["steps", "pairs"], desk: Desk) -> ReviewAgreement:
         """Return the agreement of people on what the reviewer has labelled."""
-        return ReviewAgreements(steps=_agreement(desk, "steps"), pairs=_agreement(desk, "pairs"))
+        found = desk.agreement(name)
+        alpha = found.alpha
+        return ReviewAgreement(
+            alpha=alpha.value, low=alpha.low, high=alpha.high, items=found.things, people=found.raters
+        )
 
     @router.post("/labels", dependencies=[Depends(same_origin)])
     def post_label(request: LabelRequest, desk: Desk) -> ChangedItem:
@@ -253,18 +245,6 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
     return router
 
 
-def _place(item: ReviewItem) -> dict[str, Any]:
-    """Return the fields of a ReviewPlace."""
-    kind = "pair" if item.rejected else "step"
-    return {"item_id": item.item_id, "kind": kind, "episode_id": item.episode_id, "turn": item.turn, "step": item.step}
-
-
-def _agreement(desk: ReviewDesk, name: Literal["steps", "pairs"]) -> ReviewAgreement:
-    found = desk.agreement(name)
-    alpha = found.alpha
-    return ReviewAgreement(alpha=alpha.value, low=alpha.low, high=alpha.high, items=found.things, people=found.raters)
-
-
 def _edit_json(edit: EditRequest | None) -> str:
     try:
         return "" if edit is None else edit.model_dump_json()
@@ -276,7 +256,7 @@ def _detail(item: ReviewItem, trajectories: dict[str, Trajectory], disputed: Que
     trajectory = trajectories[item.episode_id]
     earlier = [] if item.turn == WHOLE else _earlier_steps(trajectory, item.turn, item.step)
     return ReviewDetail(
-        **_place(item),
+        **fields_of(item, *ReviewPlace.model_fields),
         task=_cut(trajectory.task.description, MAX_TEXT),
         earlier=earlier[-EARLIER_STEPS:],
         earlier_left_out=max(0, len(earlier) - EARLIER_STEPS),

@@ -28,7 +28,7 @@ def client_of(path, reviewer="ann", episodes=EPISODES, budget=100):
 
 
 def queue(client, name="steps"):
-    return client.get(f"/api/review/queues/{name}").json()["items"]
+    return client.get(f"/api/review/queues/{name}").json()
 
 
 def save(client, item, value, name="steps", **changes: object):
@@ -144,7 +144,7 @@ def test_two_reviewers_and_an_adjudicator_through_the_api(tmp_path):
     for n, item in enumerate(queue(ann)):
         save(ann, item, n % 2)
         save(bob, item, n % 2 if n else 1)
-    agreement = bob.get("/api/review/agreement").json()["steps"]
+    agreement = bob.get("/api/review/agreement/steps").json()
     assert agreement["items"] == 20 and agreement["people"] == 2 and 0.8 < agreement["alpha"] < 1
     (disputed,) = queue(cy, "disputes")
     others = cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"]
