@@ -48,7 +48,7 @@ SCORE_COLUMNS: dict[str, Kind] = {
     "reward": "number", "process": "number", "efficiency": "number", "outcome": "number", "findings": "text",
 }  # fmt: skip
 # Rows of removed episodes stay in the contentless full-text tables; AUTOINCREMENT never gives their keys again. `words` has no
-# positions, and so answers in half the time; it refuses phrases.
+# positions, and the beginnings of words as words of their own: it answers in a fifth of the time, and refuses phrases.
 _SCHEMA = f"""
 CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, stamp TEXT NOT NULL,
     size INTEGER NOT NULL, done INTEGER NOT NULL, lines INTEGER NOT NULL, complete INTEGER NOT NULL, damage TEXT);
@@ -61,7 +61,8 @@ CREATE TABLE score_tables (path TEXT PRIMARY KEY, stamp TEXT NOT NULL);
 CREATE TABLE scores (episode_id TEXT PRIMARY KEY, {", ".join(SCORE_COLUMNS)}, version TEXT, rows BLOB) WITHOUT ROWID;
 CREATE TABLE revision (number INTEGER NOT NULL);
 INSERT INTO revision VALUES (0);
-CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none', tokenize="unicode61 tokenchars '_'");
+CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none', prefix='1 2 3 4 5 6',
+    tokenize="unicode61 tokenchars '_'");
 CREATE VIRTUAL TABLE phrases USING fts5(text, content='', tokenize="unicode61 tokenchars '_'");
 """
 

@@ -4,7 +4,7 @@ Judgements, outcomes, reasons of the selection and labels by others are hidden: 
 nothing. A dispute shows the labels to decide between.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -134,30 +134,16 @@ class ReviewAgreement(BaseModel):
     people: int
 
 
-class EditCallRequest(BaseModel, extra="forbid"):
-    """A call of an edited message."""
-
-    tool: str = Field(min_length=1, max_length=200)
-    arguments: dict[str, Any] = {}
-
-
-class EditRequest(BaseModel, extra="forbid"):
-    """A message in place of the better one of an accepted pair."""
-
-    text: str = Field("", max_length=100_000)
-    calls: list[EditCallRequest] = Field(default=[], max_length=64)
-
-
 class LabelRequest(BaseModel, extra="forbid"):
     """A label. `value`: 1 right, .5 half right, 0 wrong; for a pair 1 to accept, 0 to reject. From the queue `disputes` it
-    is an adjudication.
+    is an adjudication. `edit`: the JSON of an EditedMessage in place of the better one of an accepted pair.
     """
 
     queue: QueueName
     item_id: str = Field(max_length=64)
     value: float = Field(ge=0, le=1, allow_inf_nan=False)
     comment: str = Field("", max_length=4_000)
-    edit: EditRequest | None = None
+    edit: str = Field("", max_length=200_000)
 
 
 class ChangedItem(BaseModel):
@@ -230,8 +216,8 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         try:
             if desk.item(request.item_id).rejected and request.value not in (0, 1):
                 raise HTTPException(422, "a pair is accepted (1) or rejected (0)")
-            edit, adjudicate = _edit_json(request.edit), request.queue == "disputes"
-            desk.add(request.item_id, request.value, request.comment, edit=edit, adjudicate=adjudicate)
+            adjudicate = request.queue == "disputes"
+            desk.add(request.item_id, request.value, request.comment, edit=request.edit, adjudicate=adjudicate)
         except DataError as error:
             raise HTTPException(409, str(error)) from error
         return ChangedItem(item_id=request.item_id)
@@ -243,13 +229,6 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         return ChangedItem(item_id=None if item is None else item.item_id)
 
     return router
-
-
-def _edit_json(edit: EditRequest | None) -> str:
-    try:
-        return "" if edit is None else edit.model_dump_json()
-    except ValueError as error:  # lone surrogates
-        raise HTTPException(422, "the edited message is not valid Unicode text") from error
 
 
 def _detail(item: ReviewItem, trajectories: dict[str, Trajectory], disputed: QueuedItem | None) -> ReviewDetail:

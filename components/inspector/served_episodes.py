@@ -254,7 +254,7 @@ class ServedEpisodes:
             last = self._columns
             if last.state == state or begin < last.fresh_until:
                 return last
-            batches = last.table.select(_SCHEMA.names).to_batches() if state[1] == last.state[1] else []
+            batches = last.table.to_batches() if state[1] == last.state[1] else []
             key = batches[-1]["key"][-1].as_py() if batches else 0
             self._columns = last = EpisodeColumns()  # not two tables at once in memory
             while rows := self.index.rows(f"{_SELECT} WHERE e.key > ? ORDER BY e.key LIMIT 5000", (key,)):

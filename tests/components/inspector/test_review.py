@@ -128,10 +128,17 @@ def test_a_pair_is_accepted_or_rejected_and_not_half(tmp_path):
 def test_the_better_message_of_an_accepted_pair_can_be_rewritten(tmp_path):
     client = client_of(tmp_path / "labels.jsonl")
     pairs = {each["turn"]: each for each in queue(client, "pairs")}
-    edit = {"text": "Better.", "calls": [{"tool": "submit", "arguments": {}}]}
+    edit = '{"text": "Better.", "calls": [{"tool": "submit", "arguments": {}}]}'
     assert save(client, pairs[-1], 1, "pairs", edit=edit).status_code == 409
     assert save(client, pairs[1], 0, "pairs", edit=edit).status_code == 409
-    assert save(client, pairs[1], 1, "pairs", edit={"text": " "}).status_code == 409
+    for wrong in (
+        '{"text": " "}',
+        "{",
+        '{"text": "\\ud800"}',
+        '{"calls": [{"tool": ""}]}',
+        '{"text": "a", "role": "user"}',
+    ):
+        assert save(client, pairs[1], 1, "pairs", edit=wrong).status_code == 409
     assert save(client, queue(client)[0], 1, edit=edit).status_code == 409
     assert save(client, pairs[1], 1, "pairs", edit=edit).status_code == 200
     (label,) = read_labels(tmp_path / "labels.jsonl")

@@ -126,7 +126,7 @@ function Desk({ name, first }: { name: QueueName; first: Session }) {
     const [id, words] = [entry.item_id, (pair ? PAIR_WORDS : WORDS)[value] ?? ""];
     if (begun.current.at === 0) begun.current.at = Date.now();
     begun.current.labels += 1;
-    const body = { queue: name, item_id: id, value, comment, edit };
+    const body = { queue: name, item_id: id, value, comment, edit: edit ? JSON.stringify(edit) : "" };
     change((now) => label(now, id, value));
     send(async () => {
       try {
