@@ -206,6 +206,8 @@ class InspectorIndex:
                 try:
                     found = self._reader.execute(select.format("words"), (words,) if words else ())
                 except sqlite3.OperationalError:  # a phrase: two words in quotes, or `a.b`
+                    if is_abandoned():
+                        raise
                     found = self._reader.execute(select.format("phrases"), (words,))
                 (keys,) = found.fetchone()
             finally:

@@ -250,12 +250,15 @@ def test_a_word_with_a_sign_in_it_is_a_phrase(tmp_path: Path, night: Path) -> No
 
 
 @pytest.mark.parametrize("query", ["return", '"return good"'])
-def test_a_search_that_is_abandoned_ends(
+def test_a_search_that_is_abandoned_ends_and_begins_no_slower_one(
     tmp_path: Path, night: Path, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PROGRESS_STEPS", 1)
     index = open_index(tmp_path)
     update(index, night)
+    statements: list[str] = []
+    index._reader.set_trace_callback(statements.append)
     with pytest.raises(sqlite3.OperationalError):
         index.search(query, lambda: True)
+    assert not [statement for statement in statements if "phrases MATCH" in statement]
     assert len(index.search(query)) > 0
