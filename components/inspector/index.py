@@ -194,17 +194,15 @@ class InspectorIndex:
         word a beginning. A query without words finds all. Raises sqlite3.OperationalError soon after `is_abandoned()`.
         """
         words = _fts_query(query)
+        if not words:
+            return np.array(self.rows("SELECT key FROM episodes"), np.int64).ravel()
         # One text: Python objects of 100,000 rows take three times as long.
-        select = (
-            "SELECT group_concat(rowid) FROM {0} WHERE {0} MATCH ?"
-            if words
-            else "SELECT group_concat(key) FROM episodes"
-        )
+        select = "SELECT group_concat(rowid) FROM {0} WHERE {0} MATCH ?"
         with self._read_lock:
             self._reader.set_progress_handler(is_abandoned, PROGRESS_STEPS)
             try:
                 try:
-                    found = self._reader.execute(select.format("words"), (words,) if words else ())
+                    found = self._reader.execute(select.format("words"), (words,))
                 except sqlite3.OperationalError:  # a phrase: two words in quotes, or `a.b`
                     if is_abandoned():
                         raise
