@@ -366,45 +366,6 @@ class RankedAnswer(Page[RankedRow]):
     counts: list[ValueCount]
 
 
-class RankTerm(View):
-    """A term of the rank: its value, and what that adds to the rank."""
-
-    name: str
-    value: float | None
-    contribution: float | None
-
-
-class FailedCheck(View):
-    """An expectation that the episode failed."""
-
-    name: str
-    severity: str
-    reason: str
-
-
-class WhyRow(View):
-    """A row that contains the episode."""
-
-    split: str
-    row: int
-    reason: str | None
-
-
-class WhyAnswer(View):
-    """Why an episode is in the datasets, left out, or quarantined; as `ratchet why` says."""
-
-    episode_id: str
-    verdict: EpisodeVerdict
-    reason: str
-    gdi: float | None
-    weight: float | None
-    about: dict[str, Any]
-    terms: list[RankTerm]
-    expectations: list[FailedCheck]
-    task: dict[str, Any]
-    rows: dict[str, list[WhyRow]]
-
-
 class LineageNode(View):
     """`id` of a row: `DATASET/ROW_ID`."""
 
@@ -436,10 +397,12 @@ class LiveStep(View):
 
 
 class LiveAnswer(View):
-    """The running night, or the latest one. `eta_seconds`: of the running collection alone."""
+    """The running night, or the latest one; `begun` before its first step, also where it ended there. `eta_seconds`: of the
+    running collection alone.
+    """
 
     night: str | None = None
-    state: Literal["running", "finished", "failed", "interrupted"] | None = None
+    state: Literal["begun", "running", "finished", "failed", "interrupted"] | None = None
     eta_seconds: float | None = None
     note: str | None = None
     steps: list[LiveStep] = []
