@@ -27,7 +27,7 @@ SCHEMA_VERSION = 2
 FAILURE_FILE = "failure.json"
 """File of a night's folder that holds the error which ended its latest start."""
 RUNNING_FILE = "running.json"
-"""File of a night's folder that names the steps which run; what a killed night leaves there is not true any more."""
+"""File of a night's folder that names the steps which run. A killed night leaves it; the start that resumes it removes it."""
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -118,8 +118,9 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
         """Name a step in RUNNING_FILE during the block."""
 
         def write() -> None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / RUNNING_FILE, msgspec.json.encode(self._running), durable=False)
+            with contextlib.suppress(OSError):  # a file for readers alone must neither fail a step nor hide its error
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(self.folder / RUNNING_FILE, msgspec.json.encode(self._running), durable=False)
 
         with self._lock:
             self._running.append(step)
@@ -351,7 +352,13 @@ def hold_night_lock(kind: Locked = "night") -> Iterator[Callable[[str], None]]:
             raise ConfigurationError(
                 f"{kind} {held.owner or 'of another process'} is running in this clone; wait for it or end it (`ratchet status`)"
             ) from held
-        yield lock.set_owner
+
+        def claim(night: str) -> None:
+            if kind == "night":
+                (night_folder(night) / RUNNING_FILE).unlink(missing_ok=True)
+            lock.set_owner(night)
+
+        yield claim
 
 
 def running_night(kind: Locked = "night") -> str | None:

@@ -6,12 +6,14 @@ from ratchet.components.core import ConfigurationError, DataError
 from ratchet.components.nights import night_state
 from ratchet.components.nights.night_models import NightModel
 from ratchet.components.nights.night_state import (
+    RUNNING_FILE,
     begin_night,
     hold_night_lock,
     list_nights,
     next_night,
     open_night,
     running_night,
+    running_steps,
 )
 
 
@@ -152,6 +154,24 @@ def test_one_night_at_a_time_and_the_lock_says_which():
     assert running_night() is None
     with hold_night_lock():
         pass
+
+
+def test_the_steps_that_ran_when_a_night_was_killed_do_not_run_in_the_one_that_resumes_it():
+    night = begin_night("smoke", 0)
+    killed = night.run_once("collect", lambda: (night.folder / RUNNING_FILE).read_bytes().decode())
+    (night.folder / RUNNING_FILE).write_text(killed)
+    assert running_steps(night) == ["collect"]
+    with hold_night_lock() as claim:
+        claim(night.id)
+        assert running_steps(night) == []
+
+
+def test_a_step_ends_as_it_does_where_the_file_of_running_steps_cannot_be_written():
+    night = begin_night("smoke", 0)
+    (night.folder / RUNNING_FILE).mkdir(parents=True)
+    assert night.run_once("collect", lambda: 4) == 4
+    with pytest.raises(ZeroDivisionError):
+        night.run_once("build", lambda: 1 / 0)
 
 
 def test_a_night_goes_on_with_its_recipe_and_with_no_other():
