@@ -352,14 +352,16 @@ def test_a_search_ends_when_its_client_has_gone(project, monkeypatch):
         server = uvicorn.Server(uvicorn.Config(build_app(served, "secret", port), log_level="critical", lifespan="off"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            head = f"GET /api/episodes?q=a HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: ratchet-inspector-{port}=secret\r\n\r\n"
-            client.sendall(head.encode())
-            with pytest.raises(TimeoutError):  # it waits for the answer
-                client.settimeout(0.3)
-                client.recv(1)
-            assert not ended.is_set()
-        assert ended.wait(60)
-        server.should_exit = True
-        thread.join()
+        try:
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                head = f"Host: 127.0.0.1:{port}\r\nCookie: ratchet-inspector-{port}=secret\r\n\r\n"
+                client.sendall(f"GET /api/episodes?q=a HTTP/1.1\r\n{head}".encode())
+                with pytest.raises(TimeoutError):  # it waits for the answer
+                    client.settimeout(0.3)
+                    client.recv(1)
+                assert not ended.is_set()
+            assert ended.wait(60)
+        finally:
+            server.should_exit = True
+            thread.join()
     served.close()
