@@ -265,7 +265,7 @@ class LineProcess:
         process, answer = self.process, b""
         assert process.stdin is not None and process.stdout is not None
         with self._turn:
-            watchdog = threading.Timer(seconds, self._kill)
+            watchdog = threading.Timer(seconds, self.kill)
             watchdog.start()
             with contextlib.suppress(OSError):  # it had ended before
                 process.stdin.write(request + b"\n")
@@ -276,13 +276,13 @@ class LineProcess:
 
     def close(self) -> None:
         """Kill the process, and wait for its end."""
-        self._kill()
+        self.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):  # a request that was not sent whole
                 pipe.close()  # type: ignore[union-attr]
         self.process.wait()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
         """Kill the process and what it has started, which may hold its pipes open."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)

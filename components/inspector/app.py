@@ -18,6 +18,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, cast
 from urllib.parse import unquote
 
@@ -318,9 +319,15 @@ def serve(served: ServedEpisodes, port: int, **options: Any) -> Iterator[tuple[s
     except OSError as error:
         raise ConfigurationError(f"port {port} is taken; choose another with --port") from error
 
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            super().handle_exit(sig, frame)
+            for module in (drift_views, lineage_views, token_views):  # uvicorn waits for requests; these take minutes
+                threading.Thread(target=module.PROCESS.end_queries, daemon=True).start()
+
     def run() -> None:
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has ended
-            uvicorn.Server(config).run(sockets=[listening])
+            Server(config).run(sockets=[listening])
 
     served.start()
     try:

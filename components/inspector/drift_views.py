@@ -23,7 +23,7 @@ from .query_process import QueryProcess
 if TYPE_CHECKING:
     from ratchet.components.training.token_scoring import TokenScorer
 
-_process = QueryProcess("drift", seconds=600.0, idle_seconds=300.0)
+PROCESS = QueryProcess("drift", seconds=600.0, idle_seconds=300.0)
 _scorers: dict[tuple[str, float], "TokenScorer"] = {}
 
 
@@ -37,7 +37,7 @@ def row_drift(root: Path, dataset: str, row_id: str, agent: Callable[[str], Agen
         raise DataError("this row has no tokens of its own, and so no drift")
     agents = [agent(id) for id in origin["episode_ids"]]
     sampled = [(own.policy_version, own.sampling.get("temperature")) for own in agents]
-    return api.DriftAnswer(**_process.ask(str(root), dataset, row, origin["episode_ids"], str(job), sampled))
+    return api.DriftAnswer(**PROCESS.ask(str(root), dataset, row, origin["episode_ids"], str(job), sampled))
 
 
 def measure_drift(

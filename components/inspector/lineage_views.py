@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MAX_NODES = 200
 """Lineage nodes in each direction."""
-_process = QueryProcess("lineage")
+PROCESS = QueryProcess("lineage")
 
 
 def lineage(kind: str, id: str) -> api.LineageAnswer:
     """Return the neighbours of a node, of the build in the current folder. Raises DataError for an unknown one."""
-    return api.LineageAnswer(**_process.ask(kind, id))
+    return api.LineageAnswer(**PROCESS.ask(kind, id))
 
 
 def find_lineage(kind: str, id: str) -> dict[str, Any]:

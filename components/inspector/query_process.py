@@ -81,6 +81,15 @@ class QueryProcess:
             if threading.current_thread() is self._idle:  # else a query came in between
                 self.close()
 
+    def end_queries(self) -> None:
+        """End the process, the query that it answers, and those that wait for it: each raises InfrastructureError."""
+        for _ in range(MAX_WAITING):
+            while not self._places.acquire(timeout=0.1):
+                if process := self._process:
+                    process.kill()
+        self.close()
+        self._places.release(MAX_WAITING)
+
     def close(self) -> None:
         """End the process, if there is one."""
         process, self._process = self._process, None

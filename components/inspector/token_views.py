@@ -33,7 +33,7 @@ NOTES = {
     "dpo": "the chosen side, then the rejected side; each begins with the shared prompt",
     "groups": "the attempts one after the other, each with its advantage",
 }
-_process = QueryProcess("tokens")
+PROCESS = QueryProcess("tokens")
 
 
 def _dataset_files(root: Path, dataset: str) -> dict[str, Path]:
@@ -128,7 +128,7 @@ def _tokens(root: Path, dataset: str, row_id: str, job: Path | None, stamp: str)
     origin, row = read_row(root, dataset, row_id)
     if dataset not in NOTES or job is None:
         return []
-    tokens = _process.ask(str(root), dataset, row, origin["episode_ids"], str(job))
+    tokens = PROCESS.ask(str(root), dataset, row, origin["episode_ids"], str(job))
     return [api.TokenView(**token) for token in tokens]
 
 

@@ -248,7 +248,7 @@ def test_the_api_gives_drift_when_asked_and_tokens_do_not_wait_for_it(
     client = TestClient(build_app(served, "secret", 8000), base_url="http://127.0.0.1:8000", follow_redirects=False)
     client.get("/?key=secret")
     tokens = client.get("/api/rows/sft/train-0/tokens", params={"limit": 500}).json()
-    assert tokens["total"] and drift_views._process._process is None
+    assert tokens["total"] and drift_views.PROCESS._process is None
     answer = client.get("/api/rows/sft/train-0/drift").json()
     assert answer["places"] == [at for at, token in enumerate(tokens["items"]) if token["logprob"] is not None]
     assert answer["largest"] < 1e-4 and episodes[0].agent.policy_version in answer["note"]
@@ -259,5 +259,5 @@ def test_the_api_gives_drift_when_asked_and_tokens_do_not_wait_for_it(
     sidecar.unlink()
     refused = client.get("/api/rows/sft/train-1/drift")
     assert refused.status_code == 404 and "no log-probabilities were recorded" in refused.json()["error"]
-    drift_views._process.close()
+    drift_views.PROCESS.close()
     served.close()

@@ -7,12 +7,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
+import psutil
 import pytest
-from patience import until
+from patience import LIMIT, until
 
 from ratchet.components.core import DataError, InfrastructureError
+from ratchet.components.core.processes import free_port
 from ratchet.components.inspector import query_process
 from ratchet.components.inspector.query_process import QueryProcess
 
@@ -135,3 +140,35 @@ def test_a_hostile_id_is_no_id(queries: QueryProcess, id: str) -> None:
     with pytest.raises(DataError, match="Unicode"):
         queries.ask("", "\ud800")
     assert queries._process is first
+
+
+HANGING = """
+import sys
+from ratchet.components.inspector import app, lineage_views
+from ratchet.components.inspector.served_episodes import ServedEpisodes
+
+lineage_views.PROCESS._command = ["sleep", "600"]
+with app.serve(ServedEpisodes(), int(sys.argv[1])) as (address, run):
+    print(address, flush=True)
+    run()
+"""
+
+
+def test_a_server_that_is_ended_does_not_wait_for_its_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dvc.yaml").touch()
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / ".ratchet"))
+    command = [sys.executable, "-c", HANGING, str(free_port())]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            with httpx.Client(follow_redirects=True, timeout=LIMIT) as client, ThreadPoolExecutor() as pool:
+                address = urlsplit(server.stdout.readline().strip())
+                client.get(address.geturl())
+                url = f"{address.scheme}://{address.netloc}/api/lineage?kind=night&id=n"
+                answers = [pool.submit(client.get, url) for _ in range(3)]
+                until(lambda: psutil.Process(server.pid).children())
+                server.terminate()
+                assert [answer.result().status_code for answer in answers] == [503] * 3
+            assert server.wait(30) == -signal.SIGTERM
+        finally:
+            server.kill()
