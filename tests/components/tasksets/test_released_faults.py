@@ -8,6 +8,7 @@ import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
@@ -19,7 +20,7 @@ from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.tasksets.faults import fault_proof, fault_taskset, released_package
 from ratchet.components.tasksets.faults.fault_proof import Copies
-from ratchet.components.tasksets.faults.fault_taskset import MANIFEST_FILE, generate, role_of
+from ratchet.components.tasksets.faults.fault_taskset import MANIFEST_FILE, Manifest, generate, role_of
 from ratchet.components.tasksets.faults.in_sandbox import solution_scan
 from ratchet.components.tasksets.faults.released_package import build_runner, read_sdist
 from ratchet.components.tasksets.faults.source_edits import compose, find_faults
@@ -60,6 +61,23 @@ def test_range(percent):
 def test_range_ends():
     assert discount(10, 100) == 3
 """
+
+
+NESTED = b"def outer(n):\n    def inner():\n        return list()\n    class Local: ...\n    return n + 1\n"
+
+
+def test_a_fault_has_the_same_id_in_every_version_of_python():
+    # Those of 3.11; 3.12 and 3.13 dump nested functions and empty lists in another form.
+    assert [fault.fault_id for fault in find_faults("a.py", NESTED)] == ["c59aaefac3b3", "25d055fb58ab"]
+
+
+def test_the_documents_say_how_many_tasks_the_committed_manifest_lists():
+    root = Path(__file__).parents[3]
+    manifest = msgspec.json.decode((root / "data/tasksets/faults" / MANIFEST_FILE).read_bytes(), type=Manifest)
+    figures = f"{sum(len(row.tasks) for row in manifest.packages):,} tasks of {len(manifest.packages)} packages"
+    for page in ("tasksets.md", "interoperability.md"):
+        assert figures in (root / "docs" / page).read_text(encoding="utf-8")
+    assert all(row.role == role_of(row.name) for row in manifest.packages)
 
 
 def sdist(folder: Path, package: str = "pricing", function: str = "discount", **extra: str) -> Path:
