@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.files import LockHeld, OwnedLock, write_atomically
 from ratchet.components.core.home import (
     credential_path,
@@ -52,7 +53,7 @@ def start_services(services: Sequence[Service], say: Callable[[str], None]) -> b
     is missing; InfrastructureError where a service does not become healthy. Nothing is left running then.
     """
     if find_spec("supervisor") is None:
-        raise ConfigurationError("install supervisor: pip install 'ratchet[operate]'; or use `ratchet up --systemd`")
+        raise ConfigurationError(f"use `ratchet up --systemd`, or install supervisor: {install_command('operate')}")
     path, text = home_folder("run") / "supervisord.conf", supervisor_configuration(services)
     with _lock():
         if is_up():

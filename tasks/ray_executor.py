@@ -23,7 +23,7 @@ from ratchet.components.core import (
     PolicyRequest,
     RatchetError,
 )
-from ratchet.components.core.errors import first_line
+from ratchet.components.core.errors import first_line, install_command
 from ratchet.components.models.policy_factory import started_server_gpus
 from ratchet.components.operations.shared_collection import read_shared_plan, shared_cohort
 from ratchet.components.rollouts.collection import LoadedAgent, collect
@@ -106,7 +106,9 @@ def _connect() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigurationError("executor: ray needs the package ray; install ratchet[ray]") from error
+        raise ConfigurationError(
+            f"executor: ray needs the package ray; install it: {install_command('ray')}"
+        ) from error
     with _connecting:  # several agents are evaluated at once, from threads
         if not ray.is_initialized():
             address = os.environ.get("RAY_ADDRESS", "auto")

@@ -49,10 +49,14 @@ def test_the_package_is_the_wheels_and_the_modules_beside_it_are_the_users(proje
     program = (
         "import components, flows, tasks, ratchet, ratchet.components.core, ratchet.flows, ratchet.tasks\n"
         "assert components.MINE and flows.MINE and tasks.MINE\n"
-        "print(ratchet.__file__, ratchet.make.__module__)"
+        "print(ratchet.__file__, ratchet.make.__module__)\n"
+        "from ratchet.components.core.errors import install_command\n"
+        "print(install_command('mcp'))"
     )
-    file, module = run(project, "-c", program).split()
+    file, module, *command = run(project, "-c", program).split()
     assert file.startswith(str(project)) and module.startswith("ratchet.components.core")
+    (wheel,) = (project / "dist").glob("*.whl")
+    assert command == ["pip", "install", f"'./{wheel.name}[mcp]'"]
 
 
 @pytest.mark.slow

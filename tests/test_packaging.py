@@ -4,10 +4,13 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+
+from ratchet.components.core.errors import install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,6 +42,16 @@ def test_the_workflow_runs_the_ci_command_with_pinned_actions_and_read_rights() 
     assert ".ci/run" in [step.get("run") for step in steps] and os.access(ROOT / ".ci/run", os.X_OK)
     assert [step["uses"] for step in steps if "uses" in step and not re.search(r"@[0-9a-f]{40}$", step["uses"])] == []
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def test_nobody_is_told_to_install_the_other_ratchet_of_pypi_and_every_extra_exists() -> None:
+    assert install_command("mcp") == f"pip install -e '{ROOT}[mcp]'"
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for path in (ROOT / name for name in listed.stdout.splitlines() if not name.startswith("tests/")):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bratchet\[[a-z]", text), path
+        assert set(re.findall(r"install_command\([\"'](\w+)", text)) <= extras, path
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ reports them.
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 
 class RatchetError(Exception):
@@ -39,7 +40,17 @@ class BudgetReached(RatchetError):
     exit_code = 5
 
 
-INSTALL_ADVICE = "`make setup` installs what this version needs"
+def install_command(extra: str) -> str:
+    """Return the shell command that adds an extra to this installation: from its clone, or from the wheel's file.
+
+    Never `ratchet[…]` alone: the package `ratchet` of PyPI is another project.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '{root}[{extra}]'"
+    from importlib.metadata import version  # slow to import
+
+    return f"pip install './ratchet-{version('ratchet')}-py3-none-any.whl[{extra}]'"
 
 
 class _PandasBlocker:
@@ -67,7 +78,7 @@ def run_and_report(work: Callable[[], None]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "ratchet"):
             raise
-        return _print_error(f"the package '{error.name}' is not installed; {INSTALL_ADVICE}", 2)
+        return _print_error(f"the package '{error.name}' is not installed; install it: {install_command('night')}", 2)
     except OSError as error:
         return _print_error(f"{error.filename or 'file system'}: {error.strerror or error}", 4)
     return 0

@@ -102,8 +102,9 @@ class _JoinedWrites:
     def close(self) -> None:
         self._send()
         self._transport.close()
-        # `close` waits until what is written is sent: for ever, if the client does not read it.
-        self._loop.call_later(BODY_SECONDS, self._transport.abort)
+        if self._transport.get_write_buffer_size():
+            # `close` waits until what is written is sent: for ever, if the client does not read it.
+            self._loop.call_later(BODY_SECONDS, self._transport.abort)
 
     def _send(self) -> None:
         parts, self._parts, self._size = self._parts, [], 0

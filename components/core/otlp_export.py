@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .errors import install_command
+
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -96,7 +98,7 @@ class _Exporter:
             from opentelemetry.sdk.resources import OTELResourceDetector, Resource
             from opentelemetry.sdk.trace import TracerProvider
         except ImportError:
-            _log.warning("no traces are sent: OTLP needs a package; install ratchet[telemetry]")
+            _log.warning("no traces are sent: OTLP needs a package; install it: %s", install_command("telemetry"))
             self._silent_until = float("inf")
             return
         own = Resource.create({"service.name": "ratchet"})

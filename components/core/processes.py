@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -138,11 +139,21 @@ def kill_process(pid: int, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
+FREE_PORTS = range(20000, 32768)
+"""Below the ports that Linux gives to connections and to servers that ask for any: those come by the hundred, and one of them
+could take a free port before the server that it was chosen for has started.
+"""
+
+
 def free_port() -> int:
     """Return a loopback port that is free now; it is not reserved, so another process may take it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for _ in range(1000):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port := secrets.choice(FREE_PORTS)))
+            return port
+    raise InfrastructureError(
+        f"no loopback port of {FREE_PORTS[0]} to {FREE_PORTS[-1]} is free; end what listens there"
+    )
 
 
 def require_free_port(port: int, purpose: str, option: str) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ratchet.components.core import ConfigurationError, DataError, Usage
+from ratchet.components.core.errors import install_command
 from ratchet.components.trajectories.trajectory import Failure, FailureKind, Outcome, Trajectory
 
 from .chat_import import ASSISTANT_ROLES, ChatImporter, as_messages, parse_usage, to_openai_tools
@@ -93,7 +94,7 @@ class EvalArchive:
             import pyarrow as pa
         except ImportError as error:
             raise ConfigurationError(
-                f"{self.path} is packed with zstandard; install ratchet[data], which reads it"
+                f"{self.path} is packed with zstandard, which pyarrow reads; install it: {install_command('data')}"
             ) from error
         # `zipfile` of Python 3.11 cannot read zstandard, so the entry is found by its local header.
         with self.path.open("rb") as file:

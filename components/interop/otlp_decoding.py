@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ratchet.components.core import DataError
+from ratchet.components.core.errors import install_command
 
 from .log_values import as_mapping, as_mappings, decode_json, to_text
 
@@ -81,7 +82,8 @@ def _request_of_message(body: bytes, signal: str) -> dict[str, Any]:
         from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
     except ImportError as error:
         raise DataError(
-            "OTLP in protocol buffers needs the package opentelemetry-proto; install ratchet[telemetry], or send JSON"
+            "OTLP in protocol buffers needs the package opentelemetry-proto; send JSON, or install it: "
+            f"{install_command('telemetry')}"
         ) from error
 
     try:

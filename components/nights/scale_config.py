@@ -271,7 +271,7 @@ class Scale(Configuration):
 
     def check(self) -> None:
         """Raise ConfigurationError for a policy or judge that cannot be asked (an unknown name, a missing file, a key
-        variable that is not set), before anything is started.
+        variable that is not set), or a harness that could not start, before anything is started.
         """
         try:
             check_policy(self.teacher, load_taskset(self.taskset))
@@ -279,6 +279,8 @@ class Scale(Configuration):
             raise ConfigurationError(f"teacher: {error}") from error
         if self.judge is not None:
             self.judge.check()
+        if self.policy.harness is not None and self.executor == "local":
+            self.policy.harness.sandbox(self.sandbox)
         python = os.environ.get(PYTHON_VARIABLE)
         check_vllm_options(self.vllm, Path(python) if python else None)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ratchet.components.core import ConfigurationError, InfrastructureError, RatchetError
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.home import configured_address, home, is_healthy, recorded_address, without_password
 
 ESSENTIAL = (
@@ -89,7 +90,7 @@ def _packages() -> Finding:
         except importlib.metadata.PackageNotFoundError:
             absent.append(name)
     if absent:
-        return MISSING, f"without {', '.join(absent)}", "run `make setup` in a clone, or install ratchet[night]"
+        return MISSING, f"without {', '.join(absent)}", f"install them: {install_command('night')}"
     return OK, ", ".join(installed), ""
 
 

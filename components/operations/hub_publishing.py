@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
-from ratchet.components.core.errors import first_line
+from ratchet.components.core.errors import first_line, install_command
 from ratchet.components.core.files import file_sha256
 from ratchet.components.datasets.lineage.build_state import DATASETS, find_state
 from ratchet.components.datasets.lineage.model_lineage import TracedModel
@@ -134,7 +134,7 @@ def _hub(repository: str) -> "HfApi":
     try:
         from huggingface_hub import HfApi
     except ImportError as error:
-        raise ConfigurationError("huggingface_hub is not installed; install ratchet[train]") from error
+        raise ConfigurationError(f"huggingface_hub is not installed; install it: {install_command('train')}") from error
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None, token=token)
 
 

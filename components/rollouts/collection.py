@@ -201,10 +201,13 @@ class _Collection:
     @contextmanager
     def _load(self) -> Iterator[tuple[Policy, EpisodeSettings]]:
         """Yield the policy, which is closed afterwards unless it was given, and the settings of its episodes."""
+        config = self._plan.harness
+        if config is not None:
+            config.sandbox(self._plan.sandbox)  # raises for `programs` that it cannot show, before a model is loaded
         with ExitStack() as stack:
             agent = self._agent or LoadedAgent(stack.enter_context(closing(prepare_policy(self._plan, self._taskset))))
             policy, settings = agent.policy, prepare_settings(self._plan, self._taskset, *agent)
-            if (config := self._plan.harness) is not None:
+            if config is not None:
                 kind, concurrency = settings.agent.policy, self._plan.concurrency
                 harness = stack.enter_context(open_harness(config, policy, kind, concurrency))
                 settings = harness_settings(settings, harness)

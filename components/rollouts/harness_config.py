@@ -11,6 +11,7 @@ from ratchet.components.core import ConfigurationError
 from ratchet.components.core.configuration import Configuration
 from ratchet.components.models.gateway.gateway_sessions import SessionLimits
 from ratchet.components.sandboxes import SandboxConfig, resolve_backend
+from ratchet.components.sandboxes.container_spec import check_mounts
 from ratchet.components.sandboxes.linux_namespaces import SYSTEM_FOLDERS, bundled_python
 
 PORT = 8377
@@ -107,23 +108,29 @@ class HarnessConfig(Configuration):
 
     def sandbox(self, config: SandboxConfig) -> SandboxConfig:
         """Return a collection's sandbox with the programs and limits of the harness. Raises ConfigurationError for programs
-        that could not start in a local sandbox.
+        that could not start in it.
         """
         names = ("programs", "memory_mb", "pids", "open_files")
         values = {name: getattr(self, name) for name in names}
-        if resolve_backend(config.backend, config.image) == "local":
-            self._check_programs()
+        for folder in self.programs:
+            if not folder.is_dir():
+                raise ConfigurationError(
+                    f"`programs`: {folder.absolute()} is no folder of this machine; correct its path"
+                )
+        backend = resolve_backend(config.backend, config.image)
+        if backend == "docker":
+            check_mounts(self.programs)
+        if backend == "local":
+            self._check_local_programs()
             if "memory_mb" not in self.model_fields_set:
                 values["memory_mb"] = PROFILES.get(self.profile, {}).get("memory_mb", self.memory_mb)
         return config.model_copy(update=values)
 
-    def _check_programs(self) -> None:
+    def _check_local_programs(self) -> None:
         """Raise ConfigurationError for a folder that the local sandbox cannot show, or whose Python lies outside of it."""
         folders = [folder.absolute() for folder in self.programs]
         shown = [str(folder) for folder in (*SYSTEM_FOLDERS, *folders, bundled_python()) if folder]
         for folder in folders:
-            if not folder.is_dir():
-                raise ConfigurationError(f"`programs`: {folder} is no folder of this machine; correct its path")
             # Commands of root run as another user.
             closed = (
                 [each for each in (folder, *folder.parents) if not each.stat().st_mode & 1] if not os.geteuid() else []

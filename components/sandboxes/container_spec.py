@@ -17,6 +17,7 @@ What is denied by default, and how:
 | a separate kernel | `runtime: runsc`, if configured; refused if the engine does not have it |
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,15 @@ SYSCTLS = {
 }
 
 
+def check_mounts(programs: Iterable[Path]) -> None:
+    """Raise ConfigurationError for a folder of `programs` that lies in a folder of the container's own."""
+    for program in (each.absolute() for each in programs):
+        if any(program.is_relative_to(folder) for folder in MANAGED_FOLDERS):
+            raise ConfigurationError(
+                f"`programs`: a container has a /{program.parts[1]} of its own, which would hide {program}; move it elsewhere"
+            )
+
+
 class ContainerSpec(NamedTuple):
     """The engine, the image and the limits of a container; `cpus` to `egress` are those of SandboxConfig.
 
@@ -66,8 +76,8 @@ class ContainerSpec(NamedTuple):
 
     @classmethod
     def from_config(cls, config: SandboxConfig) -> "ContainerSpec":
-        """Return the spec for a configuration. Raises SandboxUnavailable, and ConfigurationError for an unknown runtime and for
-        `programs` in a folder of the container's own.
+        """Return the spec for a configuration. Raises SandboxUnavailable, and ConfigurationError for an unknown runtime and as
+        `check_mounts` does.
         """
         if config.runtime is not None and config.runtime not in docker_engine.runtimes(config.start_timeout):
             raise ConfigurationError(
@@ -76,11 +86,7 @@ class ContainerSpec(NamedTuple):
         image = docker_engine.image_id(config.image or DEFAULT_IMAGE, config.start_timeout)
         limits = {name: getattr(config, name) for name in cls._fields[2:-2]}
         programs = tuple(program.absolute() for program in config.programs)
-        for program in programs:
-            if any(program.is_relative_to(folder) for folder in MANAGED_FOLDERS):
-                raise ConfigurationError(
-                    f"`programs`: a container has a /{program.parts[1]} of its own, which would hide {program}; move it elsewhere"
-                )
+        check_mounts(programs)
         return cls(engine=docker_engine.engine_address(), image=image, programs=programs, **limits)
 
     def default_max_containers(self, timeout: float) -> int:

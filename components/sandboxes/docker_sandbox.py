@@ -196,6 +196,7 @@ class DockerSandbox(Sandbox):
         move to a container in which that folder is mounted; the engine must be on this machine. Raises SandboxUnavailable.
         """
         lease = self._leased()
+        path.parent.chmod(0o711)  # the container's user goes through it, also where a service has the umask 077
         spec = lease.spec._replace(socket_folder=path.parent)
         archive = StoredArchive(self._pack(everything=True))
         try:

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from ratchet.components.core import ConfigurationError
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.home import INSPECTOR_PORT
 from ratchet.render.terminal import print_note, print_text
 
@@ -40,7 +41,7 @@ def inspect(
         if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn"):
             raise
         raise ConfigurationError(
-            f"the package '{error.name}' is not installed; install it: pip install 'ratchet[inspector]'"
+            f"the package '{error.name}' is not installed; install it: {install_command('inspector')}"
         ) from error
     from ratchet.components.core.errors import block_pandas
     from ratchet.components.core.processes import free_port, require_free_port

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from typer import Option
 
 from ratchet.components.core import ConfigurationError
+from ratchet.components.core.errors import install_command
 from ratchet.render.terminal import print_note
 
 
@@ -36,9 +37,7 @@ def mcp(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
-        raise ConfigurationError(
-            "the package 'mcp' is not installed; install it: pip install 'ratchet[mcp]'"
-        ) from error
+        raise ConfigurationError(f"the package 'mcp' is not installed; install it: {install_command('mcp')}") from error
     from ratchet.components.core.home import credential, credential_path
     from ratchet.components.core.processes import free_port, require_free_port
     from ratchet.components.operations.tool_scope import ToolScope

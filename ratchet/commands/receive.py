@@ -21,6 +21,7 @@ def receive(
     OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer%20$(cat .ratchet/credentials/receive)"`
     """
     from ratchet.components.core import ConfigurationError
+    from ratchet.components.core.errors import install_command
     from ratchet.components.core.files import LockHeld, OwnedLock
     from ratchet.components.core.home import credential, credential_path, forget_server, home_folder, record_server
     from ratchet.components.core.http_requests import bounded_protocol
@@ -32,7 +33,9 @@ def receive(
     try:
         import uvicorn
     except ImportError as error:
-        raise ConfigurationError("ratchet receive needs a web server; install ratchet[telemetry]") from error
+        raise ConfigurationError(
+            f"ratchet receive needs a web server; install it: {install_command('telemetry')}"
+        ) from error
 
     require_free_port(port, "ratchet receive", "--port")
     url = f"http://127.0.0.1:{port}"

@@ -3,16 +3,17 @@
 import contextlib
 import http.server
 import secrets
-import subprocess
 import threading
 from functools import cache
 
 import pytest
+from dead_owner import dead_label
 from patience import LIMIT
 
 from ratchet.components.core import CommandTimeout, OutputLimitExceeded, SandboxUnavailable, processes
 from ratchet.components.sandboxes import SandboxConfig, container_pool, docker_engine, make_sandbox
 from ratchet.components.sandboxes.docker_sandbox import DockerSandbox
+from ratchet.components.sandboxes.orphaned_resources import orphaned_containers
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
 
 MIB = 1 << 20
@@ -143,17 +144,30 @@ def test_an_absent_image_is_unavailable_and_leaves_nothing():
     made.stop()
 
 
-def test_the_container_of_a_dead_owner_is_swept_and_that_of_a_living_one_is_not(sandbox):
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    place, _, started = processes.owner_label().rsplit("/", 2)
+def _next_container():
+    docker_engine._checked_processes.clear()  # the next container is the first one of its process
+    docker_engine.remove_orphans_once(30.0)
+
+
+def _next_night():
+    for container in orphaned_containers():
+        container.remove()
+
+
+@pytest.mark.parametrize("sweep", [_next_container, _next_night])
+def test_containers_of_a_dead_owner_are_swept_also_before_they_were_started_and_a_living_ones_are_not(sandbox, sweep):
+    from docker.errors import NotFound
+
     api = docker_engine.docker_client(30.0).api
-    labels = {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: f"{place}/{ended.pid}/{started}"}
+    labels = {docker_engine.LABEL: "1", docker_engine.OWNER_LABEL: dead_label()}
     host = api.create_host_config(network_mode="none")
-    left = api.create_container(DEFAULT_IMAGE, ["sleep", "1000"], labels=labels, host_config=host)["Id"]
-    api.start(left)
-    assert docker_engine.remove_orphans(30.0) >= 1
-    assert left not in _all_containers()
+    running, created = (
+        api.create_container(DEFAULT_IMAGE, ["sleep", "1000"], labels=labels, host_config=host)["Id"] for _ in range(2)
+    )
+    with contextlib.suppress(NotFound):  # another process of tests has swept already
+        api.start(running)
+    sweep()
+    assert not {running, created} & _all_containers()
     assert _is_usable(sandbox)
 
 

@@ -1,6 +1,11 @@
-"""A harness in a container: a real client is the agent, the gateway its only way out, and a killed run leaves nothing behind."""
+"""A harness in a container: a real client is the agent, the gateway its only way out, and a killed run leaves nothing behind.
+
+RATCHET_TEST_AGENTS_NPM names a folder outside of /tmp where `npm install @anthropic-ai/claude-code @openai/codex opencode-ai
+node@22` was run.
+"""
 
 import json
+import os
 import resource
 import shutil
 import socket
@@ -214,6 +219,67 @@ def test_openais_sdk_plays_in_a_container_that_reaches_nothing_but_the_gateway(t
     assert len(recorded) == 6 and sorted(recorded) == sorted(endpoint.sampled)
 
 
+class ShellEndpoint(Endpoint):
+    """A model server that solves a task by one call of whatever shell tool the program offers, and says that it is done."""
+
+    def __init__(self):
+        super().__init__("")
+        self.tools = set()
+
+    def __call__(self, handler):
+        if handler.command == "GET":
+            super().__call__(handler)
+            return
+        messages = handler.asked["messages"]
+        tools = {tool["function"]["name"]: tool["function"]["parameters"] for tool in handler.asked.get("tools", ())}
+        (name, schema) = next((each for each in tools.items() if each[0].lower() in SHELL_TOOLS), ("", None))
+        asked = " ".join(json.dumps(message) for message in messages if message["role"] == "user")
+        task = next((each for each in self.references if json.dumps(each)[1:-1] in asked), None)
+        if schema is None or task is None or any(message["role"] == "tool" for message in messages):
+            handler.reply(200, json.dumps(completion("Done.")).encode())
+            return
+        self.tools.add(name)
+        arguments = {
+            key: f"cat > main.py <<'END'\n{self.references[task]}\nEND"
+            if key in ("command", "cmd")
+            else "write main.py"
+            for key in schema["properties"]
+            if key in ("command", "cmd", "description")
+        }
+        call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        handler.reply(200, json.dumps(completion(message, "tool_calls")).encode())
+
+
+SHELL_TOOLS = ("bash", "shell", "shell_command", "exec_command")
+
+
+@pytest.mark.parametrize("profile", ["claude-code", "codex", "opencode"])
+def test_a_program_from_npm_plays_in_a_container(tmp_path, profile):
+    modules = Path(os.environ.get("RATCHET_TEST_AGENTS_NPM", "/absent")) / "node_modules"
+    if not (modules / ".bin" / profile.partition("-")[0]).exists():
+        pytest.skip("RATCHET_TEST_AGENTS_NPM names no folder with the program")
+    endpoint = ShellEndpoint()
+    with stand_in(otherwise=endpoint) as server:
+        config = {"model": "scripted", "base_url": server.base_url, "server": "openai"}
+        (tmp_path / "endpoint.yaml").write_text(json.dumps(config))
+        settings = {"taskset": "programs", "policy": f"openai:{tmp_path / 'endpoint.yaml'}", "limit": 1, "attempts": 1}
+        harness = {"profile": profile, "programs": [str(modules)], "timeout": LIMIT}
+        plan = {
+            **settings,
+            "retries": 0,
+            "concurrency": 1,
+            "sandbox": {"backend": "docker", "cpus": 2},
+            "harness": harness,
+        }
+        report = collect(CollectPlan.load(plan), tmp_path / "c")
+    # A program may ask for a title beside the task: a record of its own.
+    (record,) = (each for each in read_folder(tmp_path / "c") if "harness" in each.source_extra)
+    assert (report.episodes, report.successes) == (1, 1), (record.source_extra, record.turns)
+    assert record.provenance.sandbox == "docker" and record.source_extra["harness"]["exit_code"] == 0
+    assert [call.tool for turn in record.turns for call in turn.calls] == [*endpoint.tools]
+
+
 def test_a_killed_collection_leaves_no_container(tmp_path):
     with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "c")]) as running:
         owner = processes.owner_label(running.pid)
@@ -241,7 +307,9 @@ def test_a_folder_of_programs_that_is_not_there_is_named():
 
 
 def test_a_socket_is_shared_with_one_sandbox_whose_files_move_along():
+    before = os.umask(0o077)  # as services have it
     path = shared_launcher().new_folder() / "own.sock"
+    os.umask(before)
     connect = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('{}'); print(s.recv(5).decode())"
     config = SandboxConfig(backend="docker", memory_mb=128, max_containers=1)
     with socket.socket(socket.AF_UNIX) as listener, make_sandbox(config) as sandbox:

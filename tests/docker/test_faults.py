@@ -22,6 +22,7 @@ import psutil
 import pytest
 import yaml
 from model_stand_in import completion, stand_in
+from patience import until
 
 from ratchet.components.core import Role, SandboxUnavailable, TaskSpec
 from ratchet.components.sandboxes import SandboxConfig, docker_engine, persistent_sandboxes
@@ -294,9 +295,5 @@ def test_a_thousand_episodes_survive_their_engine_their_containers_and_their_mod
     assert sum(report["retried"].values()) >= 20, report["retried"]
     assert {"SandboxUnavailable", "ModelUnavailable"} <= set(report["retried"])
     print(f"{report['seconds']:.0f} s; retried {report['retried']}; {chaos.counts}; refused {model.refused}")
-    for _ in range(100):
-        if not own_engine.containers():
-            break
-        time.sleep(0.2)
-    assert not own_engine.containers()
+    until(lambda: not own_engine.containers())
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(job) in (each.info["cmdline"] or [])]

@@ -92,7 +92,7 @@ def test_a_removed_container_leaves_no_open_descriptor_also_before_the_next_garb
         for _ in range(3):
             use()
             container_pool.drain()
-        assert descriptors() == before
+        until(lambda: descriptors() <= before)  # threads of tests before may open one meanwhile
     finally:
         gc.enable()
 

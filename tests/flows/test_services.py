@@ -27,6 +27,13 @@ def own_home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def own_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def test_a_home_has_both_servers_a_worker_and_a_watch_and_a_model_server_metrics_or_a_receiver_where_they_are_wanted():
     plain = [
         Service("prefect", ("4200",)),
@@ -69,7 +76,7 @@ def test_metrics_are_shown_as_running_while_they_are_served(monkeypatch):
     assert not service_state("metrics").is_healthy
 
 
-def test_a_worker_without_deployments_is_refused(tmp_path, monkeypatch):
+def test_a_worker_without_deployments_is_refused(tmp_path, monkeypatch, own_umask):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=r"no prefect\.yaml"):
         run_service("worker", [API])

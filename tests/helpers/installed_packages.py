@@ -24,4 +24,5 @@ def copy_packages(folder: Path, *names: str) -> None:
             if ".." not in file.parts and file.suffix != ".pyc":
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file.locate(), folder / file)
-    folder.chmod(0o755)
+    for path in (folder, *folder.rglob("*")):  # whatever the umask is
+        path.chmod(0o755 if path.is_dir() else 0o644)

@@ -13,6 +13,7 @@ from patience import LIMIT, gone, until
 
 from ratchet import cli
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
+from ratchet.components.core.errors import install_command
 from ratchet.flows.home_servers import ServerPages
 
 ROOT = Path(__file__).parents[2]
@@ -184,7 +185,7 @@ def test_doctor_says_what_is_here_and_fails_without_an_essential(monkeypatch, ca
     assert checks["packages"]["state"] == "ok" and "prefect" in checks["packages"]["found"]
     monkeypatch.setattr("ratchet.components.operations.host_checks.ESSENTIAL", ("no-such-package",))
     assert run("doctor", "--json") == 1
-    assert "make setup" in capsys.readouterr().out
+    assert install_command("night") in capsys.readouterr().out
 
 
 def asks_for_its_credential(server):

@@ -18,6 +18,7 @@ from built import Built
 from chromium import started_chromium
 from episodes import make_episode, night_of, turn
 from hostile import EVIL, PAYLOADS, hidden
+from patience import LIMIT
 
 from ratchet.components.core import ToolCall, ToolResult
 from ratchet.components.core.processes import free_port
@@ -113,7 +114,7 @@ def serving(root: Path, *options: str) -> Iterator[str]:
             time.sleep(0.1)
     yield link[0]
     server.terminate()
-    server.wait(timeout=30)
+    server.wait(LIMIT)
 
 
 @pytest.fixture(scope="module")

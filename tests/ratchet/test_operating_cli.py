@@ -1,7 +1,6 @@
 """`ratchet up`, `down` and `logs` on the command line."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,10 @@ def test_followed_logs_go_on_in_a_file_that_was_rotated(monkeypatch, tmp_path):
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
     write_logs(tmp_path / "home", worker="old line\n")
     # A daemon: nothing but the end of its process ends it, as Ctrl-C does the command.
-    threading.Thread(target=logs.print_logs, args=("worker", 0), kwargs={"follow": True}, daemon=True).start()
+    threading.Thread(target=logs.print_logs, args=("worker", 1), kwargs={"follow": True}, daemon=True).start()
     path = tmp_path / "home/logs/worker.log"
-    time.sleep(0.1)
+    until(lambda: printed == ["worker | old line"])
+    printed.clear()
     with path.open("a") as file:
         file.write("two\nhalf")
     until(lambda: printed == ["worker | two"])

@@ -220,7 +220,11 @@ def test_a_sandbox_that_cannot_be_made_says_why_and_leaves_no_record(ratchet):
     assert not list(persistent_sandboxes.sandboxes_folder().glob("*"))
 
 
-def test_reap_removes_half_written_files_of_the_dead_alone(ratchet, tmp_path):
+def test_reap_removes_half_written_files_of_the_dead_alone(ratchet, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "tempfile.tempdir", str(tmp_path)
+    )  # other tests kill processes with files in that of the machine
+    monkeypatch.chdir(tmp_path)
     spool = tmp_path / "home" / "spool" / "night"
     spool.mkdir(parents=True)
     dead, living = spool / f".shard-00000.jsonl.{dead_token()}.tmp", temporary_path(spool / "shard-00000.jsonl")

@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from patience import LIMIT, gone, until
 
 from ratchet.components.core import DataError, InfrastructureError
-from ratchet.components.core.processes import BackgroundProcess, run_job_process, stop_all_processes
+from ratchet.components.core.processes import BackgroundProcess, free_port, run_job_process, stop_all_processes
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 
@@ -131,3 +132,11 @@ def test_a_job_that_breaks_or_is_killed_is_an_infrastructure_failure_that_names_
         job(tmp_path, "raise SystemExit(9)")
     with pytest.raises(InfrastructureError, match=r"was killed \(signal 9"):
         job(tmp_path, "import os; os.kill(os.getpid(), 9)")
+
+
+def test_a_free_port_is_neither_taken_nor_one_that_the_kernel_gives_to_whoever_asks_for_any(monkeypatch):
+    assert free_port() < 32768  # where Linux's range begins
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        chosen = iter([taken.getsockname()[1], free := free_port()])
+        monkeypatch.setattr("secrets.choice", lambda ports: next(chosen))
+        assert free_port() == free

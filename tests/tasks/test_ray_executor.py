@@ -19,7 +19,7 @@ from ratchet.components.trajectories.shards import read_folder, read_manifest
 from ratchet.tasks import ray_executor
 from ratchet.tasks.collect import play
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: uv pip install 'ratchet[ray]'")
+ray = pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 AGENT = """
 import os, time

@@ -67,7 +67,7 @@ class BrowserEnvironment(EpisodeEnvironment):
     """Domain `browser`; tools: click, type_text, select, navigate, scroll, wait, extract_text, screenshot, submit.
 
     - One headless Chromium per process; each episode has a browser context, and a site that `site` makes from a deep
-      copy of the task's `world`. Nothing else can be reached; see chromium_process. Needs `ratchet[browser]` and the
+      copy of the task's `world`. Nothing else can be reached; see chromium_process. Needs the extra `browser` and the
       system's Chromium; without them `reset` raises ConfigurationError with the command to install them.
     - The first observation is the task's description and the first page. An action shows the resulting page, or only
       the changed lines. Dialogs are accepted, popups and downloads refused, each with a note.

@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ratchet.components.core import ConfigurationError, SandboxUnavailable
+from ratchet.components.core.errors import install_command
 
 from .browser_tab import BrowserTab
 
@@ -255,7 +256,7 @@ def require_playwright() -> None:
         import playwright.async_api  # noqa: F401
     except ImportError as error:
         raise ConfigurationError(
-            "ratchet/browser needs Playwright; install it: pip install 'ratchet[browser]'"
+            f"ratchet/browser needs Playwright; install it: {install_command('browser')}"
         ) from error
 
 

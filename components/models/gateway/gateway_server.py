@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from ratchet.components.core import ConfigurationError, RatchetError
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.http_requests import (
     Message,
     Receive,
@@ -275,7 +276,9 @@ class GatewayServer:
             import aiohttp  # noqa: F401 - of the client of a model server
             import uvicorn
         except ImportError as error:
-            raise ConfigurationError("the gateway needs uvicorn and aiohttp: pip install 'ratchet[gateway]'") from error
+            raise ConfigurationError(
+                f"the gateway needs uvicorn and aiohttp; install them: {install_command('gateway')}"
+            ) from error
         self.gateway = self._make()
         config = uvicorn.Config(
             GatewayApp(self.gateway), http=bounded_protocol(), ws="none", lifespan="off", access_log=False, log_config=None,

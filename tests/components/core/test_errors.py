@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ratchet.components.core import DataError
-from ratchet.components.core.errors import run_and_report, run_stage, suggest_name
+from ratchet.components.core.errors import install_command, run_and_report, run_stage, suggest_name
 
 
 def raising(error: Exception):
@@ -27,7 +27,7 @@ def raising(error: Exception):
         (
             ModuleNotFoundError("No module named 'rensa'", name="rensa"),
             2,
-            "error: the package 'rensa' is not installed; `make setup` installs what this version needs\n",
+            f"error: the package 'rensa' is not installed; install it: {install_command('night')}\n",
         ),
     ],
 )

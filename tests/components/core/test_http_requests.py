@@ -19,7 +19,9 @@ def test_accepted_connections_send_small_packets_at_once():
 
 def test_writes_are_joined_in_their_order_and_large_ones_are_not_held_back():
     written = []
-    transport = SimpleNamespace(write=written.append, close=lambda: written.append("closed"), abort=lambda: None)
+    transport = SimpleNamespace(
+        write=written.append, close=lambda: written.append("closed"), get_write_buffer_size=lambda: 0
+    )
 
     async def play():
         joined = http_requests._JoinedWrites(transport, asyncio.get_running_loop())
@@ -36,6 +38,15 @@ def test_writes_are_joined_in_their_order_and_large_ones_are_not_held_back():
         assert b"".join(written[1:-1]) == b"x" * 1_000_000 + b"end" and written[-1] == "closed"
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("unsent", [0, 1])
+def test_a_timer_ends_a_closed_connection_only_where_something_is_unsent(unsent):
+    timers = []
+    loop = SimpleNamespace(call_later=lambda *timer: timers.append(timer))
+    transport = SimpleNamespace(close=lambda: None, abort=object(), get_write_buffer_size=lambda: unsent)
+    http_requests._JoinedWrites(transport, loop).close()
+    assert timers == [(http_requests.BODY_SECONDS, transport.abort)] * unsent
 
 
 @pytest.mark.slow

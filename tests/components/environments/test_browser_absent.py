@@ -30,7 +30,7 @@ def test_the_registry_knows_it_and_it_tells_of_its_tools() -> None:
 def test_an_absent_playwright_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright", None)
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
-    with pytest.raises(ConfigurationError, match=r"needs Playwright; install it: pip install 'ratchet\[browser\]'$"):
+    with pytest.raises(ConfigurationError, match="needs Playwright; install it: pip install "):
         BrowserEnvironment().reset(task=TASK)
 
 

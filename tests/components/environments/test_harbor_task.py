@@ -10,10 +10,11 @@ import pytest
 from patience import until
 
 from ratchet.components.core import ConfigurationError, DataError, SandboxUnavailable, make
+from ratchet.components.core.processes import owner_label
 from ratchet.components.environments import harbor_task
 from ratchet.components.environments.harbor_task import HarborLayout, ImagePlan, read_reward
 from ratchet.components.sandboxes import SandboxConfig, container_pool, make_sandbox
-from ratchet.components.sandboxes.docker_engine import clear_image_cache, docker_client, image_problem
+from ratchet.components.sandboxes.docker_engine import OWNER_LABEL, clear_image_cache, docker_client, image_problem
 from ratchet.components.sandboxes.local_sandbox import strongest_isolation
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
 from ratchet.components.tasksets import load_taskset
@@ -215,27 +216,31 @@ def test_a_file_that_the_image_hides_from_the_tasks_user_stays_hidden(tmp_path, 
         environment.reset(task=task)
 
 
+def containers():
+    """All containers but those of sandboxes of other processes."""
+    found, own = docker_client(30.0).api.containers(all=True), owner_label()
+    return {each["Id"] for each in found if each["Labels"].get(OWNER_LABEL, own) == own}
+
+
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.xdist_group("docker")
 def test_a_build_that_fails_ends_in_one_line_with_its_output_and_leaves_no_container(tmp_path, engine):
-    api = docker_client(30.0).api
-    before = {each["Id"] for each in api.containers(all=True)}
+    before = containers()
     task = imported(
         tmp_path, environment__Dockerfile="FROM ratchet-sandbox:latest\nRUN echo no such thing >&2; exit 3\n"
     )
     with make("ratchet/sandbox", sandbox=engine) as environment, pytest.raises(SandboxUnavailable) as refusal:
         environment.reset(task=task)
     assert "no such thing" in str(refusal.value) and "\n" not in str(refusal.value)
-    assert {each["Id"] for each in api.containers(all=True)} <= before
+    assert containers() <= before
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.xdist_group("docker")
 def test_a_build_that_talks_for_ever_is_ended_with_its_container(tmp_path, engine):
-    api = docker_client(30.0).api
-    before = {each["Id"] for each in api.containers(all=True)}
+    before = containers()
     task = imported(
         tmp_path,
         task_dot_toml='schema_version = "1.4"\n[environment]\nbuild_timeout_sec = 3.0\n',
@@ -243,7 +248,7 @@ def test_a_build_that_talks_for_ever_is_ended_with_its_container(tmp_path, engin
     )
     with make("ratchet/sandbox", sandbox=engine) as environment, pytest.raises(SandboxUnavailable, match="within 3 s"):
         environment.reset(task=task)
-    until(lambda: {each["Id"] for each in api.containers(all=True)} <= before)
+    until(lambda: containers() <= before)
 
 
 @pytest.mark.docker

@@ -8,13 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from installed_packages import copy_packages
+from patience import until
 
 from ratchet.components.core import ConfigurationError, DataError, InfrastructureError, Role, TaskSpec, make
+from ratchet.components.core.processes import free_port
 from ratchet.components.environments.mcp_environment import McpEnvironment
 from ratchet.components.sandboxes.docker_engine import docker_client, image_problem
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
@@ -82,11 +83,14 @@ def test_a_wrong_call_is_an_observation_and_the_end_of_the_server_is_no_failure_
         counter.step({"tool": "leave", "params": {}})
 
 
+def answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.mark.slow
 def test_a_server_behind_a_url_is_reached_and_one_that_is_not_there_is_an_infrastructure_failure():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     with (
         McpEnvironment({"far": {"url": url}}, call_seconds=5) as env,
@@ -95,11 +99,7 @@ def test_a_server_behind_a_url_is_reached_and_one_that_is_not_there_is_an_infras
         env.reset(task=COUNTED)
     server = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
     try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        until(lambda: answers(port) or server.poll() is not None)
         with McpEnvironment({"far": {"url": url}, "near": COUNTER["counter"]}) as env:
             env.reset(task=task({"kind": "calls", "tool": "far__count"}))
             assert {"far__count", "near__count"} < {tool.name for tool in env.tools}
@@ -165,9 +165,7 @@ def test_the_reference_server_with_everything_plays_over_both_transports(transpo
     server = None
     servers = {"all": {"command": "node", "args": [script, "stdio"]}}
     if transport != "stdio":
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         server = subprocess.Popen(
             ["node", script, transport],
             env=os.environ | {"PORT": str(port)},
@@ -175,11 +173,7 @@ def test_the_reference_server_with_everything_plays_over_both_transports(transpo
             stdout=subprocess.DEVNULL,
         )
         servers = {"all": {"url": f"http://127.0.0.1:{port}/mcp"}}
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        until(lambda: answers(port) or server.poll() is not None)
     try:
         with McpEnvironment(servers) as env:
             env.reset(task=task({"kind": "calls", "tool": "echo"}))
@@ -224,4 +218,4 @@ def test_a_server_in_a_container_works_in_the_episodes_folder_and_is_gone_afterw
         env.reset(task=loud)
         assert env.step({"tool": "shout", "params": {"path": "a.txt"}}).observation == "/work ['lo']"
         assert outcome(env, SUBMIT)
-    assert not docker_client(30.0).containers.list(all=True, filters={"label": label})
+    until(lambda: not docker_client(30.0).containers.list(all=True, filters={"label": label}))

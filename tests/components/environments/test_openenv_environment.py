@@ -14,6 +14,7 @@ from openenv import GenericEnvClient
 from openenv.cli._validation import validate_running_environment
 
 from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec, make
+from ratchet.components.core.processes import free_port
 from ratchet.components.environments.openenv_environment import peer_tasks
 from ratchet.components.tasksets import load_taskset
 from ratchet.components.tasksets.peer_import import import_peer_tasks
@@ -53,9 +54,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning")
 
 
 def serve(arguments):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen([sys.executable, *arguments, str(port)])
     for _ in range(600):
         with socket.socket() as probe:

@@ -14,7 +14,7 @@ from ratchet.components.models.loop_client import LoopModelClient
 from ratchet.components.models.openai_policy import OpenAIPolicy
 from ratchet.components.models.policy_config import OpenAIConfig
 
-pytest.importorskip("aiohttp", reason="needs ratchet[gateway]")
+pytest.importorskip("aiohttp", reason="needs the extra gateway")
 TRANSPORT = {
     "cut": cut,
     "cut_chunks": cut_chunks,
@@ -103,7 +103,8 @@ def test_a_cancelled_request_gives_its_place_to_the_next():
     async def play(config):
         client = LoopModelClient(config)
         first = asyncio.ensure_future(client.post(f"{config.base_url}/x", {}, read_completion))
-        await asyncio.sleep(0.1)
+        while not server.asked:
+            await asyncio.sleep(0.01)
         first.cancel()
         try:
             return await client.post(f"{config.base_url}/x", {}, read_completion)

@@ -92,6 +92,7 @@ def test_episodes_with_faults_are_the_episodes_without(make_plan, tmp_path, monk
         else:
             assert each.outcome.score is None and each.outcome.success is None
     assert report.infrastructure_failures <= 5
-    assert not Tiny.alive and set(psutil.Process().children()) <= processes
+    assert not Tiny.alive
+    until(lambda: set(psutil.Process().children()) <= processes)
     world.for_ever.set()
     until(lambda: threading.active_count() <= threads)  # those that hung have come back and gone

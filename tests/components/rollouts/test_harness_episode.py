@@ -1,10 +1,12 @@
 """A program plays the tasks of a collection: in a sandbox whose only way out is the gateway, graded by the task."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.nights.scale_config import Scale, load_scale
 from ratchet.components.rollouts.collection import LoadedAgent, collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
 from ratchet.components.rollouts.episode_runner import prepare_policy
@@ -86,7 +88,7 @@ def test_a_policy_that_the_caller_has_loaded_is_the_model_of_the_harness(tmp_pat
 @pytest.mark.parametrize("backend", ["local", DOCKER])
 def test_work_is_graded_as_it_stands_when_the_time_is_over(tmp_path, backend):
     agent = AGENT.replace("PROBE", "ask(messages); import time; time.sleep(60)")
-    settings = plan(backend, command=["python3", "$HOME/a.py"], files={"$HOME/a.py": agent}, timeout=4)
+    settings = plan(backend, command=["python3", "$HOME/a.py"], files={"$HOME/a.py": agent}, timeout=10)
     report = collect(settings, tmp_path / "c")
     assert report.failures == {"harness_timeout": 2} and report.infrastructure_failures == 0
 
@@ -149,6 +151,24 @@ def test_programs_that_could_not_start_are_refused_before_anything_plays(tmp_pat
     monkeypatch.setattr("os.geteuid", lambda: 0)
     tmp_path.chmod(0o700)
     assert f"because {tmp_path} is closed to them" in refusal(python)
+
+
+def test_folders_that_a_container_cannot_show_are_refused_before_a_model_is_loaded_and_a_night_begins(
+    monkeypatch, tmp_path
+):
+    loaded = []
+    monkeypatch.setattr("ratchet.components.rollouts.collection.prepare_policy", lambda *plan: loaded.append(plan))
+    settings = {"taskset": "programs", "policy": "teacher", "limit": 1, "sandbox": {"backend": "docker"}}
+    smoke = load_scale("smoke").model_dump(mode="json", exclude={"name"}) | {"sandbox": settings["sandbox"]}
+    for folder, message in (("/tmp", "a container has a /tmp of its own"), ("/absent", "is no folder of this machine")):
+        harness = {"command": ["x"], "programs": [folder]}
+        with pytest.raises(ConfigurationError, match=message):
+            collect(CollectPlan.load({**settings, "harness": harness}), tmp_path / "c")
+        with pytest.raises(ConfigurationError, match=message):
+            Scale.load({**smoke, "policy": {"harness": harness}}).check()
+    assert not loaded
+    harness = HarnessConfig(command=("x",), programs=(Path("/usr"),))
+    assert harness.sandbox(SandboxConfig(backend="docker")).programs == (Path("/usr"),)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

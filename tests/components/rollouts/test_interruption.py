@@ -28,7 +28,7 @@ def taskset(tmp_path):
     return tiny.write_taskset(tmp_path / "tasks", TASKS)
 
 
-def start(taskset, folder, seconds=0.02, closing=0.0):
+def start(taskset, folder, seconds=0.1, closing=0.0):
     return subprocess.Popen(
         [sys.executable, collect_slowly.__file__, taskset, str(folder), str(seconds), str(closing)],
         stdout=subprocess.PIPE,

@@ -1,9 +1,8 @@
-import gc
 import os
 import tempfile
-from pathlib import Path
 
 import pytest
+from open_files import open_files
 
 from ratchet.components.core import SandboxFileError, SandboxUnavailable
 from ratchet.components.sandboxes.snapshot_storage import MAX_MEMORY_BYTES, SandboxSnapshots, StoredArchive
@@ -20,17 +19,12 @@ def test_archives_come_back_from_memory_and_from_disk_more_than_once():
         each.release()
 
 
-def test_a_large_archive_is_in_a_file_and_its_descriptor_is_given_back():
-    gc.collect()  # what tests before have left open is closed now, and not in the middle
-
-    def open_files() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    before = open_files()
+def test_a_large_archive_is_in_a_file_and_its_descriptor_is_given_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     archive = StoredArchive(b"x" * (MAX_MEMORY_BYTES + 1))
-    assert open_files() == before + 1
+    assert len(open_files(tmp_path)) == 1
     archive.release()
-    assert open_files() == before
+    assert open_files(tmp_path) == []
 
 
 def test_a_full_disk_makes_the_sandbox_unavailable(monkeypatch):

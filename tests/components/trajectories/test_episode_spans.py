@@ -9,6 +9,7 @@ from episodes import make_episode, turn
 from otlp_receiver import attributes, collecting
 
 from ratchet.components.core import ToolCall, Usage
+from ratchet.components.core.errors import install_command
 from ratchet.components.core.otlp_export import night_ids, send_spans, step_ids
 from ratchet.components.core.run_context import working_on
 from ratchet.components.trajectories.episode_spans import CAPTURE, episode_spans, send_episodes
@@ -143,7 +144,7 @@ def test_a_collector_that_refuses_costs_one_warning_and_no_episode(collector, ca
 def test_without_its_package_a_warning_says_what_to_install(collector, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     send(make_episode())
-    assert "ratchet[telemetry]" in caplog.text and not collector.requests
+    assert install_command("telemetry") in caplog.text and not collector.requests
 
 
 def test_nothing_of_opentelemetry_is_imported_where_it_is_off():

@@ -10,6 +10,7 @@ pytest.importorskip("trl")
 pytestmark = pytest.mark.slow
 
 from grpo_player import Letters  # noqa: E402
+from patience import until  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from small_model import make_checkpoint  # noqa: E402
 from training_jobs import make_job  # noqa: E402
@@ -59,15 +60,17 @@ def rewards(config):
     return [line["reward"] for line in lines if "reward" in line]
 
 
+def clients():
+    return {thread for thread in threading.enumerate() if thread.name == "model-client"}
+
+
 def test_a_server_draws_with_each_steps_weights_what_the_model_itself_would(settings, server):
     alone = settings("alone")
     served = settings("served", sampler="vllm", server=server.base_url)
     job.run(alone)
-    before = set(threading.enumerate())
+    before = clients()
     job.run(served)
-    assert not [each for each in set(threading.enumerate()) - before if each.name == "model-client"], (
-        "let go at its end"
-    )
+    until(lambda: not clients() - before)  # let go at its end
     assert rewards(served) == pytest.approx(rewards(alone), rel=1e-6)
     ours, theirs = (load_file(config.output / "adapter" / "adapter_model.safetensors") for config in (served, alone))
     moved = {name: weight for name, weight in theirs.items() if "lora_B" in name}
@@ -87,6 +90,7 @@ def test_a_whole_model_cannot_be_served_step_by_step(settings, server):
 
 def test_a_server_of_another_base_is_detected_at_its_first_sample(settings, tmp_path):
     other = make_checkpoint(tmp_path / "other", seed=5)
+    before = clients()
     with serving(other) as server, pytest.raises(ConfigurationError, match=r"serves another base than model\.base"):
         job.run(settings("wrong", sampler="vllm", server=server.base_url))
-    assert "model-client" not in [each.name for each in threading.enumerate()]
+    until(lambda: not clients() - before)

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from patience import LIMIT, until
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -58,6 +59,7 @@ class Player(EpisodePlayer):
         self.submitted = []
         self.error = None
         self.open = None
+        self.between_turns = lambda: None
 
     def tasks(self):
         return TASKS
@@ -73,6 +75,7 @@ class Player(EpisodePlayer):
 class Stream(EpisodeStream):
     def __init__(self, player):
         self.player, self.ended, self.closed = player, queue.SimpleQueue(), False
+        self.halfway = []
 
     def submit(self, attempt):
         self.player.submitted.append(attempt)
@@ -85,6 +88,9 @@ class Stream(EpisodeStream):
             ids = (7, 8) if index == 0 else (9,)
             traces.append(TokenTrace(ids, (1, 2, 3), (-0.5, -0.25, -0.125), length, self.player.sampler.version))
             length += len(ids) + 3
+            if index == 0:
+                self.halfway.append(attempt)
+                self.player.between_turns()
         reward = self.player.reward(attempt)
         record = None
         if reward is not None:
@@ -156,7 +162,7 @@ def made(tmp_path):
 
 def take(worker, groups):
     """The next samples of `groups` groups."""
-    return [worker.rollout_buffer.get(timeout=20) for _ in range(groups * worker.group_size)]
+    return [worker.rollout_buffer.get(timeout=LIMIT) for _ in range(groups * worker.group_size)]
 
 
 def train(worker, versions, first=0):
@@ -194,10 +200,12 @@ def begin(worker, version=3):
 
 
 def test_an_episode_that_spans_an_update_has_tokens_of_both_versions(made):
-    player = Player(Sampler(), seconds=lambda attempt: 0.15)
+    player, updated = Player(Sampler()), threading.Event()
+    player.between_turns = lambda: updated.wait(LIMIT)
     worker = begin(made(player), 0)
-    time.sleep(0.22)  # between the first turn and the second
+    until(lambda: player.open and len(player.open.halfway) >= 2 and {*player.submitted[:2]} <= {*player.open.halfway})
     worker.update_model_version(1)
+    updated.set()
     sample = take(worker, 1)[0]
     assert sample.token_versions.tolist() == [-1, -1, 0, 0, 0, -1, 1, 1, 1] and sample.model_version == 0
 
@@ -336,9 +344,9 @@ def test_the_error_that_ended_the_worker_is_raised_and_everything_closed(made):
 def test_a_hung_worker_or_sampler_is_told_within_the_limit(made):
     player = Player(Sampler())
     worker = begin(made(player))
-    player.sampler.busy = 5.0
-    with pytest.raises(InfrastructureError, match=r"sampler has hung for 5 s \(limit 2\)"):
-        worker.check_health(2.0)
+    player.sampler.busy = 500.0
+    with pytest.raises(InfrastructureError, match=r"sampler has hung for 500 s \(limit 200\)"):
+        worker.check_health(200.0)
     player.sampler.busy = 0.0
     player.open.wait = lambda: time.sleep(1.5)
     time.sleep(0.2)
