@@ -10,10 +10,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from ratchet.components.core import InfrastructureError
+from ratchet.components.core.errors import count_text
 from ratchet.components.core.home import home
 from ratchet.components.datasets import versioning
 from ratchet.components.reporting.progress_display import current_display
-from ratchet.components.rewards.annotation_records import LABELS_FILE, Judgement, Label
+from ratchet.components.rewards.annotation_records import LABELS_FILE, PREFERRED_TO, Judgement, Label
 from ratchet.components.rewards.episode_score import EpisodeScore
 from ratchet.components.rewards.human_labels.label_files import read_labels, unsealed_labels
 from ratchet.components.tracking.run_writer import TrackedRun
@@ -99,9 +100,11 @@ def seal_labels(night: str) -> dict[str, Any]:
             versioning.seal_file(versioning.LABELS, night, msgspec.json.Encoder().encode_lines(new_labels.labels))
             counts = {name: getattr(new_labels, name) for name in ("from_feedback", "from_file", "refused", "asked")}
         versioning.add_sealed([night], versioning.LABELS)
-        labels = sum(1 for _ in read_labels(folder / LABELS_FILE))
-        step.update(remark=f"{labels} new labels")
-    return {"labels": labels, **counts}
+        lines = [label.line for label in read_labels(folder / LABELS_FILE)]
+        step.update(remark=count_text(len(lines), "new label"))
+    if any(line.startswith(PREFERRED_TO) for line in lines) and (notice := versioning.review_notice()):
+        current_display().say(notice)
+    return {"labels": len(lines), **counts}
 
 
 def gather_labels(sealed: Sequence[Path]) -> GatheredLabels:

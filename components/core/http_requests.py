@@ -124,9 +124,12 @@ def bounded_protocol() -> type[asyncio.Protocol]:
 
         _head: asyncio.TimerHandle | None = None
         _reader: asyncio.TimerHandle | None = None
+        active = 0.0
+        """Time of the loop when the client last sent something."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+            self.active = self.loop.time()
             self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
             # The files and pipes of the rest of this process need descriptors too.
             if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
@@ -134,7 +137,8 @@ def bounded_protocol() -> type[asyncio.Protocol]:
                     each for each in self.connections if isinstance(each, BoundedH11Protocol) and each is not self
                 )
                 idle = (each for each in others if not each.busy and not each.transport.is_closing())
-                next(idle, self).transport.abort()
+                # The longest idle one: a request may be on its way in the newest.
+                min(idle, key=lambda each: each.active, default=self).transport.abort()
 
         @property
         def busy(self) -> bool:
@@ -142,6 +146,7 @@ def bounded_protocol() -> type[asyncio.Protocol]:
             return self.cycle is not None and not self.cycle.response_complete
 
         def data_received(self, data: bytes) -> None:
+            self.active = self.loop.time()
             super().data_received(data)
             if self.conn.their_state is not h11.IDLE:
                 if self._head is not None:

@@ -9,7 +9,6 @@ a fresh sandbox, tests/test.sh then decides by the reward that it writes to /log
 """
 
 import base64
-import fnmatch
 import hashlib
 import io
 import json
@@ -18,11 +17,9 @@ import posixpath
 import re
 import shlex
 import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
-
-import msgspec
 
 from ratchet.components.core import (
     CommandFailure,
@@ -39,7 +36,8 @@ from ratchet.components.sandboxes.docker_engine import build_image
 from ratchet.components.sandboxes.local_sandbox import LocalSandbox
 
 from .git_mirror import EXECUTABLE_MODE, FILE_MODE, GitFile
-from .peer_task import read_peer_task
+from .harbor_image import HARBOR_FOLDERS, SYSTEM_FOLDERS, ImagePlan, installers_in, read_instructions, top_folder
+from .peer_task import SUCCESS_REWARD, read_peer_task
 from .repository_tasks import tar_archive
 from .task_grading import Grade, TaskLayout
 
@@ -49,140 +47,9 @@ SETUP_SECONDS = 300.0
 VERIFIER_SECONDS, BUILD_SECONDS = 600.0, 600.0
 MAX_ANSWER_BYTES = 64 << 20
 MAX_REWARD_BYTES = 1 << 16
-SUCCESS_REWARD = 1.0
-SYSTEM_FOLDERS = frozenset(
-    re.findall(r"[\w-]+", "usr bin sbin lib lib32 lib64 libx32 etc dev proc sys tmp var run boot")
-)
-HARBOR_FOLDERS = ("tests", "solution", "logs")
 SYSTEM_PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """An image's own may begin with a folder in which an agent leaves a `tar`."""
 MAX_STEPS = 400
-PLAIN_IMAGES = frozenset(re.findall(r"[\w-]+", "ubuntu debian python buildpack-deps bash"))
-"""Images that hold nothing but system programs, of which the local sandbox has its own."""
-INSTALLERS = frozenset(
-    re.findall(
-        r"[\w-]+",
-        "apt apt-get apk yum dnf pip pip3 uv uvx npm npx yarn pnpm conda mamba cargo go gem curl wget useradd adduser "
-        "git-lfs rustup nvm playwright",
-    )
-)
-IGNORED = frozenset(
-    re.findall(r"[\w-]+", "CMD ENTRYPOINT EXPOSE LABEL MAINTAINER STOPSIGNAL HEALTHCHECK USER ARG VOLUME")
-)
-
-
-class NeedsEngine(Exception):
-    """An instruction that only a Docker engine can carry out; the message quotes it."""
-
-
-class ImagePlan(msgspec.Struct):
-    """How the local sandbox prepares a task without a Dockerfile. `steps`: files (content by absolute path) and commands, in order.
-
-    `problem`: why an engine must build the image; empty if none must. `workdir` is absolute.
-    """
-
-    workdir: str = "/workspace"
-    env: dict[str, str] = {}
-    steps: list[dict[str, bytes] | str] = []
-    problem: str = ""
-
-    @classmethod
-    def read(cls, text: str, context: Mapping[str, bytes]) -> "ImagePlan":
-        """Read a Dockerfile with the files of its context."""
-        plan = cls()
-        for instruction in _instructions(text):
-            name, _, rest = instruction.partition(" ")
-            try:
-                plan._apply(name.upper(), rest.strip(), context)
-            except (NeedsEngine, ValueError) as error:
-                plan.problem = plan.problem or " ".join(f"{instruction} ({error})".split())[:160]
-        return plan
-
-    def _apply(self, name: str, rest: str, context: Mapping[str, bytes]) -> None:
-        if name in ("WORKDIR", "ENV", "COPY", "ADD", "FROM") and ("$" in rest or "<<" in rest):
-            raise NeedsEngine("variables and here-documents")
-        if name == "FROM":
-            image = rest.split("/")[-1].split(":")[0]
-            if image not in PLAIN_IMAGES or self.steps:
-                raise NeedsEngine("its image has more than system programs")
-        elif name == "WORKDIR":
-            self.workdir = posixpath.normpath(posixpath.join(self.workdir, _words(rest)[0]))
-        elif name == "ENV":
-            words = _words(rest)
-            pairs = (
-                [word.partition("=") for word in words] if "=" in words[0] else [(words[0], "=", " ".join(words[1:]))]
-            )
-            self.env = {**self.env, **{key: value for key, _, value in pairs}}
-        elif name in ("COPY", "ADD"):
-            self.steps.append(self._copied(_words(rest), context))
-        elif name == "RUN":
-            if needed := installers_in(rest):
-                raise NeedsEngine(f"{needed[0]} installs")
-            command = shlex.join(json.loads(rest)) if rest.startswith("[") else rest
-            self.steps.append(f"{self.shell_prefix()}{command}")
-        elif name not in IGNORED:
-            raise NeedsEngine("this instruction")
-
-    def _copied(self, words: list[str], context: Mapping[str, bytes]) -> dict[str, bytes]:
-        if any(word.startswith("--from") or "://" in word or ".tar" in word for word in words):
-            raise NeedsEngine("it copies from elsewhere")
-        *sources, target = [word for word in words if not word.startswith("--")]
-        folder = posixpath.join(self.workdir, target)
-        files: dict[str, bytes] = {}
-        for source in sources:
-            pattern = posixpath.normpath(source.lstrip("/") or ".")
-            below = {
-                path: path if pattern == "." else path[len(pattern) + 1 :]
-                for path in context
-                if pattern == "." or path.startswith(f"{pattern}/")
-            }
-            depth = pattern.count("/")  # in Docker an asterisk matches no slash
-            matching = [path for path in context if path.count("/") == depth and fnmatch.fnmatchcase(path, pattern)]
-            if not below and not matching:
-                raise ValueError(f"the context has no {source}")
-            to_folder = target.endswith("/") or len(sources) > 1 or len(matching) > 1 or target in (".", "..")
-            files |= {posixpath.normpath(f"{folder}/{rest}"): context[path] for path, rest in below.items()}
-            for path in matching:
-                name = f"{folder}/{posixpath.basename(path)}" if to_folder or folder == self.workdir else folder
-                files[posixpath.normpath(name)] = context[path]
-        return files
-
-    def shell_prefix(self) -> str:
-        """Return the start of a command line that sets the variables and the folder of the image."""
-        exports = "".join(f"export {key}={shlex.quote(value)}; " for key, value in self.env.items())
-        return f"{exports}cd {shlex.quote(self.workdir)} && "
-
-    def links(self, texts: Iterable[str], first: str) -> dict[str, str]:
-        """Return where folders of the image are in the sandbox, by path: `first`, the agent's, and those of the root that the
-        plan and `texts` name.
-        """
-        commands = [step for step in self.steps if isinstance(step, str)]
-        paths = [path for step in self.steps if isinstance(step, dict) for path in step]
-        named = [
-            f"/{name}" for text in (*texts, *commands) for name in re.findall(r"(?<![\w./:\-])/([A-Za-z]\w*)/\w", text)
-        ]
-        others = {top_folder(path) for path in (self.workdir, *paths, *named)} | set(HARBOR_FOLDERS)
-        names = sorted(others - SYSTEM_FOLDERS - {first.strip("/"), "workspace", ""})
-        return {first: "/workspace"} | {f"/{name}": f"/tmp/harbor/{name}" for name in names}
-
-
-def _instructions(text: str) -> list[str]:
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(lines))
-    return [line.strip() for line in joined.split("\n") if line.strip()]
-
-
-def _words(text: str) -> list[str]:
-    words = [str(word) for word in json.loads(text)] if text.startswith("[") else shlex.split(text)
-    if not words:
-        raise ValueError("it is empty")
-    return words
-
-
-def installers_in(script: str) -> list[str]:
-    """Return the programs of a shell script that fetch software."""
-    code = re.sub(r"(?m)^\s*#.*$", "", script)
-    return [word for word in re.findall(r"(?<![\w./-])[a-z][\w-]*", code) if word in INSTALLERS]
 
 
 def _followed(path: str, links: Mapping[str, str]) -> str:
@@ -198,11 +65,6 @@ def _followed(path: str, links: Mapping[str, str]) -> str:
             waiting += target.split("/")[::-1]
             at = "/" if target.startswith("/") else posixpath.dirname(at)
     return "/proc"
-
-
-def top_folder(path: str) -> str:
-    """Return the first name of an absolute path."""
-    return posixpath.normpath(path).lstrip("/").partition("/")[0]
 
 
 def encode_file(data: bytes) -> str | dict[str, str]:
@@ -287,13 +149,9 @@ class HarborLayout(TaskLayout):
             'cd /; for path do [ -e "$path" ] && set -- "$@" "$path"; shift; done; '
             f'[ $# = 0 ] || tar {excluded} -cf - -- "$@"'
         )
+        pack = ["/bin/sh", "-c", script, "sh", *paths]
         try:
-            return sandbox.run(
-                ["/bin/sh", "-c", script, "sh", *paths],
-                timeout=SETUP_SECONDS,
-                output_limit=MAX_ANSWER_BYTES,
-                env=SYSTEM_PATH,
-            ).stdout
+            return sandbox.run(pack, timeout=SETUP_SECONDS, output_limit=MAX_ANSWER_BYTES, env=SYSTEM_PATH).stdout
         except CommandFailure:
             return None
 
@@ -325,12 +183,8 @@ class HarborLayout(TaskLayout):
         """Write an answer; return False for one that cannot be written."""
         try:
             archive = self._without_traps(answer)
-            return (
-                sandbox.run(
-                    ["/bin/sh", "-c", "tar -xf - -C /"], timeout=SETUP_SECONDS, stdin=archive, env=SYSTEM_PATH
-                ).exit_code
-                == 0
-            )
+            unpack = ["/bin/sh", "-c", "tar -xf - -C /"]
+            return sandbox.run(unpack, timeout=SETUP_SECONDS, stdin=archive, env=SYSTEM_PATH).exit_code == 0
         except (tarfile.TarError, ValueError, CommandFailure):
             return False
 
@@ -397,7 +251,8 @@ class HarborLayout(TaskLayout):
 
     def _upload(self, sandbox: Sandbox, folder: str) -> None:
         self._run(sandbox, f"rm -rf /tmp/harbor/{folder} && mkdir -p /tmp/harbor/{folder}", f"empty /{folder}")
-        self._write(sandbox, "environment", {f"/{path}": data for path, data in self._below(folder, keep=True).items()})
+        files = {f"/{folder}/{path}": data for path, data in self._below(folder).items()}
+        self._write(sandbox, "environment", files)
 
     def _write(self, sandbox: Sandbox, part: Part, files: Mapping[str, bytes]) -> None:
         packed = _archive({self._real(path, part).lstrip("/"): data for path, data in files.items()})
@@ -428,7 +283,7 @@ class HarborLayout(TaskLayout):
             for path, target in ((shlex.quote(path), shlex.quote(target)) for path, target in self._links(part).items())
         )
         # The sandbox's user stands for the task's own: it owns what that one owns, or everything if that is root.
-        users = [line.split()[1] for line in _instructions(dockerfile) if re.match(r"(?i)USER\s+\S", line)]
+        users = [line.split()[1] for line in read_instructions(dockerfile) if re.match(r"(?i)USER\s+\S", line)]
         user = str(self._section("agent").get("user") or ["root", *users][-1]).partition(":")[0]
         owner = "" if user in ("root", "0") else f"--from={shlex.quote(user)} "
         moves += f"; chown -hR {owner}{AGENT_USER} /ratchet"
@@ -476,9 +331,9 @@ class HarborLayout(TaskLayout):
         real = self._real(path, "environment")
         return posixpath.relpath(real, "/workspace") if (real + "/").startswith("/workspace/") else path
 
-    def _below(self, folder: str, keep: bool = False) -> dict[str, bytes]:
-        start = 0 if keep else len(folder) + 1
-        return {path[start:]: data for path, data in self.files.items() if path.startswith(f"{folder}/")}
+    def _below(self, folder: str) -> dict[str, bytes]:
+        prefix = f"{folder}/"
+        return {path.removeprefix(prefix): data for path, data in self.files.items() if path.startswith(prefix)}
 
     def _image_section(self, part: Part) -> dict[str, Any]:
         """Return the settings of a part's image."""

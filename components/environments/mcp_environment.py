@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 import pydantic
@@ -23,10 +23,12 @@ from ratchet.components.core import ConfigurationError, DataError, Infrastructur
 from ratchet.components.core.configuration import Configuration
 from ratchet.components.core.errors import first_line
 from ratchet.components.core.files import write_below
+from ratchet.components.core.processes import last_lines
 
-from .episode_environment import EpisodeEnvironment, grade_world
+from .episode_environment import grade_world
 from .outcome_criteria import RecordedCall, World
-from .sandbox_tools import Observation, ToolSettings, truncate_text
+from .peer_environment import PeerEnvironment, bounded_observation
+from .sandbox_tools import Observation
 from .world_tools import SUBMIT
 
 SERVERS_VARIABLE = "RATCHET_MCP_SERVERS"
@@ -37,17 +39,28 @@ MAX_TOOL_PAGES = 100
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
+def _expand(value: str) -> str:
+    """Replace each `${NAME}` by the environment variable. Raises ValueError where it is not set."""
+    try:
+        return _VARIABLE.sub(lambda match: os.environ[match[1]], value)
+    except KeyError as error:
+        raise ValueError(f"the environment variable {error.args[0]} is not set") from error
+
+
+Text = Annotated[str, pydantic.AfterValidator(_expand)]
+
+
 class McpServer(Configuration):
     """One entry of `mcpServers`: a `command` with `args` and `env`, or a `url` with `headers`; `${NAME}` in a value is an
     environment variable. `tools`: names of the only tools that are offered; empty for all.
     """
 
     type: Literal["stdio", "http", "streamable-http"] | None = None
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = pydantic.Field(default_factory=dict)
-    url: str = ""
-    headers: dict[str, str] = pydantic.Field(default_factory=dict)
+    command: Text = ""
+    args: tuple[Text, ...] = ()
+    env: dict[str, Text] = pydantic.Field(default_factory=dict)
+    url: Text = ""
+    headers: dict[str, Text] = pydantic.Field(default_factory=dict)
     tools: tuple[str, ...] = ()
 
     @pydantic.model_validator(mode="after")
@@ -63,7 +76,7 @@ class McpServers(Configuration):
     mcpServers: dict[str, McpServer] = pydantic.Field(min_length=1)
 
 
-class McpEnvironment(EpisodeEnvironment):
+class McpEnvironment(PeerEnvironment):
     """The tools of MCP servers, and `submit`, which ends the episode.
 
     - `servers`: entries of `mcpServers` by name; None: those of the file that RATCHET_MCP_SERVERS names, else `.mcp.json`.
@@ -75,6 +88,8 @@ class McpEnvironment(EpisodeEnvironment):
     - `call_seconds` limits the start of a server and each call.
     """
 
+    own_tool = SUBMIT.spec
+
     def __init__(
         self, servers: Mapping[str, Any] | None = None, *, max_steps: int = 20, call_seconds: float = 60.0
     ) -> None:
@@ -83,16 +98,10 @@ class McpEnvironment(EpisodeEnvironment):
         self._servers = McpServers.load(source).mcpServers
         self._seconds = call_seconds
         self._resources = ExitStack()
-        self._specs: dict[str, ToolSpec] = {}
         self._owners: dict[str, tuple[Any, str]] = {}
         self._before: World = {}
         self._calls: list[RecordedCall] = []
         self._utterances: list[str] = []
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the running (or last) episode; before the first, only `submit`."""
-        return (*self._specs.values(), SUBMIT.spec)
 
     def close(self) -> None:
         """End the servers and remove their folder; safe to call twice."""
@@ -102,14 +111,15 @@ class McpEnvironment(EpisodeEnvironment):
     def _begin_episode(self, task: TaskSpec) -> tuple[str, dict[str, Any]]:
         from anyio.from_thread import start_blocking_portal  # comes with the package `mcp`
 
-        self._calls, self._utterances, self._specs, self._owners = [], [], {}, {}
-        self._folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="ratchet-mcp-")))
+        self._calls, self._utterances, self._tools, self._owners = [], [], (), {}
+        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="ratchet-mcp-")))
+        self._folder, self._log = folder / "work", folder / "servers.log"
+        self._folder.mkdir()
         write_below(self._folder, task.files, f"task '{task.task_id}'")
-        log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the resources
-        self._log = self._resources.enter_context(log)
         self._portal = self._resources.enter_context(start_blocking_portal())
         for name, server in self._servers.items():
             self._connect(name, server)
+        self._tools += (SUBMIT.spec,)
         self._before = task.world | self._observed_world(task)
         return self._before.get("context") or task.description, {}
 
@@ -119,24 +129,23 @@ class McpEnvironment(EpisodeEnvironment):
         from mcp.client.streamable_http import streamable_http_client
 
         if server.command:
-            command = _expanded(server.command)
-            program = shutil.which(command)
+            program = shutil.which(server.command)
             if program is None:
-                raise ConfigurationError(f"MCP server '{name}': program '{command}' is not on the PATH; install it")
+                raise ConfigurationError(
+                    f"MCP server '{name}': program '{server.command}' is not on the PATH; install it"
+                )
+            command = str(Path(program).absolute())
             parameters = StdioServerParameters(
-                command=str(Path(program).absolute()),
-                args=[_expanded(argument) for argument in server.args],
-                env={key: _expanded(value) for key, value in server.env.items()},
-                cwd=self._folder,
+                command=command, args=list(server.args), env=server.env, cwd=self._folder
             )
-            transport = stdio_client(parameters, errlog=self._log)
+            log = self._resources.enter_context(self._log.open("a"))
+            transport = stdio_client(parameters, errlog=log)
         else:
             import httpx2  # the HTTP client of the package `mcp`
 
-            headers = {key: _expanded(value) for key, value in server.headers.items()}
-            http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(self._seconds))
+            http = httpx2.AsyncClient(headers=server.headers, timeout=self._seconds)
             self._resources.enter_context(self._portal.wrap_async_context_manager(http))
-            transport = streamable_http_client(_expanded(server.url), http_client=http)
+            transport = streamable_http_client(server.url, http_client=http)
         try:
             client = self._resources.enter_context(
                 self._portal.wrap_async_context_manager(Client(transport, read_timeout_seconds=self._seconds))
@@ -147,27 +156,21 @@ class McpEnvironment(EpisodeEnvironment):
                 f"MCP server '{name}' does not answer: {_reason(error)}{self._last_log()}"
             ) from error
         prefix = f"{name}__" if len(self._servers) > 1 else ""
-        if unknown := set(server.tools) - {tool.name for tool in tools}:
+        offered = {tool.name: tool for tool in tools if not server.tools or tool.name in server.tools}
+        if unknown := set(server.tools) - offered.keys():
             raise ConfigurationError(f"MCP server '{name}' has no tool '{min(unknown)}'; correct `tools`")
-        for tool in tools:
+        for tool in offered.values():
             own_name = prefix + tool.name
             if own_name == SUBMIT.name:
                 raise ConfigurationError(f"MCP server '{name}': 'submit' ends an episode; leave it out by `tools`")
-            if not server.tools or tool.name in server.tools:
-                self._specs[own_name] = ToolSpec(own_name, tool.description or "", tool.input_schema)
-                self._owners[own_name] = (client, tool.name)
+            self._tools += (ToolSpec(own_name, tool.description or "", tool.input_schema),)
+            self._owners[own_name] = (client, tool.name)
 
-    def _call_tool(self, tool: Any, params: Any) -> tuple[Observation, bool]:
-        if tool == SUBMIT.name:
-            observation = SUBMIT.call({}, params)
-            if observation.error is None:
-                self._utterances.append(params.get("text", ""))
-            return observation, observation.error is None
-        owner = self._owners.get(tool) if isinstance(tool, str) else None
-        if owner is None or not isinstance(params, dict):
-            names = ", ".join(spec.name for spec in self.tools)
-            fault = f"unknown tool {tool!r}; tools: {names}" if owner is None else f"{tool}: params must be an object"
-            return Observation(f"error: {fault}", error=fault), False
+    def _speak(self, text: str) -> tuple[Observation, bool]:
+        self._utterances.append(text)
+        return SUBMIT.call({}, {"text": text}), True
+
+    def _call_peer(self, tool: str, params: dict[str, Any]) -> tuple[Observation, bool]:
         observation = self._call_server(tool, params)
         self._calls.append(RecordedCall(tool, params, observation.error is None))
         return observation, False
@@ -187,9 +190,9 @@ class McpEnvironment(EpisodeEnvironment):
             raise InfrastructureError(
                 f"MCP tool '{tool}' gave no result: {_reason(error)}{self._last_log()}"
             ) from error
-        text, truncated = truncate_text(_content_text(result), ToolSettings().observation_limit)
-        fault = text.splitlines()[0] if text.strip() else "the tool failed"
-        return Observation(text, error=fault if result.is_error else None, truncated=truncated)
+        text = _content_text(result)
+        fault = (text.strip() or "the tool failed").splitlines()[0][:500]
+        return bounded_observation(text, fault if result.is_error else None)
 
     def _observed_world(self, task: TaskSpec) -> World:
         """Return the files of the folder, and the answers of the probes that the task names."""
@@ -207,9 +210,8 @@ class McpEnvironment(EpisodeEnvironment):
 
     def _last_log(self) -> str:
         """Return the last line that a server wrote to standard error, for a message."""
-        self._log.seek(0)
-        lines = self._log.read()[-2000:].split("\n")
-        return next((f" ({line.strip()[:200]})" for line in reversed(lines) if line.strip()), "")
+        line = last_lines(self._log)
+        return f" ({line[:200]})" if line else ""
 
 
 async def _list_tools(client: Any) -> list[Any]:
@@ -250,17 +252,6 @@ def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return first_line(error) if isinstance(error, Exception) else type(error).__name__
-
-
-def _expanded(value: str) -> str:
-    """Replace `${NAME}` by the environment variable. Raises ConfigurationError where it is not set."""
-
-    def variable(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise ConfigurationError(f"the MCP servers need the environment variable {match[1]}; set it")
-        return os.environ[match[1]]
-
-    return _VARIABLE.sub(variable, value)
 
 
 def _read_files(folder: Path) -> dict[str, str]:

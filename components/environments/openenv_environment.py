@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import httpx
-
 from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec, ToolSpec
 from ratchet.components.core.errors import first_line
 
-from .episode_environment import EpisodeEnvironment
-from .peer_task import PeerTask, missing_package, peer_outcome, read_peer_task
-from .sandbox_tools import Observation, ToolSettings, check_call, truncate_text
+from .peer_environment import PeerEnvironment, bounded_observation, peer_outcome
+from .peer_task import PeerTask, missing_package, read_peer_task
+from .sandbox_tools import Observation
 
 MCP_ACTIONS = {"Action", "CallToolAction", "ListToolsAction"}
 ACT = "act"
 
 
-class OpenEnvEnvironment(EpisodeEnvironment):
+class OpenEnvEnvironment(PeerEnvironment):
     """The score is the sum of the server's rewards; success is a sum of at least 1.
 
     An action that the server refuses is an observation; a lost connection is an InfrastructureError. `seconds` limits each call.
@@ -31,14 +29,8 @@ class OpenEnvEnvironment(EpisodeEnvironment):
         super().__init__(max_steps)
         self._seconds = seconds
         self._client: Any = None
-        self._tools: tuple[ToolSpec, ...] = ()
         self._calls_tools = False
         self._reward = 0.0
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the running (or last) episode."""
-        return self._tools
 
     def close(self) -> None:
         """Close the session at the server; safe to call twice."""
@@ -70,9 +62,7 @@ class OpenEnvEnvironment(EpisodeEnvironment):
         tools = self._client.step({"type": "list_tools"}).observation["tools"]
         return tuple(ToolSpec(tool["name"], tool.get("description") or "", tool["input_schema"]) for tool in tools)
 
-    def _call_tool(self, tool: Any, params: Any) -> tuple[Observation, bool]:
-        if (fault := check_call(tool, params, self._tools)) is not None:
-            return Observation(f"error: {fault}", error=fault), False
+    def _call_peer(self, tool: str, params: dict[str, Any]) -> tuple[Observation, bool]:
         action = {"type": "call_tool", "tool_name": tool, "arguments": params} if self._calls_tools else params
         try:
             result = self._client.step(action)
@@ -81,8 +71,7 @@ class OpenEnvEnvironment(EpisodeEnvironment):
         except Exception as error:
             raise InfrastructureError(f"the OpenEnv server is lost: {first_line(error)}") from error
         self._reward += float(result.reward or 0.0)
-        text, truncated = truncate_text(_text(result.observation), ToolSettings().observation_limit)
-        return Observation(text, truncated=truncated), bool(result.done)
+        return bounded_observation(_text(result.observation)), bool(result.done)
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         return peer_outcome(self._reward, reason)
@@ -92,6 +81,8 @@ def peer_tasks(url: str, config: dict[str, Any], size: int) -> Iterator[tuple[Pe
     """Yield `size` tasks of a server, with the seeds from 0; `config`: further arguments of its reset. Raises
     ConfigurationError where the server does not answer.
     """
+    import httpx
+
     try:
         _action_schema(url, 30.0)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError) as error:
@@ -103,6 +94,8 @@ def peer_tasks(url: str, config: dict[str, Any], size: int) -> Iterator[tuple[Pe
 
 def _action_schema(url: str, seconds: float) -> dict[str, Any]:
     """Return the JSON Schema of a server's action; its client does not ask for it."""
+    import httpx
+
     schema: dict[str, Any] = httpx.get(f"{url.rstrip('/')}/schema", timeout=seconds).raise_for_status().json()["action"]
     return schema
 

@@ -11,6 +11,8 @@ from ratchet.components.core import TaskSpec
 
 from .peer_task import open_environment
 
+MAX_SESSIONS = 64
+
 
 class ToolAction(Action):  # type: ignore[misc]
     """One call of a tool. The tool `answer` ends an episode with the reply `params.text`, where no tool ends it."""
@@ -37,15 +39,16 @@ class TasksetSession(Environment):  # type: ignore[misc]
         super().__init__()
         self._environment = open_environment(environment_id)
         self._tasks = tasks
+        self._by_id = {task.task_id: task for task in tasks}
         self._state = State()
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, task_id: str | None = None, **_: Any
     ) -> TextObservation:
         """Begin an episode. Raises ValueError for an unknown task."""
-        task = self._tasks[(seed or 0) % len(self._tasks)]
-        if task_id is not None:
-            task = next((each for each in self._tasks if each.task_id == task_id), None) or _unknown(task_id)
+        if task_id is not None and task_id not in self._by_id:
+            raise ValueError(f"unknown task '{task_id}'")
+        task = self._by_id[task_id] if task_id is not None else self._tasks[(seed or 0) % len(self._tasks)]
         first = self._environment.reset(task=task, seed=seed)
         self._state = State(episode_id=episode_id, step_count=0, task_id=task.task_id)
         return TextObservation(text=first.observation, tools=[tool.as_openai() for tool in self._environment.tools])
@@ -77,12 +80,8 @@ class TasksetSession(Environment):  # type: ignore[misc]
         self._environment.close()
 
 
-def _unknown(task_id: str) -> TaskSpec:
-    raise ValueError(f"unknown task '{task_id}'")
-
-
-def make_app(environment_id: str, tasks: Sequence[TaskSpec], sessions: int = 64) -> Any:
-    """Return the ASGI app of a server for these tasks, with at most `sessions` at once."""
+def make_app(environment_id: str, tasks: Sequence[TaskSpec]) -> Any:
+    """Return the ASGI app of a server for these tasks, with at most MAX_SESSIONS at once."""
     return create_fastapi_app(
-        lambda: TasksetSession(environment_id, tasks), ToolAction, TextObservation, max_concurrent_envs=sessions
+        lambda: TasksetSession(environment_id, tasks), ToolAction, TextObservation, max_concurrent_envs=MAX_SESSIONS
     )

@@ -38,14 +38,6 @@ def read_peer_task(criteria: dict[str, Any], graded_by: str | None = None) -> Pe
     return peer
 
 
-def peer_outcome(reward: float, reason: str | None) -> tuple[float, dict[str, Any]]:
-    """Return the grade of a framework's reward, as an environment's `_grade` does; success is a reward of at least 1."""
-    success = reward >= SUCCESS_REWARD
-    why = reason or ("passed" if success else "low_reward")
-    outcome = {"success": success, "score": reward, "tests_passed": None, "tests_total": None, "reason": why}
-    return reward, {"outcome": outcome}
-
-
 def open_environment(environment: str) -> Environment:
     """Return an environment of ours for another framework, which ends episodes by its own count of turns."""
     return make(environment, max_steps=spec(environment).turns + SPARE_STEPS)

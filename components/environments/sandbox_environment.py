@@ -1,7 +1,6 @@
 """SandboxEnvironment: an agent works on files in a sandbox and is graded by hidden tests in a fresh one."""
 
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,10 +11,8 @@ from ratchet.components.sandboxes import SandboxConfig, make_sandbox, resolve_ba
 from .episode_environment import EpisodeEnvironment
 from .harbor_task import HarborLayout
 from .repository_tasks import RepositoryLayout
-from .sandbox_tools import GIT, TOOLS, Observation, ToolSettings, call_tool, check_call, run_git_tool
+from .sandbox_tools import GIT, TOOLS, Observation, ToolSettings, call_tool, check_call
 from .task_grading import FilesLayout, TaskLayout
-
-EXTRA_TOOLS = MappingProxyType({"git": run_git_tool})
 
 
 def make_task_layout(task: TaskSpec) -> TaskLayout:
@@ -94,7 +91,7 @@ class SandboxEnvironment(EpisodeEnvironment):
             return Observation("submitted"), True
         assert self._sandbox is not None and self._layout is not None
         params = self._layout.adapt_call(tool, params)
-        return call_tool(tool, params, self._sandbox, self.settings, EXTRA_TOOLS), False
+        return call_tool(tool, params, self._sandbox, self.settings), False
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         if self._sandbox is None or self._layout is None:

@@ -7,7 +7,6 @@ observations short. The history that it shows is the base commit alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -93,20 +92,13 @@ def check_call(tool: Any, params: Any, tools: Sequence[ToolSpec] = TOOLS) -> str
     return spec.parameter_error(params)
 
 
-def call_tool(
-    tool: str,
-    params: dict[str, Any],
-    sandbox: Sandbox,
-    settings: ToolSettings,
-    extra_tools: Mapping[str, Callable[..., Observation]] = MappingProxyType({}),
-) -> Observation:
+def call_tool(tool: str, params: dict[str, Any], sandbox: Sandbox, settings: ToolSettings) -> Observation:
     """Execute a call that `check_call` accepted, of any tool but submit; errors of the call become observations.
 
-    `extra_tools` maps names of additional tools to their functions. Raises only InfrastructureError.
+    Raises only InfrastructureError.
     """
-    tool_function = extra_tools[tool] if tool in extra_tools else TOOL_FUNCTIONS[tool]
     try:
-        observation = tool_function(sandbox, settings, **params)
+        observation = TOOL_FUNCTIONS[tool](sandbox, settings, **params)
     except (ToolError, SandboxFileError) as error:
         message = _one_line(str(error))
         return Observation(f"error: {message}", error=message)
@@ -220,14 +212,6 @@ def grep(sandbox: Sandbox, settings: ToolSettings, pattern: str, path: str = "."
     return Observation("\n".join(matches), 0)
 
 
-TOOL_FUNCTIONS: Mapping[str, Callable[..., Observation]] = {
-    "read_file": read_file,
-    "edit_file": edit_file,
-    "bash": bash,
-    "grep": grep,
-}
-
-
 GIT_SECONDS = 30.0
 GIT_SUBCOMMANDS = (
     *("status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse"),
@@ -271,3 +255,12 @@ def _checked_git_args(args: list[str]) -> list[str]:
         if argument.startswith("-O") or argument.partition("=")[0] in REFUSED_GIT_OPTIONS:
             raise ToolError(f"git: option {argument} is not offered")
     return args
+
+
+TOOL_FUNCTIONS: Mapping[str, Callable[..., Observation]] = {
+    "read_file": read_file,
+    "edit_file": edit_file,
+    "bash": bash,
+    "grep": grep,
+    "git": run_git_tool,
+}

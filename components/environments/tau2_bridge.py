@@ -44,10 +44,6 @@ class Domain:
         except ModuleNotFoundError:
             self.initializer = None
 
-    def sample(self, task: dict[str, Any]) -> Any:
-        """Return a task's record as a sample of the package."""
-        return self.dataset.get_record_to_sample(self.instance)(task)
-
     @staticmethod
     def _module(name: str, part: str) -> Any:
         return importlib.import_module(f"inspect_evals.tau2.{name}.{part}")
@@ -82,7 +78,7 @@ class Session:
         from inspect_ai.util._store import init_subtask_store
 
         self.domain = domain
-        sample = domain.sample(task)
+        sample = domain.dataset.get_record_to_sample(domain.instance)(task)
         self.state = TaskState(
             ModelName("mockllm/model"), sample.id, 1, list(sample.input), list(sample.input), metadata=sample.metadata
         )
@@ -132,15 +128,15 @@ class Session:
 
     def grade(self) -> dict[str, Any]:
         """Return the verdict of the package's scorer."""
-        self.context.run(self._store_messages)
-        score = self._run(self.domain.scorer(self.state, None))
+        score = self._run(self._score())
         return {"success": score.value == "C", "explanation": score.explanation or ""}
 
-    def _store_messages(self) -> None:
+    async def _score(self) -> Any:
         from inspect_ai.util import store_as
         from inspect_evals.tau2.common.agents import StoredAgentState
 
         store_as(StoredAgentState, self.domain.config.instance).messages = self.messages["agent"]
+        return await self.domain.scorer(self.state, None)
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.context.run(asyncio.run, work)

@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ratchet.components.core import (
     ConfigurationError,
     DataError,
@@ -35,13 +37,12 @@ from ratchet.components.core import (
 from ratchet.components.core.processes import LineProcess
 from ratchet.components.models.policy_config import OpenAIConfig
 
-from .episode_environment import EpisodeEnvironment
-from .peer_task import PeerTask, missing_package, read_peer_task
-from .sandbox_tools import Observation, ToolSettings, check_call, tool_spec, truncate_text
+from .peer_environment import RESPOND, PeerEnvironment, bounded_observation, peer_outcome
+from .peer_task import PeerTask, read_peer_task
+from .sandbox_tools import Observation
 
 DOMAINS = ("airline", "retail", "telecom", "banking")
 PYTHON_VARIABLE = "RATCHET_TAU2_PYTHON"
-RESPOND = tool_spec("respond", "Say something to the user, whose answer is the result.", {"text": "string"})
 STOP = "###STOP###"
 OTHER_USER = "play the episode again, or take another model as user"
 SECONDS = 600.0
@@ -55,50 +56,37 @@ class UserUnavailable(InfrastructureError):
     """The model that plays the user fails or says nothing: no fault of the agent, and of another server than the agent's."""
 
 
-class Tau2Bridge:
-    """The process that runs the package. Requests take turns; the process ends with ours."""
-
-    def __init__(self, python: str) -> None:
-        script = Path(__file__).with_name("tau2_bridge.py")
-        try:
-            self._process = LineProcess([python, str(script)])
-        except OSError as error:
-            raise ConfigurationError(f"{PYTHON_VARIABLE} names no interpreter: {error}") from error
-
-    def ask(self, do: str, **fields: Any) -> Any:
-        """Return the answer to a request. Raises ImportError without the package, DataError for a task that it refuses,
-        and InfrastructureError for its other errors and a process that does not answer within SECONDS.
-        """
-        # With a limit: a process that hangs in one request would hold up all episodes.
-        answer = self._process.ask(json.dumps({"do": do, **fields}).encode(), SECONDS)
-        if answer is None:
-            _bridge.cache_clear()
-            raise InfrastructureError(f"the process of inspect-evals ended (do: {do}); play the episode again")
-        reply = json.loads(answer)
-        if reply.get("kind") == "ModuleNotFoundError":
-            raise ImportError(reply["error"])
-        if "error" in reply:
-            failure = DataError if do == "begin" else InfrastructureError
-            raise failure(f"inspect-evals refuses (do: {do}): {reply['error']}")
-        return reply["ok"]
-
-
 @cache
-def _bridge(owner: int, python: str) -> Tau2Bridge:
-    """Keyed by `owner`, the process id: a fork must not share its parent's pipes."""
-    return Tau2Bridge(python)
+def _bridge(owner: int, python: str) -> LineProcess:
+    """The process that runs the package. Keyed by `owner`, the process id: a fork must not share its parent's pipes."""
+    try:
+        return LineProcess([python, str(Path(__file__).with_name("tau2_bridge.py"))])
+    except OSError as error:
+        raise ConfigurationError(f"{PYTHON_VARIABLE} names no interpreter: {error}") from error
 
 
 def ask_bridge(do: str, **fields: Any) -> Any:
-    """Send a request to this process's bridge. Raises ConfigurationError without the package; see Tau2Bridge.ask."""
-    try:
-        return _bridge(os.getpid(), os.environ.get(PYTHON_VARIABLE) or sys.executable).ask(do, **fields)
-    except ImportError as error:
-        missing = missing_package("inspect-evals", error)
-        raise ConfigurationError(f"{missing}, or in an environment whose python {PYTHON_VARIABLE} names") from error
+    """Return the answer to a request. Raises ConfigurationError without the package, DataError for a task that it refuses, and
+    InfrastructureError for its other errors and a process that does not answer within SECONDS.
+    """
+    process = _bridge(os.getpid(), os.environ.get(PYTHON_VARIABLE) or sys.executable)
+    # With a limit: a process that hangs in one request would hold up all episodes.
+    answer = process.ask(json.dumps({"do": do, **fields}).encode(), SECONDS)
+    if answer is None:
+        _bridge.cache_clear()
+        raise InfrastructureError(f"the process of inspect-evals ended (do: {do}); play the episode again")
+    reply = json.loads(answer)
+    if reply.get("kind") == "ModuleNotFoundError":
+        raise ConfigurationError(
+            f"{reply['error']}; install inspect-evals beside Ratchet, or in an environment whose python {PYTHON_VARIABLE} names"
+        )
+    if "error" in reply:
+        failure = DataError if do == "begin" else InfrastructureError
+        raise failure(f"inspect-evals refuses (do: {do}): {reply['error']}")
+    return reply["ok"]
 
 
-class Tau2Environment(EpisodeEnvironment):
+class Tau2Environment(PeerEnvironment):
     """The tools are the domain's, and `respond`. The first observation is the policy and the user's first message.
 
     - The user ends the episode. A reply in text is said to the user, and ends it too.
@@ -108,16 +96,12 @@ class Tau2Environment(EpisodeEnvironment):
       `<model>@<base_url>` or a YAML file of an endpoint; it has the tools of the domain's users.
     """
 
+    own_tool = RESPOND
+
     def __init__(self, *, max_steps: int = 60) -> None:
         super().__init__(max_steps)
-        self._tools: tuple[ToolSpec, ...] = (RESPOND,)
         self._session = ""
         self._user: Policy
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the running (or last) episode."""
-        return self._tools
 
     def close(self) -> None:
         """Forget the episode's database; safe to call twice."""
@@ -131,7 +115,7 @@ class Tau2Environment(EpisodeEnvironment):
         """Say the last words to the user, and end the episode."""
         observation = Observation("")
         if self._last is None:
-            observation, _ = self._respond(text)
+            observation, _ = self._speak(text)
         return self._last or self._end(observation, "", "length" if truncated else None)
 
     def _begin_episode(self, task: TaskSpec) -> tuple[str, dict[str, Any]]:
@@ -140,25 +124,23 @@ class Tau2Environment(EpisodeEnvironment):
         self._user = _make_user(peer.config.get("user", ""), record)
         self._session = uuid.uuid4().hex
         episode = ask_bridge("begin", session=self._session, domain=peer.package, task=record)
-        self._tools = (*_specs(episode["tools"]), RESPOND)
-        self._user_tools = _specs(episode["user_tools"])
+        self._tools = (*msgspec.convert(episode["tools"], list[ToolSpec]), RESPOND)
+        self._user_tools = msgspec.convert(episode["user_tools"], tuple[ToolSpec, ...])
         self._user_messages: list[Message] = list(episode["user_messages"])
-        text, over = self._user_turn()
+        opening, over = self._user_turn()
         if over:
             raise UserUnavailable(f"the user ends the conversation before the agent speaks; {OTHER_USER}")
-        return f"{episode['policy']}\n\nThe user says: {text}", {}
+        return f"{episode['policy']}\n\nThe user says: {opening.content}", {}
 
-    def _turn(self, by: str, text: str, call: dict[str, Any] | None = None) -> dict[str, Any]:
-        turn: dict[str, Any] = ask_bridge("turn", session=self._session, by=by, text=text, call=call)
-        return turn
+    def _turn(self, by: str, text: str, call: dict[str, Any] | None = None) -> Any:
+        return ask_bridge("turn", session=self._session, by=by, text=text, call=call)
 
-    def _respond(self, text: str) -> tuple[Observation, bool]:
+    def _speak(self, text: str) -> tuple[Observation, bool]:
         self._turn("agent", text)
         self._user_messages.append({"role": "user", "content": text})
-        reply, over = self._user_turn()
-        return Observation(reply), over
+        return self._user_turn()
 
-    def _user_turn(self) -> tuple[str, bool]:
+    def _user_turn(self) -> tuple[Observation, bool]:
         """Let the user call its tools and speak; return its text, and whether it has ended the conversation."""
         deadline = time.monotonic() + USER_SECONDS
         watchdog = threading.Timer(USER_SECONDS, self._user.close)  # which cancels its request
@@ -167,8 +149,7 @@ class Tau2Environment(EpisodeEnvironment):
             for _ in range(MAX_USER_TURNS):
                 reply = self._ask_user(deadline)
                 if not reply.calls:
-                    over = bool(self._turn("user", reply.text)["over"])
-                    return truncate_text(reply.text, ToolSettings().observation_limit)[0], over
+                    return bounded_observation(reply.text), bool(self._turn("user", reply.text)["over"])
                 for call in reply.calls:
                     self._call_of_user(reply.text, call)
         finally:
@@ -200,26 +181,17 @@ class Tau2Environment(EpisodeEnvironment):
             {"role": "tool", "content": content, "tool_call_id": call.call_id, "name": call.tool}
         )
 
-    def _call_tool(self, tool: Any, params: Any) -> tuple[Observation, bool]:
-        known = isinstance(tool, str) and any(spec.name == tool for spec in self._tools)
-        # The package checks parameters itself: its schemas say more than ours understand.
-        if not known or tool == RESPOND.name or not isinstance(params, dict):
-            if (fault := check_call(tool, params, self._tools)) is not None:
-                return Observation(f"error: {fault}", error=fault), False
-            return self._respond(params["text"])
+    def _call_peer(self, tool: str, params: dict[str, Any]) -> tuple[Observation, bool]:
         result = self._turn("agent", "", {"tool": tool, "arguments": params})
         if result["error"]:
             return Observation(f"error: {result['error']}", error=result["error"]), False
-        text, truncated = truncate_text(result["content"], ToolSettings().observation_limit)
-        return Observation(text, truncated=truncated), False
+        return bounded_observation(result["content"]), False
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         graded = ask_bridge("grade", session=self._session)
         self.close()
-        success = bool(graded["success"])
-        outcome = {"success": success, "score": float(success), "tests_passed": None, "tests_total": None}
-        why = reason or ("passed" if success else "criteria_failed")
-        return float(success), {"outcome": outcome | {"reason": why}, "explanation": graded["explanation"]}
+        score, facts = peer_outcome(float(graded["success"]), reason, "criteria_failed")
+        return score, {**facts, "explanation": graded["explanation"]}
 
 
 class ScriptedTau2User(Policy):
@@ -293,7 +265,3 @@ def peer_tasks(domain: str, config: dict[str, Any], size: int) -> Iterator[tuple
         name = re.sub(r"[^\w.-]+", "_", record["id"]).strip("_")
         description = f"Serve a user of the domain {domain} by its policy."
         yield PeerTask("tau2", domain, config, {"name": name, **record}), description
-
-
-def _specs(tools: list[dict[str, Any]]) -> tuple[ToolSpec, ...]:
-    return tuple(ToolSpec(tool["name"], tool["description"], tool["parameters"]) for tool in tools)

@@ -6,44 +6,36 @@ agent is the model's next message.
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec, TimeStep, ToolSpec
 from ratchet.components.core.errors import first_line
 
-from .episode_environment import EpisodeEnvironment
-from .peer_task import PeerTask, missing_package, peer_outcome, read_peer_task
-from .sandbox_tools import Observation, check_call, tool_spec
-from .turn_server import TurnServer
+from .peer_environment import RESPOND, PeerEnvironment, peer_outcome
+from .peer_task import PeerTask, missing_package, read_peer_task
+from .sandbox_tools import Observation
 
-RESPOND = tool_spec("respond", "Say something; the other side answers.", {"text": "string"})
 CLOSING_REPLIES = 3
 """Empty replies with which an episode is ended from outside, before its run is given up."""
 
 
-class VerifiersEnvironment(EpisodeEnvironment):
+class VerifiersEnvironment(PeerEnvironment):
     """The tools are those that the package's harness offers.
 
     - Where the environment of the package plays the other side of a conversation, `respond` says something to it. Otherwise a
       reply in text ends the episode.
     - The score is the package's reward; success is a reward of at least 1. `info["rewards"]` holds its parts.
-    - `harness`: the program that calls the model. `null` executes no code on this machine, `bash` does.
     - `seconds` limits what the package does between two turns. An error of the package is an InfrastructureError.
     """
 
-    def __init__(self, *, max_steps: int = 20, harness: str = "null", seconds: float = 300.0) -> None:
+    own_tool = RESPOND
+
+    def __init__(self, *, max_steps: int = 20, seconds: float = 300.0) -> None:
         super().__init__(max_steps)
-        self._harness = harness
         self._seconds = seconds
         self._resources = ExitStack()
-        self._tools: tuple[ToolSpec, ...] = ()
         self._run: Any = None
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the running (or last) episode."""
-        return self._tools
 
     def close(self) -> None:
         """Stop the package's run and its servers; safe to call twice."""
@@ -55,18 +47,17 @@ class VerifiersEnvironment(EpisodeEnvironment):
     def answer(self, text: str, *, truncated: bool = False) -> TimeStep:
         """End the episode with a reply in text, which the package grades."""
         if self._last is None:
-            self._server.reply(text)
-            self._open = self._next_messages() is not None
+            self._speak(text)
         return self._last or self._end(Observation(""), "", "length" if truncated else None)
 
     def _begin_episode(self, task: TaskSpec) -> tuple[str, dict[str, Any]]:
         from anyio.from_thread import start_blocking_portal
 
-        try:
-            environment, own_task = load_peer_task(read_peer_task(task.criteria, "verifiers"), self._harness)
-            import verifiers.v1 as vf
-        except ImportError as error:
-            raise missing_package("verifiers", error) from error
+        environment, own_task = load_peer_task(read_peer_task(task.criteria, "verifiers"))
+        import verifiers.v1 as vf
+
+        from .turn_server import TurnServer  # needs aiohttp, which verifiers brings
+
         portal = self._resources.enter_context(start_blocking_portal())
         self._server = self._resources.enter_context(TurnServer(self._seconds))
         client = vf.EvalClientConfig(base_url=self._server.base_url, api_key_var="RATCHET_NO_KEY")
@@ -92,31 +83,20 @@ class VerifiersEnvironment(EpisodeEnvironment):
         if request is None:
             return None
         if not self._seen:
-            functions = [tool["function"] for tool in request.get("tools") or ()]
+            functions = [tool["function"] for tool in request.get("tools", ())]
             self._tools = tuple(
-                ToolSpec(
-                    function["name"],
-                    function.get("description") or "",
-                    function.get("parameters") or {"type": "object"},
-                )
-                for function in functions
+                ToolSpec(each["name"], each.get("description") or "", each["parameters"]) for each in functions
             )
         messages = request["messages"][self._seen :]
         self._seen = len(request["messages"])
         return [message for message in messages if message["role"] != "assistant"]
 
-    def _call_tool(self, tool: Any, params: Any) -> tuple[Observation, bool]:
-        spec = next((spec for spec in self._tools if spec.name == tool), None)
-        # The package checks parameters itself: its schemas may say more than ours understand.
-        fault = (
-            check_call(tool, params, self._tools) if spec in (None, RESPOND) or not isinstance(params, dict) else None
-        )
-        if fault is not None:
-            return Observation(f"error: {fault}", error=fault), False
-        if spec is RESPOND:
-            self._server.reply(params["text"])
-        else:
-            self._server.reply("", (f"call_{self._seen}", tool, params))
+    def _call_peer(self, tool: str, params: dict[str, Any]) -> tuple[Observation, bool]:
+        return self._speak("", (f"call_{self._seen}", tool, params))
+
+    def _speak(self, text: str, call: tuple[str, str, dict[str, Any]] | None = None) -> tuple[Observation, bool]:
+        """Say `text` or make a call, as the package's model; return what the package answers."""
+        self._server.reply(text, call)
         messages = self._next_messages()
         self._open = messages is not None
         return Observation(_text(messages or [])), not self._open
@@ -124,15 +104,14 @@ class VerifiersEnvironment(EpisodeEnvironment):
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         for _ in range(CLOSING_REPLIES):
             if self._open:
-                self._server.reply("")
-                self._open = self._next_messages() is not None
+                self._speak("")
         if self._open:  # a conversation that an empty reply does not end has no grade
             self.close()
             return None, {"outcome": {"success": None, "score": None, "reason": reason or "stopped"}}
         episode = self._run_result()
-        trace = episode.traces[-1] if episode is not None and episode.traces else None
-        if trace is None or not episode.ok:
+        if not episode.ok:
             raise InfrastructureError(f"verifiers could not play the task: {self._problem(episode)}")
+        trace = episode.traces[-1]
         rewards = {name: None if part is None else part.value for name, part in trace.rewards.items()}
         reward, graded = peer_outcome(float(trace.reward), reason)
         return reward, {**graded, "rewards": rewards}
@@ -148,34 +127,41 @@ class VerifiersEnvironment(EpisodeEnvironment):
         return f"{errors[0].type}: {' '.join(errors[0].message.split())[:300]}" if errors else "it gave no reason"
 
 
-def load_peer_task(peer: PeerTask, harness: str) -> tuple[Any, Any]:
-    """Return the verifiers environment of a task, and the task. Raises ConfigurationError for an unknown package, refused
-    settings and an environment of several agents; ImportError without verifiers.
-    """
-    import verifiers.v1 as vf
-    from verifiers.v1.configs.agent import agent_config_fields
-
+@contextmanager
+def _loading(package: str) -> Iterator[Any]:
+    """Yield the module of verifiers. Raises ConfigurationError without it, and where it cannot load what belongs to `package`."""
     try:
+        import verifiers.v1 as vf
+    except ImportError as error:
+        raise missing_package("verifiers", error) from error
+    try:
+        yield vf
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"verifiers cannot load '{package}': {first_line(error)}") from error
+
+
+def load_peer_task(peer: PeerTask) -> tuple[Any, Any]:
+    """Return the verifiers environment of a task, and the task. Raises ConfigurationError for an unknown package, refused
+    settings and an environment of several agents, and without verifiers.
+    """
+    with _loading(peer.package) as vf:
+        from verifiers.v1.configs.agent import agent_config_fields
+
         config = vf.resolve_env_config({"taskset": {**peer.config, "id": peer.package}})
         roles = list(agent_config_fields(config))
         if len(roles) != 1:
             raise ConfigurationError(f"'{peer.package}' has the agents {', '.join(roles)}; only one can be played")
-        seat = {"harness": {"id": harness}, "runtime": {"type": "subprocess"}}
+        # The null harness executes no code on this machine.
+        seat = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
         environment = vf.load_environment(vf.resolve_env_config(config.model_dump() | {roles[0]: seat}))
         task_type = type(environment.taskset).task_type()
         return environment, task_type(task_type.data_type().model_validate(peer.data), config.taskset.task)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"verifiers cannot load '{peer.package}': {first_line(error)}") from error
 
 
 def peer_tasks(package: str, config: dict[str, Any], size: int) -> Iterator[tuple[PeerTask, str]]:
     """Yield the first `size` tasks of a package, and the prompt of each. Raises ConfigurationError."""
-    try:
-        import verifiers.v1 as vf
-
+    with _loading(package) as vf:
         taskset = vf.load_taskset(vf.taskset_config_type(package).model_validate({**config, "id": package}))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"verifiers cannot load '{package}': {first_line(error)}") from error
     for task in itertools.islice(taskset, size):
         data = task.data.model_dump(mode="json", exclude_defaults=True)
         yield PeerTask("verifiers", package, config, data), task.data.prompt_text or task.data.name or package

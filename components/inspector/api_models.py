@@ -329,16 +329,25 @@ class RowAnswer(RowReference):
 
 
 class TokenView(View):
-    """A token as trained. `mask`: it has a label; `logprob`: natural log-probability when it was sampled; `drift`: that under
-    the trained policy less `logprob`, null where it was not recorded.
-    """
+    """A token as trained. `mask`: it has a label; `logprob`: natural log-probability when it was sampled."""
 
     text: str
     mask: bool
     weight: float | None
     advantage: float | None
     logprob: float | None
-    drift: float | None
+
+
+class DriftAnswer(View):
+    """Drift of a row's tokens, in nats: `values` of the tokens with the numbers `places`, those that have a `logprob`. `mean`,
+    `largest`: of their sizes.
+    """
+
+    places: list[int]
+    values: list[float]
+    mean: float
+    largest: float
+    note: str
 
 
 class RankedRow(View):
@@ -355,45 +364,6 @@ class RankedAnswer(Page[RankedRow]):
     """Episodes of the build, best first; `counts` by verdict."""
 
     counts: list[ValueCount]
-
-
-class RankTerm(View):
-    """A term of the rank: its value, and what that adds to the rank."""
-
-    name: str
-    value: float | None
-    contribution: float | None
-
-
-class FailedCheck(View):
-    """An expectation that the episode failed."""
-
-    name: str
-    severity: str
-    reason: str
-
-
-class WhyRow(View):
-    """A row that contains the episode."""
-
-    split: str
-    row: int
-    reason: str | None
-
-
-class WhyAnswer(View):
-    """Why an episode is in the datasets, left out, or quarantined; as `ratchet why` says."""
-
-    episode_id: str
-    verdict: EpisodeVerdict
-    reason: str
-    gdi: float | None
-    weight: float | None
-    about: dict[str, Any]
-    terms: list[RankTerm]
-    expectations: list[FailedCheck]
-    task: dict[str, Any]
-    rows: dict[str, list[WhyRow]]
 
 
 class LineageNode(View):
@@ -427,10 +397,12 @@ class LiveStep(View):
 
 
 class LiveAnswer(View):
-    """The running night, or the latest one. `eta_seconds`: of the running collection alone."""
+    """The running night, or the latest one; `begun` before its first step, also where it ended there. `eta_seconds`: of the
+    running collection alone.
+    """
 
     night: str | None = None
-    state: Literal["running", "finished", "failed", "interrupted"] | None = None
+    state: Literal["begun", "running", "finished", "failed", "interrupted"] | None = None
     eta_seconds: float | None = None
     note: str | None = None
     steps: list[LiveStep] = []

@@ -9,12 +9,14 @@ link from a file or another site sends no strict cookie, and the page's own requ
 Not covered: processes of the same user, which can read the cookie and the episodes alike.
 """
 
+import asyncio
 import hmac
 import json
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
 from urllib.parse import unquote
@@ -24,14 +26,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteError
 
 from ratchet.components.core import ConfigurationError, DataError, RatchetError
 from ratchet.components.core.home import credential
 from ratchet.components.core.http_requests import listen_on_loopback
+from ratchet.components.core.request_guard import RequestGuard
+from ratchet.components.datasets.lineage.build_changes import EpisodeExplanation
 
 from . import api_models as api
-from . import build_views, lineage_views, token_views
+from . import build_views, drift_views, lineage_views, token_views
 from .clean_texts import clean_text
 from .episode_views import PARTS, align_turns, damaged_view, episode_view, turn_view
 from .served_episodes import FACETS, ServedEpisodes
@@ -101,7 +106,7 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_guard(app: FastAPI, key: str, port: int) -> None:
-    hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+    loopback = RequestGuard(app, credential="")  # the credential is a cookie here
     cookie_name = f"ratchet-inspector-{port}"  # cookies do not know ports: two inspectors would share one
 
     @app.middleware("http")
@@ -115,12 +120,11 @@ def _add_guard(app: FastAPI, key: str, port: int) -> None:
         if raw_path.startswith(b"/api/"):
             # Still quoted: an id may contain a slash. `Name` unquotes it.
             request.scope["path"] = raw_path.decode("ascii", "replace")
-        path, host, origins = request.scope["path"], request.headers.getlist("host"), request.headers.getlist("origin")
-        # Two Host headers: what reads the request later might believe the other one.
-        if len(host) != 1 or host[0].lower() not in hosts:
+        path, foreign = request.scope["path"], loopback.refusal(request.scope)
+        if foreign is not None:
+            return JSONResponse({"error": foreign[1]}, foreign[0])
+        if request.url.port != port:
             return JSONResponse({"error": "foreign Host: open the printed address"}, 403)
-        if any(origin.lower() != f"http://{host[0].lower()}" for origin in origins):
-            return JSONResponse({"error": "foreign Origin"}, 403)
         if b"%00" in raw_path + request.scope["query_string"]:
             return JSONResponse({"error": "a name holds a NUL character"}, 400)
         if request.method not in ("GET", "HEAD") and not path.startswith("/api/review/"):
@@ -137,6 +141,23 @@ def _add_guard(app: FastAPI, key: str, port: int) -> None:
 def _equal(given: str, key: str) -> bool:
     # A plain comparison would tell by its duration how many characters are right.
     return hmac.compare_digest(given.encode("utf-8", "replace"), key.encode())
+
+
+@asynccontextmanager
+async def abandonment(request: Request) -> AsyncIterator[Callable[[], bool]]:
+    """Yield a function that tells, in any thread, whether the client has gone: the next letter supersedes a search."""
+    gone = threading.Event()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield gone.is_set
+    finally:
+        watching.cancel()
 
 
 def _routes(served: ServedEpisodes, mode: api.RunMode) -> APIRouter:
@@ -159,7 +180,8 @@ def _routes(served: ServedEpisodes, mode: api.RunMode) -> APIRouter:
         )
 
     @router.get("/episodes")
-    def get_episodes(
+    async def get_episodes(
+        request: Request,
         q: Text = "",
         where: Text = "",
         source: Text = "",
@@ -176,7 +198,8 @@ def _routes(served: ServedEpisodes, mode: api.RunMode) -> APIRouter:
         greatest first.
         """
         filters = dict(zip(FACETS, (source, kind, outcome, cause, finding, reward), strict=True))
-        return served.find(q, where, filters, sort, offset, limit)
+        async with abandonment(request) as is_abandoned:
+            return await run_in_threadpool(served.find, q, where, filters, sort, offset, limit, is_abandoned)
 
     @router.get("/episodes/{id}")
     def get_episode(id: Name) -> api.EpisodeAnswer:
@@ -243,14 +266,22 @@ def _routes(served: ServedEpisodes, mode: api.RunMode) -> APIRouter:
         tokens = token_views.row_tokens(clone(), dataset, row_id)
         return api.Page[api.TokenView](total=len(tokens), items=tokens[offset : offset + limit])
 
+    @router.get("/rows/{dataset}/{row_id}/drift")
+    def get_drift(dataset: Name, row_id: Name) -> api.DriftAnswer:
+        """Takes seconds to minutes: the weights that sampled the row are loaded, and read it once."""
+        return drift_views.row_drift(clone(), dataset, row_id, lambda id: served.record(id)[0].agent)
+
     @router.get("/data/ranked")
     def get_ranked(verdict: Text = "", offset: Offset = 0, limit: Limit = 50) -> api.RankedAnswer:
         return build_views.ranked_page(clone(), verdict, offset, limit)
 
     @router.get("/data/why/{id}")
-    def get_why(id: Name) -> api.WhyAnswer:
+    def get_why(id: Name) -> EpisodeExplanation:
+        """Why an episode is in the datasets, left out, or quarantined; as `ratchet why` says."""
+        from ratchet.components.operations.lineage_queries import explain
+
         clone()
-        return build_views.why(id)
+        return explain(id, None)
 
     @router.get("/lineage")
     def get_lineage(kind: Text = "", id: Text = "") -> api.LineageAnswer:

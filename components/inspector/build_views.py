@@ -45,24 +45,18 @@ def _ranked_table(path: Path, stamp: str) -> pa.Table:
     return table.sort_by([("gdi", "descending"), ("episode_id", "ascending")])
 
 
-def why(episode_id: str) -> api.WhyAnswer:
-    """Explain an episode of the build in the current folder. Raises DataError for one that is in no table."""
-    from ratchet.components.operations.lineage_queries import explain
-
-    return api.WhyAnswer.model_validate(explain(episode_id, None))
-
-
 def live(newest: Callable[[str], list[api.EpisodeRow]]) -> api.LiveAnswer:
     """Return the running night, or the latest. `newest(night)` returns its newest episodes."""
-    from ratchet.components.nights.night_state import FAILURE_FILE, list_nights, running_night
+    from ratchet.components.nights.night_state import FAILURE_FILE, list_nights, running_night, running_steps
     from ratchet.components.operations.home_metrics import night_collections, running_collections
 
+    running = running_night()  # first: a night that ends meanwhile was not interrupted
     nights = list_nights()
     if not nights:
         return api.LiveAnswer()
-    running = running_night()
     night = next((each for each in nights if each.id == running), nights[-1])
-    answer = api.LiveAnswer(night=night.id, state="interrupted", newest=newest(night.id))
+    # A night has a state before it holds the lock, while its servers start.
+    answer = api.LiveAnswer(night=night.id, state="interrupted" if night.results else "begun", newest=newest(night.id))
     answer.steps = [api.LiveStep(name=name, state="done", seconds=seconds) for name, seconds in night.seconds.items()]
     causes: Counter[str] = Counter()
     for _, report in night_collections(night):
@@ -70,13 +64,15 @@ def live(newest: Callable[[str], list[api.EpisodeRow]]) -> api.LiveAnswer:
     failure = night.folder / FAILURE_FILE
     if night.id == running:
         answer.state = "running"
+        steps = {name: api.LiveStep(name=name, state="running") for name in running_steps(night)}
         for title, progress in running_collections(night.id):
-            step = api.LiveStep(name=f"collect {title}", state="running", done=progress.done, total=progress.total)
-            answer.steps.append(step)
+            step = steps.setdefault(name := f"collect {title}", api.LiveStep(name=name, state="running"))
+            step.done, step.total = progress.done, progress.total
             causes.update(progress.failures)
             if progress.eta is not None:
                 answer.eta_seconds = max(answer.eta_seconds or 0.0, progress.eta)
             answer.note = progress.remark() or None
+        answer.steps += steps.values()
         answer.steps += _waiting_steps(night, nights, {step.name for step in answer.steps})
     elif night.is_finished:
         answer.state = "finished"

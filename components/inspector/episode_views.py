@@ -1,15 +1,15 @@
 """API views of records: pure functions of a trajectory and its scores."""
 
+import math
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ratchet.components.core import ToolResult
 from ratchet.components.rewards.annotation_records import WHOLE, Label
 from ratchet.components.rewards.episode_score import EpisodeScore, Explanation
+from ratchet.components.rewards.score_table import ScoreColumnsBuilder
 from ratchet.components.trajectories.trajectory import Trajectory, Turn
 
 from . import api_models as api
@@ -89,15 +89,15 @@ class EpisodeRewards(NamedTuple):
 
 
 def score_rows(score: EpisodeScore) -> dict[tuple[int, int, str], float | None]:
-    """Return computed scores as rows of a table of scores."""
-    whole = {"total": score.total, **{part: getattr(score, part) for part in PARTS}}
-    whole |= {f"layer.{name}": layer.score for name, layer in score.layers.items()}
-    if score.verifiable is not msgspec.UNSET:
-        whole |= {f"verifiable.{name}": value for name, value in score.verifiable.items()}
-    rows = {(WHOLE, WHOLE, name): value for name, value in whole.items()}
-    for step in score.steps:
-        rows |= {(step.turn, step.step, name): value for name, value in {**step.scores, "process": step.total}.items()}
-    return rows
+    """Return computed scores as rows of a table of scores. Raises OverflowError for a turn number beyond 32 bits."""
+    builder = ScoreColumnsBuilder()
+    builder.add(score)
+    columns = builder.columns()
+    places = zip(columns.turn.tolist(), columns.step.tolist(), columns.scorer.tolist(), strict=True)
+    values = (None if math.isnan(value) else value for value in columns.score.tolist())
+    return {
+        (turn, step, columns.scorers[name]): value for (turn, step, name), value in zip(places, values, strict=True)
+    }
 
 
 def scorer_layer(scorer: str) -> tuple[str, str]:
@@ -111,12 +111,14 @@ def episode_view(
 ) -> api.EpisodeAnswer:
     """Return an episode without its turns."""
     messages = [
-        api.MessageView(**_fields(message, "role", "content"), length=len(message.content), images=list(message.blobs))
+        api.MessageView(
+            **fields_of(message, "role", "content"), length=len(message.content), images=list(message.blobs)
+        )
         for message in record.messages
     ]
     return api.EpisodeAnswer(
-        **_fields(row, *api.EpisodeKey.model_fields),
-        **_fields(record, "task", "agent", "outcome", "failure", "provenance"),
+        **fields_of(row, *api.EpisodeKey.model_fields),
+        **fields_of(record, "task", "agent", "outcome", "failure", "provenance"),
         attempts=attempts,
         scores=rewards.summary(),
         findings=rewards.findings(),
@@ -129,7 +131,7 @@ def damaged_view(row: api.EpisodeRow, damage: str) -> api.EpisodeAnswer:
     """Return what is known of an episode whose record cannot be read."""
     task = api.TaskSummary(task_id=row.task_id, kind=row.kind)
     agent = api.AgentSummary(name=row.agent, policy_version=row.policy_version)
-    return api.EpisodeAnswer(**_fields(row, *api.EpisodeKey.model_fields), task=task, agent=agent, damaged=damage)
+    return api.EpisodeAnswer(**fields_of(row, *api.EpisodeKey.model_fields), task=task, agent=agent, damaged=damage)
 
 
 def turn_view(turn: Turn, rewards: EpisodeRewards) -> api.TurnView:
@@ -139,7 +141,7 @@ def turn_view(turn: Turn, rewards: EpisodeRewards) -> api.TurnView:
     seconds = turn.call_seconds if turn.call_seconds and len(turn.call_seconds) == len(turn.calls) else ()
     steps = [
         api.StepView(
-            **_fields(call, "call_id", "tool", "arguments", "raw", "parse_error"),
+            **fields_of(call, "call_id", "tool", "arguments", "raw", "parse_error"),
             result=_result_view(results.get(call.call_id)),
             seconds=seconds[number] if seconds else None,
             total=rewards.value("process", turn.index, number),
@@ -148,7 +150,7 @@ def turn_view(turn: Turn, rewards: EpisodeRewards) -> api.TurnView:
         for number, call in enumerate(turn.calls)
     ]
     return api.TurnView(
-        **_fields(turn, "index", "agent_id", "text", "thought", "env_reward", "stop_reason", "usage", "seconds"),
+        **fields_of(turn, "index", "agent_id", "text", "thought", "env_reward", "stop_reason", "usage", "seconds"),
         steps=steps,
         total=rewards.value("process", turn.index, WHOLE),
         scores=rewards.step_scores(turn.index, WHOLE),
@@ -158,11 +160,12 @@ def turn_view(turn: Turn, rewards: EpisodeRewards) -> api.TurnView:
 def _result_view(result: ToolResult | None) -> api.ResultView | None:
     if result is None:
         return None
-    own = _fields(result, "content", "exit_code", "error", "truncated")
+    own = fields_of(result, "content", "exit_code", "error", "truncated")
     return api.ResultView(**own, length=len(result.content), image=result.blob)
 
 
-def _fields(source: object, *names: str) -> dict[str, Any]:
+def fields_of(source: object, *names: str) -> dict[str, Any]:
+    """Return some attributes by their names."""
     return {name: getattr(source, name) for name in names}
 
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ratchet.components.core import ConfigurationError, RatchetError
+from ratchet.components.core.errors import count_text
 
 from . import api_models as api
 from .query_process import QueryProcess
@@ -52,13 +53,13 @@ def _find_lineage(kind: str, id: str) -> api.LineageAnswer:
                 down.append(_node("row", name, origin.reason, label=f"{each.dataset} {origin.name}"))
         for affected in impact.models:
             node = model_node(affected.model) if affected.model else _node("model", affected.policy_version)
-            down.append(node.model_copy(update={"note": f"{affected.rows} rows of {affected.dataset}"}))
+            down.append(node.model_copy(update={"note": f"{count_text(affected.rows, 'row')} of {affected.dataset}"}))
         down += [model_node(model) for model in impact.heirs]
         up = [_node("night", night) for night in impact.places]
         return _lineage_answer(_node("episode", id), up, down, impact.unknown)
     dataset, _, row = id.partition("/")
     found = queries.trace(f"{dataset}/{'/'.join(row.rsplit('-', 1))}" if kind == "row" and "-" in row else id)[0]
-    up = [_node("dataset", found.dataset, f"{len(found.rows)} rows")] if found.model else []
+    up = [_node("dataset", found.dataset, count_text(len(found.rows), "row"))] if found.model else []
     up += [_node("night", night) for night in found.nights]
     up += [_node("episode", each.episode_id, f"{each.task_id}, {each.night}") for each in found.rollouts]
     if found.model:

@@ -1,4 +1,4 @@
-"""Queries that need MLflow or transformers, answered by a process of their own: both would fill the server's memory.
+"""Queries that need MLflow, transformers or torch, answered by processes of their own: these would fill the server's memory.
 
 The server writes a query as one line of JSON and reads one line. A process ends with the server, whose pipe it reads.
 """
@@ -28,12 +28,14 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 class QueryProcess:
     """Answers queries of one kind, one after the other. The first starts the process, which is kept: its imports take
-    seconds. Thread-safe.
+    seconds. Thread-safe. `seconds`: limit of a query; `idle_seconds`: the process ends when none was asked for so long.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, seconds: float | None = None, idle_seconds: float | None = None) -> None:
         self._command = [sys.executable, "-m", __name__, kind]
+        self._seconds, self._idle_seconds = seconds, idle_seconds
         self._process: LineProcess | None = None
+        self._idle: threading.Timer | None = None
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -57,15 +59,27 @@ class QueryProcess:
         return answer.value
 
     def _exchange(self, query: bytes) -> _Answer:
-        self._process = self._process or LineProcess(self._command)
+        if self._idle is not None:
+            self._idle.cancel()
+        self._process, seconds = self._process or LineProcess(self._command), self._seconds or QUERY_SECONDS
         try:
-            return msgspec.json.decode(self._process.ask(query, QUERY_SECONDS) or b"", type=_Answer)
+            return msgspec.json.decode(self._process.ask(query, seconds) or b"", type=_Answer)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.close()
             raise InfrastructureError(
-                f"the query's process ended, or gave no answer within {QUERY_SECONDS:.0f} s; is MLflow reachable, and is "
+                f"the query's process ended, or gave no answer within {seconds:.0f} s; is MLflow reachable, and is "
                 "there memory? (`ratchet status`)"
             ) from error
+        finally:
+            if self._idle_seconds is not None:
+                self._idle = threading.Timer(self._idle_seconds, self._end_idle)
+                self._idle.daemon = True
+                self._idle.start()
+
+    def _end_idle(self) -> None:
+        with self._lock:
+            if threading.current_thread() is self._idle:  # else a query came in between
+                self.close()
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -82,6 +96,8 @@ def main(kind: str) -> None:
     function: Callable[..., Any]
     if kind == "tokens":
         from .token_views import tokenize_row as function
+    elif kind == "drift":
+        from .drift_views import measure_drift as function
     else:
         from .lineage_views import find_lineage as function
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()

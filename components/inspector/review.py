@@ -4,7 +4,7 @@ Judgements, outcomes, reasons of the selection and labels by others are hidden: 
 nothing. A dispute shows the labels to decide between.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -17,6 +17,7 @@ from ratchet.components.trajectories.trajectory import Trajectory, Turn
 
 from .api_models import Text, View
 from .clean_texts import as_json, clean_text
+from .episode_views import fields_of
 
 MAX_TEXT = 16_384
 """Characters of a text; the view of the episode shows all of it."""
@@ -56,12 +57,6 @@ class ReviewEntry(ReviewPlace):
     """One item of a queue. `value`: the reviewer's label, null if not labelled."""
 
     value: float | None
-
-
-class ReviewQueuePage(BaseModel):
-    """The items of a queue, in order."""
-
-    items: list[ReviewEntry]
 
 
 class CutText(BaseModel):
@@ -139,37 +134,16 @@ class ReviewAgreement(BaseModel):
     people: int
 
 
-class ReviewAgreements(BaseModel):
-    """Agreement on steps and on pairs."""
-
-    steps: ReviewAgreement
-    pairs: ReviewAgreement
-
-
-class EditCallRequest(BaseModel, extra="forbid"):
-    """A call of an edited message."""
-
-    tool: str = Field(min_length=1, max_length=200)
-    arguments: dict[str, Any] = {}
-
-
-class EditRequest(BaseModel, extra="forbid"):
-    """A message in place of the better one of an accepted pair."""
-
-    text: str = Field("", max_length=100_000)
-    calls: list[EditCallRequest] = Field(default=[], max_length=64)
-
-
 class LabelRequest(BaseModel, extra="forbid"):
     """A label. `value`: 1 right, .5 half right, 0 wrong; for a pair 1 to accept, 0 to reject. From the queue `disputes` it
-    is an adjudication.
+    is an adjudication. `edit`: the JSON of an EditedMessage in place of the better one of an accepted pair.
     """
 
     queue: QueueName
     item_id: str = Field(max_length=64)
     value: float = Field(ge=0, le=1, allow_inf_nan=False)
     comment: str = Field("", max_length=4_000)
-    edit: EditRequest | None = None
+    edit: str = Field("", max_length=200_000)
 
 
 class ChangedItem(BaseModel):
@@ -210,12 +184,12 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         return ReviewState(reviewer=None if desk is None else desk.reviewer, queues=queues)
 
     @router.get("/queues/{name}")
-    def get_review_queue(name: QueueName, desk: Desk) -> ReviewQueuePage:
-        """Return the items of a queue."""
-        items = [
-            ReviewEntry(**_place(queued.item), value=queued.own and queued.own.value) for queued in desk.queue(name)
+    def get_review_queue(name: QueueName, desk: Desk) -> list[ReviewEntry]:
+        """Return the items of a queue, in order."""
+        return [
+            ReviewEntry(**fields_of(queued.item, *ReviewPlace.model_fields), value=queued.own and queued.own.value)
+            for queued in desk.queue(name)
         ]
-        return ReviewQueuePage(items=items)
 
     @router.get("/items/{item_id}")
     def get_review_item(item_id: str, desk: Desk) -> ReviewDetail:
@@ -227,10 +201,14 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         disputed = next((queued for queued in desk.queue("disputes") if queued.item == item), None)
         return _detail(item, desk.trajectories, disputed)
 
-    @router.get("/agreement")
-    def get_review_agreement(desk: Desk) -> ReviewAgreements:
+    @router.get("/agreement/{name}")
+    def get_review_agreement(name: Literal["steps", "pairs"], desk: Desk) -> ReviewAgreement:
         """Return the agreement of people on what the reviewer has labelled."""
-        return ReviewAgreements(steps=_agreement(desk, "steps"), pairs=_agreement(desk, "pairs"))
+        found = desk.agreement(name)
+        alpha = found.alpha
+        return ReviewAgreement(
+            alpha=alpha.value, low=alpha.low, high=alpha.high, items=found.things, people=found.raters
+        )
 
     @router.post("/labels", dependencies=[Depends(same_origin)])
     def post_label(request: LabelRequest, desk: Desk) -> ChangedItem:
@@ -238,8 +216,8 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         try:
             if desk.item(request.item_id).rejected and request.value not in (0, 1):
                 raise HTTPException(422, "a pair is accepted (1) or rejected (0)")
-            edit, adjudicate = _edit_json(request.edit), request.queue == "disputes"
-            desk.add(request.item_id, request.value, request.comment, edit=edit, adjudicate=adjudicate)
+            adjudicate = request.queue == "disputes"
+            desk.add(request.item_id, request.value, request.comment, edit=request.edit, adjudicate=adjudicate)
         except DataError as error:
             raise HTTPException(409, str(error)) from error
         return ChangedItem(item_id=request.item_id)
@@ -253,30 +231,11 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
     return router
 
 
-def _place(item: ReviewItem) -> dict[str, Any]:
-    """Return the fields of a ReviewPlace."""
-    kind = "pair" if item.rejected else "step"
-    return {"item_id": item.item_id, "kind": kind, "episode_id": item.episode_id, "turn": item.turn, "step": item.step}
-
-
-def _agreement(desk: ReviewDesk, name: Literal["steps", "pairs"]) -> ReviewAgreement:
-    found = desk.agreement(name)
-    alpha = found.alpha
-    return ReviewAgreement(alpha=alpha.value, low=alpha.low, high=alpha.high, items=found.things, people=found.raters)
-
-
-def _edit_json(edit: EditRequest | None) -> str:
-    try:
-        return "" if edit is None else edit.model_dump_json()
-    except ValueError as error:  # lone surrogates
-        raise HTTPException(422, "the edited message is not valid Unicode text") from error
-
-
 def _detail(item: ReviewItem, trajectories: dict[str, Trajectory], disputed: QueuedItem | None) -> ReviewDetail:
     trajectory = trajectories[item.episode_id]
     earlier = [] if item.turn == WHOLE else _earlier_steps(trajectory, item.turn, item.step)
     return ReviewDetail(
-        **_place(item),
+        **fields_of(item, *ReviewPlace.model_fields),
         task=_cut(trajectory.task.description, MAX_TEXT),
         earlier=earlier[-EARLIER_STEPS:],
         earlier_left_out=max(0, len(earlier) - EARLIER_STEPS),

@@ -1,13 +1,15 @@
 """The episodes that an inspector serves: its sources, the thread that indexes them, and queries over the index."""
 
+import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from ratchet.components.core import ConfigurationError, RatchetError, load_domain
 from ratchet.components.core.configuration import read_section
@@ -68,12 +71,34 @@ IMAGE_TYPES = {
 }
 
 
+class Facet(NamedTuple):
+    """A facet: lists of values that occur together, and for each episode the index of its own list."""
+
+    values: list[list[str]]
+    own: NDArray[np.int32]
+
+    def mask(self, value: str) -> NDArray[np.bool_]:
+        """Return whether each episode has the value."""
+        return np.isin(self.own, [number for number, values in enumerate(self.values) if value in values])
+
+    def top_values(self, fits: NDArray[np.bool_]) -> list[api.ValueCount]:
+        """Count the values of the episodes that fit, the most frequent first."""
+        counts: Counter[str] = Counter()
+        found = np.bincount(self.own[fits], minlength=len(self.values)).tolist()
+        for values, number in zip(self.values, found, strict=True):
+            counts.update(dict.fromkeys(values, number))
+        return [api.ValueCount(value=value, count=count) for value, count in (+counts).most_common(FACET_VALUES)]
+
+
 class EpisodeColumns(NamedTuple):
-    """Columns of all episodes, the state of the index that they have, and the time until which they need not be newer."""
+    """Columns of all episodes in the order of their keys, FACETS, the state of the index that they have, and the time until
+    which they need not be newer.
+    """
 
     table: pa.Table = _SCHEMA.empty_table()
-    generation: int = -1
-    revision: int = -1
+    keys: NDArray[np.int64] = np.empty(0, np.int64)
+    facets: Mapping[str, Facet] = MappingProxyType({})
+    state: tuple[int, int] = (-1, -1)
     fresh_until: float = 0.0
 
 
@@ -222,71 +247,79 @@ class ServedEpisodes:
             total_bytes=max(self._total_bytes, done), indexed_bytes=done, running=self.running, error=self.error
         )
 
-    def columns(self) -> pa.Table:
-        """Return the columns of all episodes in the order of their keys, and FACETS. While files are being indexed they may
-        lag behind by some seconds.
-        """
+    def columns(self) -> EpisodeColumns:
+        """Return the columns of all episodes. While files are being indexed they may lag behind by some seconds."""
         with self._columns_lock:
-            generation, revision, begin = self.index.generation, self.index.revision, time.monotonic()
+            state, begin = self.index.state(), time.monotonic()
             last = self._columns
-            if last.generation == generation or begin < last.fresh_until:
-                return last.table
-            batches = last.table.select(_SCHEMA.names).to_batches() if revision == last.revision else []
+            if last.state == state or begin < last.fresh_until:
+                return last
+            batches = last.table.to_batches() if state[1] == last.state[1] else []
             key = batches[-1]["key"][-1].as_py() if batches else 0
             self._columns = last = EpisodeColumns()  # not two tables at once in memory
             while rows := self.index.rows(f"{_SELECT} WHERE e.key > ? ORDER BY e.key LIMIT 5000", (key,)):
                 key = rows[-1][0]
-                arrays = map(_array, zip(*rows, strict=True), _SCHEMA.types)
-                batches.append(pa.RecordBatch.from_arrays(list(arrays), schema=_SCHEMA))
+                # SQLite has no booleans, and integers of 64 bits.
+                arrays = [
+                    pa.array(values).cast(kind, safe=False)
+                    for values, kind in zip(zip(*rows, strict=True), _SCHEMA.types, strict=True)
+                ]
+                batches.append(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
             table = pa.Table.from_batches(batches, _SCHEMA)
             # Each poll of a running night adds a few rows.
-            table = _with_facets(table.combine_chunks() if len(batches) > MAX_BATCHES else table)
+            table = table.combine_chunks() if len(batches) > MAX_BATCHES else table
+            keys, facets = table["key"].to_numpy(), _facets(table)
             pa.default_memory_pool().release_unused()
             end = time.monotonic()
             # Where reading takes long it is done seldom while the index grows.
-            self._columns = EpisodeColumns(table, generation, revision, end + 10 * (end - begin))
-            return table
+            self._columns = EpisodeColumns(table, keys, facets, state, end + 10 * (end - begin))
+            return self._columns
 
     def find(
-        self, query: str, where: str, filters: dict[str, str], sort: str, offset: int, limit: int
+        self,
+        query: str,
+        where: str,
+        filters: dict[str, str],
+        sort: str,
+        offset: int,
+        limit: int,
+        is_abandoned: Callable[[], bool] = lambda: False,
     ) -> api.EpisodesAnswer:
-        """Return a page of the episodes that fit, with facets. Raises ConfigurationError for a wrong `where` or `sort`."""
-        table, column = self.columns(), sort.removeprefix("-")
+        """Return a page of the episodes that fit, with facets. Raises ConfigurationError for a wrong `where` or `sort`, and
+        sqlite3.OperationalError for a search that is abandoned.
+        """
+        (table, keys, facets, *_), column = self.columns(), sort.removeprefix("-")
         if column and column not in COLUMNS:
             raise ConfigurationError(f"there is no column '{column}' to sort by; there are {', '.join(COLUMNS)}")
-        fits = pc.is_valid(table["key"])
+        fits = np.ones(len(keys), np.bool_)
         if where.strip():
             condition = parse_filter(where, COLUMNS)
             found = table.select(sorted({"key", *condition.columns})).filter(condition.expression)["key"]
-            fits = pc.and_(fits, pc.is_in(table["key"], found.combine_chunks()))
+            fits &= np.isin(keys, found.to_numpy())
         if query.strip():
-            found = pa.array(self.index.search(query), pa.int64())
-            fits = pc.and_(fits, pc.is_in(table["key"], found))
-        masks = {name: _facet_mask(table, name, value) for name, value in filters.items() if value}
-        facets = {}
-        for name in FACETS:
-            others = [mask for facet, mask in masks.items() if facet != name]
-            facets[name] = _count_values(table[f"facet {name}"].filter(reduce(pc.and_, others, fits)), name)
-        # Not `pc.indices_nonzero`, which ends the process where there are no rows (pyarrow 25).
-        places = np.flatnonzero(reduce(pc.and_, masks.values(), fits).to_numpy())
-        page = places[offset : offset + limit]
+            fits &= np.isin(keys, self.index.search(query, is_abandoned))
+        masks = {name: facet.mask(filters[name]) for name, facet in facets.items() if filters[name]}
+        counts = {}
+        for name, facet in facets.items():
+            others = [mask for other, mask in masks.items() if other != name]
+            counts[name] = facet.top_values(reduce(np.logical_and, others, fits))
+        places = np.flatnonzero(reduce(np.logical_and, masks.values(), fits))
         if column:
             order = "descending" if sort.startswith("-") else "ascending"
             chosen = table.select([column, "key"]).take(places)
-            sorted_places = pc.sort_indices(chosen, [(column, order), ("key", "ascending")])
-            page = places[sorted_places[offset : offset + limit].to_numpy()]
-        items = [_row(values) for values in table.take(page).to_pylist()]
-        return api.EpisodesAnswer(total=len(places), items=items, facets=facets)
+            places = places[pc.sort_indices(chosen, [(column, order), ("key", "ascending")]).to_numpy()]
+        page = json.dumps(keys[places[offset : offset + limit]].tolist())
+        items = self._select("JOIN json_each(?) page ON page.value = e.key ORDER BY page.id", page)
+        return api.EpisodesAnswer(total=len(places), items=items, facets=counts)
 
     def newest(self, source: str, limit: int) -> list[api.EpisodeRow]:
         """Return the latest episodes of sources whose name begins with `source`."""
-        table = self.columns()
-        places = np.flatnonzero(pc.starts_with(table["source"], source).to_numpy())[-limit:]
-        return [_row(values) for values in reversed(table.take(places).to_pylist())]
+        own = "e.file IN (SELECT file FROM files WHERE source GLOB ? || '*')"
+        return self._select(f"WHERE {own} ORDER BY e.key DESC LIMIT ?", source, limit)
 
     def row(self, episode_id: str) -> api.EpisodeRow:
         """Return an episode of the list. Raises KeyError for an unknown one."""
-        rows = self._select("e.episode_id = ? ORDER BY e.damaged IS NOT NULL, e.key DESC LIMIT 1", episode_id)
+        rows = self._select("WHERE e.episode_id = ? ORDER BY e.damaged IS NOT NULL, e.key DESC LIMIT 1", episode_id)
         if not rows:
             raise KeyError(episode_id)
         return rows[0]
@@ -294,19 +327,19 @@ class ServedEpisodes:
     def group(self, group_id: str, limit: int) -> list[api.EpisodeRow]:
         """Return the readable attempts of a group, each once, in order."""
         rows = self._select(
-            "e.group_id = ? AND e.damaged IS NULL ORDER BY e.attempt, e.key LIMIT ?", group_id, 4 * limit
+            "WHERE e.group_id = ? AND e.damaged IS NULL ORDER BY e.attempt, e.key LIMIT ?", group_id, 4 * limit
         )
         return list({row.episode_id: row for row in rows}.values())[:limit]
 
-    def _select(self, condition: str, *parameters: Any) -> list[api.EpisodeRow]:
-        found = self.index.rows(f"{_SELECT} WHERE {condition}", parameters)
+    def _select(self, rest: str, *parameters: Any) -> list[api.EpisodeRow]:
+        found = self.index.rows(f"{_SELECT} {rest}", parameters)
         return [_row(dict(zip(("key", *COLUMNS), values, strict=True))) for values in found]
 
     def record(self, episode_id: str) -> tuple[Trajectory, EpisodeRewards]:
         """Return a record with its rewards. Raises KeyError for an unknown episode, DataError for a damaged one."""
         with self._lock:
             location = self.index.locate(episode_id)
-            key = (location.key, self.index.generation, episode_id)
+            key = (location.key, self.index.state(), episode_id)
             if self._latest is None or self._latest[0] != key:
                 self._latest = None  # not two records of 50 MB at once in memory
                 record = read_record(location, episode_id)
@@ -319,14 +352,13 @@ class ServedEpisodes:
         judgements = _annotations(notes / "judgements" / source / JUDGEMENTS_FILE, Judgement, record)
         labels = _annotations(notes / "labels" / source / LABELS_FILE, Label, record) if self.shows_labels else []
         calibration = notes / "calibration.json"
-        try:
+        rows, version, computed = {}, "", None
+        with suppress(RatchetError, OverflowError, RecursionError):  # an unknown domain; a number without bounds
             config = read_section(params_file(), "score", RewardConfig)
             calibrated = Calibration.load(calibration) if judgements and calibration.is_file() else None
             by_content = {record.effective_hash: judgements} if judgements else {}
             computed = next(score_all([record], {}, config, None, by_content, calibrated))
-        except (RatchetError, OverflowError, RecursionError):
-            computed = None
-        rows, version = (score_rows(computed), computed.version) if computed else ({}, "")
+            rows, version = score_rows(computed), computed.version
         if found:
             version, packed = found[0]
             rows = {(turn, step, name): value for turn, step, name, value in msgspec.json.decode(packed)}
@@ -358,40 +390,20 @@ def _annotations(path: Path, kind: type[Any], record: Trajectory) -> list[Any]:
     return [note for note in found if note.episode_id == record.episode_id]
 
 
-def _array(column: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    values = [None if value is None else bool(value) for value in column] if kind == pa.bool_() else column
-    return pa.array(values, kind)
-
-
-def _with_facets(table: pa.Table) -> pa.Table:
+def _facets(table: pa.Table) -> dict[str, Facet]:
     outcome = pc.if_else(pc.fill_null(table["success"], False), "success", "failure")
     outcome = pc.if_else(pc.is_null(table["success"]), "unknown", outcome)
     # Rounded first: 0.7 * 10 is 7.000000000000001, and 0.3 * 10 below 3 in some orders.
     tenth = pc.divide(pc.floor(pc.add(pc.multiply(table["reward"], 10.0), 1e-9)), 10.0)
     reward = pc.fill_null(pc.cast(tenth, pa.string()), "unscored")
     columns = (table["source"], table["kind"], outcome, table["cause"], table["findings"], reward)
+    facets = {}
     for name, column in zip(FACETS, columns, strict=True):
-        table = table.append_column(f"facet {name}", pc.dictionary_encode(column).unify_dictionaries())
-    return table
-
-
-def _facet_mask(table: pa.Table, name: str, value: str) -> pa.ChunkedArray:
-    """Return whether each episode has the value."""
-    column = table[f"facet {name}"]
-    own = [text for text in pc.unique(column).to_pylist() if text and value in _values(name, text)]
-    return pc.is_in(column, pa.array(own, pa.string()))
-
-
-def _count_values(column: pa.ChunkedArray, name: str) -> list[api.ValueCount]:
-    """Count the values of a facet, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for entry in pc.value_counts(column).to_pylist():
-        counts.update(dict.fromkeys(_values(name, entry["values"] or ""), entry["counts"]))
-    return [api.ValueCount(value=value, count=count) for value, count in counts.most_common(FACET_VALUES)]
-
-
-def _values(name: str, text: str) -> list[str]:
-    return text.split() if name == "finding" else [text] if text else []
+        encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        values = [text.split() if name == "finding" else [text] if text else [] for text in texts]
+        facets[name] = Facet(values, encoded.indices.to_numpy())
+    return facets
 
 
 def _row(values: dict[str, Any]) -> api.EpisodeRow:

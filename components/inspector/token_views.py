@@ -2,12 +2,12 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow.compute as pc
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ratchet.components.training.format.training_row import TrainingRow
 
 DATASETS = Path("data/datasets")
-_NOTES = {
+NOTES = {
     "sft": "weights before the job scales them to a mean of 1 over all its trained tokens",
     "dpo": "the chosen side, then the rejected side; each begins with the shared prompt",
     "groups": "the attempts one after the other, each with its advantage",
@@ -52,7 +52,7 @@ def episode_rows(root: Path, episode_id: str) -> list[api.RowReference]:
     ]
 
 
-def _read_row(root: Path, dataset: str, row_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_row(root: Path, dataset: str, row_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the origin of a row, as in `rows.parquet`, and the row."""
     files = _dataset_files(root, dataset)
     split, _, number = row_id.rpartition("-")
@@ -73,17 +73,15 @@ def _read_row(root: Path, dataset: str, row_id: str) -> tuple[dict[str, Any], di
 
 def row_view(root: Path, dataset: str, row_id: str) -> api.RowAnswer:
     """Return a row of a dataset. Raises KeyError for an unknown one, DataError."""
-    origin, row = _read_row(root, dataset, row_id)
+    origin, row = read_row(root, dataset, row_id)
     job, of_build = training_job(root)
-    if dataset not in _NOTES:
+    if dataset not in NOTES:
         note = "a prompt without tokens to train: they are sampled during training"
     elif job is None:
         note = "no trained model is on this machine, so that there is no tokenizer to show tokens with"
     else:
         which = "which was trained on this build" if of_build else "the latest model here: none of this build is"
-        note = (
-            f"{_NOTES[dataset]}; tokenised as by {job.parent.parent.name}/{job.name}, {which}; drift was not recorded"
-        )
+        note = f"{NOTES[dataset]}; tokenised as by {job.parent.parent.name}/{job.name}, {which}"
     advantage = (row.get("advantages") or [None])[0]
     return api.RowAnswer(
         dataset=dataset, row_id=row_id, **origin, weight=row.get("weight"), advantage=advantage, note=note
@@ -127,8 +125,8 @@ def row_tokens(root: Path, dataset: str, row_id: str) -> list[api.TokenView]:
 
 @lru_cache(maxsize=8)
 def _tokens(root: Path, dataset: str, row_id: str, job: Path | None, stamp: str) -> list[api.TokenView]:
-    origin, row = _read_row(root, dataset, row_id)
-    if dataset not in _NOTES or job is None:
+    origin, row = read_row(root, dataset, row_id)
+    if dataset not in NOTES or job is None:
         return []
     tokens = _process.ask(str(root), dataset, row, origin["episode_ids"], str(job))
     return [api.TokenView(**token) for token in tokens]
@@ -138,70 +136,109 @@ def tokenize_row(
     root: str, dataset: str, row: Mapping[str, Any], episode_ids: Sequence[str], job: str
 ) -> list[dict[str, Any]]:
     """Tokenise a row by the functions and the options of a training job; return the fields of TokenView."""
-    from ratchet.components.training.config.shared_sections import FormatOptions
-    from ratchet.components.training.exported_rows import drop_weightless_labels
-    from ratchet.components.training.format.chat_rows import reply_weights, tokenize_rows
-    from ratchet.components.training.format.training_row import IGNORE, fit_rows
+    from ratchet.components.training.format.training_row import IGNORE
 
     # Tokenizers need no torch, whose import would take most of the time: transformers leaves out what is not installed.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    tokenizer = job_tokenizer(job)
+    tokens: list[dict[str, Any]] = []
+    for part, advantage, replies in trained_rows(root, dataset, row, episode_ids, job, tokenizer):
+        logprobs = {start + place: value for start, reply in replies for place, value in enumerate(reply.logprobs)}
+        for place, (token, label, value) in enumerate(zip(part.input_ids, part.labels, part.weights, strict=True)):
+            tokens.append(
+                {
+                    "text": tokenizer.decode([token]),
+                    "mask": label != IGNORE,
+                    "weight": value,
+                    "advantage": advantage if label != IGNORE else None,
+                    "logprob": logprobs.get(place),
+                }
+            )
+    return tokens
+
+
+def job_tokenizer(job: str) -> Any:
+    """Return the tokenizer of a training job's checkpoint."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(Path(job) / "checkpoint")
+    return AutoTokenizer.from_pretrained(Path(job) / "checkpoint")
+
+
+class SampledReply(NamedTuple):
+    """A recorded reply: the ids that it was sampled after, its own, and their natural log-probabilities."""
+
+    episode_id: str
+    context: list[int]
+    ids: list[int]
+    logprobs: list[float]
+
+
+def trained_rows(
+    root: str, dataset: str, row: Mapping[str, Any], episode_ids: Sequence[str], job: str, tokenizer: Any
+) -> Iterator[tuple["TrainingRow", float | None, list[tuple[int, SampledReply]]]]:
+    """Yield the training rows of a dataset row, in order, with their advantage and the sampled replies that they show token by
+    token, each with the place at which it begins. `tokenizer`: that of the job.
+    """
+    from ratchet.components.training.config.shared_sections import FormatOptions
+    from ratchet.components.training.exported_rows import drop_weightless_labels
+    from ratchet.components.training.format.chat_rows import reply_weights, tokenize_rows
+    from ratchet.components.training.format.training_row import fit_rows
+
     config = msgspec.json.decode((Path(job) / "config.json").read_bytes())
     options, sft = FormatOptions.load(config.get("format") or {}), config.get("sft") or {}
-    sampled = _sampled_replies(Path(root), episode_ids)
-    tokens: list[dict[str, Any]] = []
-    for messages, weight, advantage in _conversations(dataset, row, weighted=sft.get("weighted", True)):
-        weights = reply_weights(messages) if dataset == "sft" and sft.get("step_weighted_loss") else None
+    sampled = sampled_replies(Path(root), episode_ids)
+    for number, (side, advantage) in enumerate(_conversations(dataset, row)):
+        weights: list[float | None] | None = None
+        if dataset == "sft" and sft.get("step_weighted_loss"):
+            weights = [*reply_weights(side)]
+        elif dataset != "sft" and options.agent_format:  # replies of the prompt are context
+            weights = [*[None] * len(reply_weights(row["prompt"])), *[1.0] * len(reply_weights(side))]
+        weight = row.get("weight", 1.0) if dataset == "sft" and sft.get("weighted", True) else 1.0
+        messages = [*row.get("prompt", ()), *side]
         fitted = fit_rows(
             tokenize_rows(messages, row.get("tools"), tokenizer, weight=weight, weights=weights, options=options).rows,
             options,
         )
+        # The other episodes of a row share its prompt, which may hold replies.
+        left = sorted(sampled, key=lambda reply: reply.episode_id != episode_ids[number])
         for part in map(drop_weightless_labels, fitted.rows):
-            logprobs = _sampled_logprobs(part, sampled)
-            for place, (token, label, value) in enumerate(zip(part.input_ids, part.labels, part.weights, strict=True)):
-                tokens.append(
-                    {
-                        "text": tokenizer.decode([token]),
-                        "mask": label != IGNORE,
-                        "weight": value,
-                        "advantage": advantage if label != IGNORE else None,
-                        "logprob": logprobs.get(place),
-                        "drift": None,
-                    }
-                )
-    return tokens
+            yield part, advantage, list(_find_replies(part, left))
 
 
-def _conversations(
-    dataset: str, row: Mapping[str, Any], *, weighted: bool
-) -> list[tuple[list[dict[str, Any]], float, float | None]]:
-    """Return (messages, weight, advantage) of each conversation that a row trains."""
+def _conversations(dataset: str, row: Mapping[str, Any]) -> list[tuple[list[dict[str, Any]], float | None]]:
+    """Return the messages after the prompt and the advantage of each conversation that a row trains, one per episode."""
     if dataset == "sft":
-        return [(row["messages"], row.get("weight", 1.0) if weighted else 1.0, None)]
+        return [(row["messages"], None)]
     if dataset == "dpo":
-        return [([*row["prompt"], *row[side]], 1.0, None) for side in ("chosen", "rejected")]
-    pairs = zip(row["attempts"], row["advantages"], strict=True)
-    return [([*row["prompt"], *attempt], 1.0, advantage) for attempt, advantage in pairs]
+        return [(row["chosen"], None), (row["rejected"], None)]
+    return list(zip(row["attempts"], row["advantages"], strict=True))
 
 
-def _sampled_replies(root: Path, episode_ids: Sequence[str]) -> dict[tuple[int, ...], list[float]]:
-    """Return the log-probabilities of the sampled replies of episodes, by their token ids."""
-    found: dict[tuple[int, ...], list[float]] = {}
+def sampled_replies(root: Path, episode_ids: Sequence[str]) -> list[SampledReply]:
+    """Return the replies of episodes whose log-probabilities are recorded, in the order of their turns."""
+    found: list[SampledReply] = []
+    columns = ["episode_id", "turn", "kept", "prompt_ids", "completion_ids", "logprobs"]
     for path in sorted((root / "data/rollouts").glob("*/tokens-*.parquet")):
-        columns = ["completion_ids", "logprobs"]
-        for row in pq.read_table(path, columns=columns, filters=[("episode_id", "in", episode_ids)]).to_pylist():
-            found[tuple(row["completion_ids"])] = row["logprobs"]
+        rows = pq.read_table(path, columns=columns, filters=[("episode_id", "in", episode_ids)]).to_pylist()
+        before: dict[str, list[int]] = {}
+        for row in sorted(rows, key=lambda row: row["turn"]):
+            context = before.get(row["episode_id"], [])[: row["kept"]] + row["prompt_ids"]
+            before[row["episode_id"]] = context + row["completion_ids"]
+            if row["logprobs"]:
+                found.append(SampledReply(row["episode_id"], context, row["completion_ids"], row["logprobs"]))
     return found
 
 
-def _sampled_logprobs(row: "TrainingRow", sampled: Mapping[tuple[int, ...], list[float]]) -> dict[int, float]:
-    """Return the log-probability by place of the replies whose tokens are those that were sampled."""
-    found: dict[int, float] = {}
+def _find_replies(row: "TrainingRow", left: list[SampledReply]) -> Iterator[tuple[int, SampledReply]]:
+    """Yield the replies of a row whose tokens are those that were sampled, with their places, and remove them from `left`.
+    Of equal replies that after the same tokens is taken, else the first.
+    """
     for turn in row.turns:
-        ids = tuple(row.input_ids[turn.start : turn.end])
-        # The token that ends a reply is trained, and not among the recorded ones.
-        logprobs = sampled.get(ids) or sampled.get(ids[:-1]) or []
-        found |= {turn.start + number: value for number, value in enumerate(logprobs)}
-    return found
+        ids = row.input_ids[turn.start : turn.end]
+        # The token that ends a reply is trained, and not among the recorded ones where another one stopped it.
+        same = [reply for reply in left if reply.ids in (ids, ids[:-1])]
+        context = row.input_ids[: turn.start]
+        if same:
+            best = next((reply for reply in same if reply.context == context), same[0])
+            left.remove(best)
+            yield turn.start, best

@@ -6,7 +6,7 @@ from typing import Any
 from ratchet.components.core import Usage
 
 from .log_source import LocatedValue, LogSource
-from .log_values import drop_empty, to_cost, to_count, to_text, without_keys, words
+from .log_values import as_mapping, drop_empty, to_cost, to_count, to_text, without_keys, words
 from .message_content import (
     MessageContent,
     load_json,
@@ -271,11 +271,14 @@ def has_tags(messages: Iterable[Any]) -> bool:
 def to_openai_tools(value: Any) -> list[Any]:
     """Convert a list of tools, or the JSON text of one, to the form of OpenAI's API; return [] for other values.
 
-    A bare function definition is wrapped as `{"type": "function", "function": …}`.
+    A bare function definition is wrapped as `{"type": "function", "function": …}`; Gemini's lists of them are joined.
     """
     listed = load_json(value) if isinstance(value, str) else value
     tools = []
     for tool in listed if isinstance(listed, list) else []:
+        if declared := as_mapping(tool).get("function_declarations") or as_mapping(tool).get("functionDeclarations"):
+            tools += to_openai_tools(declared)
+            continue
         wrap = isinstance(tool, Mapping) and "function" not in tool and isinstance(tool.get("name"), str)
         tools.append({"type": "function", "function": tool} if wrap else tool)
     return tools

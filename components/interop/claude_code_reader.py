@@ -361,7 +361,9 @@ class ClaudeCodeReader:
                 and not _has_other_logs(source.path)
                 and all(self.detects(source.nested(path, path.name)) for path in session_files)
             )
-        return source.mostly_matches(is_session_line)
+        # Qwen Code's lines look alike, with Gemini's `parts` for content.
+        messages = [as_mapping(as_mapping(value).get("message")) for value in source.sample]
+        return source.mostly_matches(is_session_line) and not any("parts" in message for message in messages)
 
     def read(self, source: LogSource) -> Iterator[Trajectory]:
         """Yield every session, with its branches and subagents after it."""

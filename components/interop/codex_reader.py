@@ -114,9 +114,9 @@ class _Session:
             # An encrypted item has no text; a pending thought of an earlier item must stay.
             if item.get("summary") or item.get("content"):
                 self._chat.add({"type": kind, "summary": item.get("summary"), "content": item.get("content")})
-        elif kind in ("function_call", "custom_tool_call", "local_shell_call", "web_search_call"):
-            arguments = item.get("arguments") if kind == "function_call" else {"input": item.get("input")}
-            if kind.endswith(("shell_call", "search_call")):
+        elif kind in ("function_call", "tool_search_call", "custom_tool_call", "local_shell_call", "web_search_call"):
+            arguments = {"input": item.get("input")} if kind == "custom_tool_call" else item.get("arguments")
+            if kind in ("local_shell_call", "web_search_call"):
                 arguments = as_mapping(item.get("action"))
             name = item.get("name") or kind.removesuffix("_call")
             call_id = first_text(item.get("call_id"), item.get("id"))
@@ -124,6 +124,8 @@ class _Session:
             self._error = None
         elif kind in ("function_call_output", "custom_tool_call_output"):
             self._add_output(item)
+        elif kind == "tool_search_output":
+            self.draft.result(to_text(item.get("tools")), call_id=first_text(item.get("call_id")))
         else:
             self._events[kind] += 1
 
@@ -174,7 +176,7 @@ class _Session:
         draft.extra.update(drop_empty(tools=as_mappings(meta.get("dynamic_tools"))))
         effort = context.get("effort")
         return draft.finish(
-            native_id=first_text(meta.get("id")),
+            native_id=first_text(meta.get("id"), meta.get("session_id")),
             description=self._request,
             agent="codex",
             model=first_text(context.get("model"), meta.get("model")),

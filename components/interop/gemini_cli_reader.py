@@ -52,7 +52,7 @@ class GeminiCliReader:
                 messages[identity] = messages.get(identity, {}) | fields
             else:
                 source.bad_value(where, "no session or message of Gemini CLI", value)
-        if messages:
+        if any(message.get("type") in ("user", "gemini") for message in messages.values()):
             yield _trajectory(source, session, list(messages.values()))
 
 

@@ -5,7 +5,7 @@ where tools are plain spans, the input of the next generation has their results.
 say what they mean, so they are no success.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ratchet.components.trajectories.trajectory import Trajectory
@@ -67,7 +67,8 @@ def _observations(value: Any) -> list[dict[str, Any]]:
 def _trajectory(
     source: LogSource, session: str, traces: list[tuple[dict[str, Any], list[dict[str, Any]]]]
 ) -> Trajectory:
-    spans = [_span(each) for _, observations in traces for each in observations]
+    # Pages of the API overlap when traces arrive between two requests.
+    spans = [_span(each) for each in _unique(each for _, observations in traces for each in observations)]
     conversation = import_session("langfuse", source, session, spans)
     draft, first = conversation.draft, traces[0][0]
     if not draft.messages and not draft.turns and first.get("input") is not None:
@@ -79,12 +80,16 @@ def _trajectory(
             traces=sorted(
                 {first_text(*(trace.get(key) for key in ("traceId", "trace_id", "id"))) or "" for trace, _ in traces}
             ),
-            scores=[score for trace, _ in traces for score in as_mappings(trace.get("scores"))],
+            scores=_unique(score for trace, _ in traces for score in as_mappings(trace.get("scores"))),
             trace={name: first[name] for name in fields if first.get(name) and "observations" in first},
             tools=conversation.tools,
         )
     )
     return conversation.finish(session, first_text(first.get("name"), conversation.first_name))
+
+
+def _unique(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({to_text(each.get("id")) or number: each for number, each in enumerate(objects)}.values())
 
 
 def _span(observation: dict[str, Any]) -> dict[str, Any]:
@@ -98,20 +103,25 @@ def _span(observation: dict[str, Any]) -> dict[str, Any]:
     parameters = as_mapping(decode_value(field("modelParameters", "model_parameters")))
     if kind == "GENERATION":
         inputs = parameters | (inputs if isinstance(inputs, dict) else {"messages": inputs})
-    usage = as_mapping(field("usageDetails", "usage_details")) or as_mapping(observation.get("usage"))
-    metadata = as_mapping(as_mapping(observation.get("metadata")).get("attributes"))
+    usage = as_mapping(decode_value(field("usageDetails", "usage_details"))) or as_mapping(observation.get("usage"))
+    # Exports have the attributes of a span as text.
+    metadata = as_mapping(decode_value(as_mapping(decode_value(observation.get("metadata"))).get("attributes")))
+    agent = first_text(metadata.get("gen_ai.agent.name"), metadata.get("agent.name")) if kind == "AGENT" else None
     attributes = {
         "mlflow.spanType": _KINDS.get(kind, kind),
-        "mlflow.chat.tokenUsage": {"prompt_tokens": usage.get("input"), "completion_tokens": usage.get("output")},
-        "mlflow.llm.model": first_text(observation.get("model"), observation.get("providedModelName")),
+        "mlflow.chat.tokenUsage": {
+            "prompt_tokens": usage.get("input", field("promptTokens", "inputUsage")),
+            "completion_tokens": usage.get("output", field("completionTokens", "outputUsage")),
+        },
+        "mlflow.llm.model": first_text(observation.get("model"), field("providedModelName", "provided_model_name")),
         "mlflow.llm.cost": {
-            "total_cost": field("calculatedTotalCost", "calculated_total_cost") or observation.get("totalCost")
+            "total_cost": field("calculatedTotalCost", "calculated_total_cost") or field("totalCost", "total_cost")
         },
         "tool_call_id": metadata.get("gen_ai.tool.call.id"),
     }
     start, end = (parse_time(field(*names)) for names in (("startTime", "start_time"), ("endTime", "end_time")))
     return {
-        "name": observation.get("name"),
+        "name": agent or observation.get("name"),
         "span_id": observation.get("id"),
         "parent_id": field("parentObservationId", "parent_observation_id"),
         "start_time": None if start is None else round(start.timestamp() * 1e6) * 1000,

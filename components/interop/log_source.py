@@ -1,5 +1,7 @@
 """`LogSource` reads the JSON values of one log as a stream, in bounded memory."""
 
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -10,7 +12,7 @@ from zipfile import is_zipfile
 from ratchet.components.core import DataError
 from ratchet.components.trajectories.blobs import BlobFolder
 
-from .log_values import BOM, UTF_16, decode_json, to_text
+from .log_values import BOM, UTF_16, decode_json, to_plain_json, to_text
 
 SAMPLE_VALUES = 20
 SAMPLE_BYTES = 1 << 20
@@ -68,6 +70,8 @@ class LogSource:
         self._span = (0, sys.maxsize)
         """Offsets between which lines are read."""
         self._lines_before = 0
+        self._cut = ""
+        """Why the file is unreadable after its `documents`."""
 
     @cached_property
     def is_folder(self) -> bool:
@@ -117,7 +121,7 @@ class LogSource:
         """
         if not self.is_lines:
             try:
-                return [self.document] if self.magic and self._may_be_json else []
+                return self.documents[:SAMPLE_VALUES] if self.magic and self._may_be_json else []
             except DataError:
                 return []
         values: list[Any] = []
@@ -149,7 +153,9 @@ class LogSource:
         if self.magic.startswith(UTF_16):
             raise DataError(f"{self.path} is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
         if not self._may_be_json:
-            raise DataError(f"{self.path} is neither JSON lines nor a JSON document: it begins with {self.magic!r}")
+            raise DataError(
+                f"{self.path} is neither JSON lines nor a JSON document: it begins with {self.magic!r}; export it as one of them"
+            )
         size = self.path.stat().st_size
         if size > DOCUMENT_LIMIT:
             limit = f"a JSON document of at most {DOCUMENT_LIMIT >> 20} MiB is read at once"
@@ -160,6 +166,22 @@ class LogSource:
             return decode_json(raw)
         except ValueError as error:
             raise DataError(f"{self.path} is neither JSON lines nor a JSON document: {error}") from error
+
+    @cached_property
+    def documents(self) -> list[Any]:
+        """`document`, or several objects that follow each other, as OpenTelemetry's console exporter and `jq` write them.
+
+        Raises DataError.
+        """
+        try:
+            return [self.document]
+        except DataError:
+            if not self.magic.lstrip().startswith(b"{") or self.path.stat().st_size > DOCUMENT_LIMIT:
+                raise
+            documents, self._cut = _decode_objects(self.path.read_bytes())
+            if not documents:
+                raise
+            return documents
 
     @property
     def is_damaged(self) -> bool:
@@ -202,16 +224,19 @@ class LogSource:
 
     def values(self) -> Iterator[LocatedValue]:
         """Yield the value of each line; of a document, each element of its array, or its only value."""
-        if not self.is_lines and isinstance(self.document, list):
-            for index, value in enumerate(self.document):
+        if not self.is_lines and isinstance(self.documents[0], list):
+            for index, value in enumerate(self.documents[0]):
                 yield LocatedValue(f"element {index}", value)
         else:
             yield from self.roots()
 
     def roots(self) -> Iterator[LocatedValue]:
-        """Yield the value of each line, or the document: as `values`, but an array is one value."""
+        """Yield the value of each line, or each document: as `values`, but an array is one value."""
         if not self.is_lines:
-            yield LocatedValue("document", self.document)
+            for number, document in enumerate(self.documents, 1):
+                yield LocatedValue("document" if len(self.documents) == 1 else f"document {number}", document)
+            if self._cut:
+                self.bad(f"document {len(self.documents) + 1}", self._cut)
             return
         for where, raw in self.lines():
             try:
@@ -288,6 +313,7 @@ class LogSource:
 
 
 _UNREADABLE = object()
+_SPACE = re.compile(r"\s*")
 
 
 def _try_decode(raw: bytes) -> Any:
@@ -295,6 +321,21 @@ def _try_decode(raw: bytes) -> Any:
         return decode_json(raw)
     except ValueError:
         return _UNREADABLE
+
+
+def _decode_objects(raw: bytes) -> tuple[list[Any], str]:
+    """Return the JSON objects that follow each other at the beginning of `raw`, and why the rest is unreadable ("": it is)."""
+    decoder = json.JSONDecoder(parse_constant=lambda name: name)
+    documents: list[Any] = []
+    try:
+        text = raw.decode().rstrip()
+        at = 0
+        while at < len(text):
+            document, at = decoder.raw_decode(text, _SPACE.match(text, at).end())  # type: ignore[union-attr]
+            documents.append(to_plain_json(document, depth=-1))
+    except (ValueError, RecursionError) as error:
+        return documents, f"not JSON, or cut short: {' '.join(str(error).split())}"
+    return documents, ""
 
 
 def _open_log(path: Path) -> BinaryIO:

@@ -35,7 +35,7 @@ from .log_values import (
     unread_fields,
     words,
 )
-from .message_content import load_json, parse_arguments, parse_exit_code
+from .message_content import load_json, parse_arguments, parse_content, parse_exit_code
 from .trajectory_draft import TrajectoryDraft
 
 
@@ -47,12 +47,17 @@ def input_messages(value: Any, depth: int = 4) -> Iterator[Mapping[str, Any]]:
         for message in value:
             if isinstance(message, list) and depth:  # LangChain's batches
                 yield from input_messages(message, depth - 1)
+            elif isinstance(message, Mapping) and isinstance(message.get("parts"), list):
+                yield from gemini_to_openai_messages(message)
             elif isinstance(message, Mapping):
-                yield to_openai_message(message) if not is_message(message) else message
+                yield from bedrock_to_openai_messages(
+                    to_openai_message(message) if not is_message(message) else message
+                )
     elif isinstance(value, Mapping):
-        system = value.get("system") or value.get("instructions")
+        system = value.get("system") or value.get("instructions") or _gemini_config(value).get("system_instruction")
         if system:
-            yield {"role": "system", "content": system}
+            parts = gemini_to_openai_messages(system) if isinstance(system, Mapping) else [{"content": system}]
+            yield from ({**part, "role": "system"} for part in parts)
         for name in ("messages", "input", "prompt", "prompts", "contents", "question", "query"):
             if value.get(name) and depth:
                 yield from input_messages(value[name], depth - 1)
@@ -65,7 +70,7 @@ def to_openai_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert a LangChain message (`type`: human, ai, tool) or Gemini content (`parts`) to OpenAI's form; others stay."""
     roles = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "tool": "tool", "system": "system"}
     if isinstance(message.get("parts"), list):
-        return gemini_to_openai_message(message)
+        return gemini_to_openai_messages(message)[-1]
     if isinstance(message.get("kwargs"), Mapping):  # as LangChain serialises its objects
         message = message["kwargs"]
     kind = message.get("type")
@@ -79,22 +84,31 @@ def to_openai_message(message: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def gemini_to_openai_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a `content` of Gemini to a message of OpenAI's form."""
-    texts, calls, results = [], [], []
+def gemini_to_openai_messages(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Convert a `content` of Gemini to messages of OpenAI's form, at least one: each function response is one."""
+    contents: list[Any] = []
+    calls, results = [], []
     for part in as_mappings(message.get("parts")):
         call = part.get("function_call") or part.get("functionCall")
         answer = part.get("function_response") or part.get("functionResponse")
         if isinstance(call, Mapping):
             calls.append({"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")})
         elif isinstance(answer, Mapping):
-            results.append({"role": "tool", "name": answer.get("name"), "content": to_text(answer.get("response"))})
+            identity = {"tool_call_id": answer["id"]} if answer.get("id") else {}
+            result = {"role": "tool", "name": answer.get("name"), "content": to_text(answer.get("response"))}
+            results.append(result | identity)
         elif isinstance(part.get("text"), str):
-            texts.append(part["text"])
-    if results and not texts and not calls:
-        return results[0]
+            contents.append({"type": "thinking" if part.get("thought") is True else "text", "text": part["text"]})
+    if results and not contents and not calls:
+        return results
     role = "assistant" if message.get("role") == "model" else "user"
-    return {"role": role, "content": "\n".join(texts), "tool_calls": calls}
+    return [*results, {"role": role, "content": contents, "tool_calls": calls}]
+
+
+def _gemini_config(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `config` of a request by Google's SDK, which has the system's instruction, tools and sampling; else {}."""
+    config = as_mapping(inputs.get("config"))
+    return config if "contents" in inputs else {}
 
 
 def output_reply(value: Any) -> dict[str, Any]:
@@ -137,16 +151,34 @@ def _reply_field(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
     inner = first.get("message", first.get("content") if name in ("candidates", "content") else None)
     if isinstance(inner, Mapping):
         first = inner
-    return {key: field for key, field in to_openai_message(_bedrock(first)).items() if key != "role"}
+    return {
+        key: field for key, field in to_openai_message(bedrock_to_openai_messages(first)[-1]).items() if key != "role"
+    }
 
 
-def _bedrock(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    parts = message.get("content")
-    uses = [part["toolUse"] for part in as_mappings(parts) if isinstance(part.get("toolUse"), Mapping)]
-    if not uses:
-        return message
-    calls = [{"id": use.get("toolUseId"), "name": use.get("name"), "arguments": use.get("input")} for use in uses]
-    return {**message, "content": [part for part in as_mappings(parts) if "toolUse" not in part], "tool_calls": calls}
+def bedrock_to_openai_messages(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Convert a message of Bedrock's Converse API to messages of OpenAI's form: each tool result is one; others stay."""
+    parts = as_mappings(message.get("content"))
+    uses = [as_mapping(part["toolUse"]) for part in parts if "toolUse" in part]
+    results = [as_mapping(part["toolResult"]) for part in parts if "toolResult" in part]
+    if not uses and not results:
+        return [message]
+    messages: list[Mapping[str, Any]] = [
+        {
+            "role": "tool",
+            "tool_call_id": result.get("toolUseId"),
+            "content": "\n".join(
+                to_text(part.get("text", part.get("json", part))) for part in as_mappings(result.get("content"))
+            ),
+            **({"status": "error"} if result.get("status") == "error" else {}),
+        }
+        for result in results
+    ]
+    rest = [part for part in parts if not {"toolUse", "toolResult"} & part.keys()]
+    if rest or uses:
+        calls = [{"id": use.get("toolUseId"), "name": use.get("name"), "arguments": use.get("input")} for use in uses]
+        messages.append({**message, "content": rest, "tool_calls": calls})
+    return messages
 
 
 def _responses(items: Iterable[Any]) -> dict[str, Any]:
@@ -266,13 +298,27 @@ MODEL_KINDS = {"LLM", "CHAT_MODEL"}
 SAMPLING = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop")
 
 
+def _is_definition(message: Mapping[str, Any]) -> bool:
+    content = as_mapping(message.get("content"))
+    return message.get("role") == "tool" and content.get("type") == "function" and "function" in content
+
+
 class SpanImporter:
     """Adds the conversation of the spans to `draft`. `model`, `agent`, `tools`, `sampling`: the first ones in the spans.
-    `first_name`: name of the first span.
+    `first_name`: name of the first span. `shown_results`: contents of tool results that model calls were given, by the id of the
+    call, which replace the outputs of the tool spans.
     """
 
-    def __init__(self, draft: TrajectoryDraft, source: LogSource, where: str, spans: list[MlflowSpan]) -> None:
+    def __init__(
+        self,
+        draft: TrajectoryDraft,
+        source: LogSource,
+        where: str,
+        spans: list[MlflowSpan],
+        shown_results: Mapping[str, Any] | None = None,
+    ) -> None:
         self.draft = draft
+        self.shown_results = shown_results or {}
         self.chat = ChatImporter(draft, source, where)
         self.model: str | None = None
         self.tools: list[Any] = []
@@ -316,7 +362,9 @@ class SpanImporter:
         """Add a turn, after the new messages in its input."""
         agent = self._agent_name(span)
         messages = list(input_messages(span.inputs))
-        self._add_new_messages(agent, messages)
+        # Langfuse's handler for LangChain adds the definitions of the tools as messages.
+        defined = [message["content"] for message in messages if _is_definition(message)]
+        self._add_new_messages(agent, [message for message in messages if not _is_definition(message)])
         reply = output_reply(span.outputs)
         added_turn = self.chat.add({"role": "assistant", **reply}, agent_id=agent) if reply else None
         turn = added_turn or self.draft.turn(agent_id=agent)
@@ -331,8 +379,11 @@ class SpanImporter:
         self.model = self.model or as_str(
             attributes.get("mlflow.llm.model") or inputs.get("model") or outputs.get("model")
         )
-        self.tools = self.tools or to_openai_tools(attributes.get("mlflow.chat.tools") or inputs.get("tools"))
-        self.sampling = self.sampling or {key: inputs[key] for key in SAMPLING if inputs.get(key) is not None}
+        request = {**_gemini_config(inputs), **inputs}
+        self.tools = self.tools or to_openai_tools(
+            attributes.get("mlflow.chat.tools") or request.get("tools") or defined
+        )
+        self.sampling = self.sampling or {key: request[key] for key in SAMPLING if request.get(key) is not None}
 
     def _add_new_messages(self, agent: str, messages: list[Mapping[str, Any]]) -> None:
         """Add the new messages of a model call's input: all of an agent's first input, later those after the last reply."""
@@ -341,15 +392,26 @@ class SpanImporter:
             self.chat.add_all(messages, context=True)
             return
         answered = {result.call_id for turn in self.draft.turns[-50:] for result in turn.results if result.call_id}
+        last = next((turn for turn in reversed(self.draft.turns) if turn.agent_id == agent), None)
+        calls = [] if last is None else list(last.calls)
         replies = [index for index, message in enumerate(messages) if message.get("role") in ASSISTANT_ROLES]
         # The input of a call repeats the conversation; its last reply is the turn before this one.
         for message in messages[replies[-1] + 1 if replies else 0 :]:
-            if not (message.get("role") in TOOL_ROLES and message.get("tool_call_id") in answered):
+            is_result = message.get("role") in TOOL_ROLES
+            # Gemini's results name their tool alone, in the order of the calls.
+            if is_result and not message.get("tool_call_id"):
+                call = next((call for call in calls if message.get("name") in (None, call.tool)), None)
+                if call is not None:
+                    calls.remove(call)
+                    message = {**message, "tool_call_id": call.call_id}
+            if not (is_result and message.get("tool_call_id") in answered):
                 self.chat.add(message)
 
     def _add_tool_result(self, span: MlflowSpan) -> None:
         """Add the result of the agent's latest call of that tool without one; else a turn with a call and its result."""
         agent = self._agent_name(span)
+        if isinstance(span.inputs, Mapping) and span.inputs.keys() <= {"args", "kwargs"}:  # of a decorated function
+            span.inputs = span.inputs.get("kwargs") or span.inputs
         call_id = self._find_waiting_call(agent, span)
         if call_id is None:
             turn = self.draft.turn(agent_id=agent)
@@ -363,6 +425,8 @@ class SpanImporter:
         if isinstance(message_of_tool.get("content"), str) and {"tool_call_id", "type"} & message_of_tool.keys():
             output = message_of_tool["content"]  # LangChain's ToolMessage
         text = to_text(output) if output is not None else error or ""
+        if call_id in self.shown_results:
+            text = parse_content(self.shown_results[call_id], self.chat.source.blobs).text or text
         self.draft.result(text, call_id=call_id, exit_code=parse_exit_code(span.outputs), error=error)
 
     def _find_waiting_call(self, agent: str, span: MlflowSpan) -> str | None:

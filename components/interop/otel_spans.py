@@ -8,7 +8,7 @@ All spans of a conversation or session are one episode, also those of several tr
 The result of a tool call is taken from the messages of the next model call. Many programs record texts only if an option is set;
 without them the episode has `texts_missing`. Spans state no success: an error of the root span is a failure of the infrastructure,
 and evaluations are stored unchanged. Files: OTLP/JSON as the collector writes it, spans one per line, the output of Python's
-console exporter, Phoenix's JSON.
+console exporter, Phoenix's JSON and rows of its data frame, downloads from Jaeger and Tempo.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +31,21 @@ from .log_values import (
     words,
 )
 from .message_content import load_json
-from .mlflow_reader import MlflowSpan, SpanImporter, output_reply, read_spans
+from .mlflow_reader import (
+    MlflowSpan,
+    SpanImporter,
+    bedrock_to_openai_messages,
+    input_messages,
+    output_reply,
+    read_spans,
+)
 from .otlp_decoding import plain_span, spans_of_request
 from .otlp_decoding import read_otlp as read_otlp
 from .trajectory_draft import TrajectoryDraft
 
 SESSION_KEYS = words(
-    "gen_ai.conversation.id session.id langfuse.session.id traceloop.association.properties.session_id"
+    "gen_ai.conversation.id session.id langfuse.session.id traceloop.association.properties.session_id "
+    "langsmith.metadata.session_id langsmith.metadata.conversation_id langsmith.metadata.thread_id"
 )
 _KIND_KEYS = words(
     "openinference.span.kind gen_ai.operation.name traceloop.span.kind langfuse.observation.type llm.request.type"
@@ -46,8 +54,11 @@ _KINDS = dict.fromkeys(words("llm chat text_completion completion generate_conte
 _KINDS |= {"execute_tool": "TOOL", "invoke_agent": "AGENT"}
 _SAMPLING = words("temperature top_p top_k max_tokens max_completion_tokens seed stop_sequences")
 _TOOL_INPUTS = "gen_ai.tool.call.arguments tool_arguments input.value tool.parameters traceloop.entity.input"
-_TOOL_INPUTS += " langfuse.observation.input"
+_TOOL_INPUTS += " langfuse.observation.input gen_ai.prompt"
 _TOOL_OUTPUTS = "gen_ai.tool.call.result tool_response output.value traceloop.entity.output langfuse.observation.output"
+_TOOL_OUTPUTS += " gen_ai.completion"
+_PROMPTS = "input.value gen_ai.prompt langfuse.observation.input"
+_SMOLAGENTS_ROLES = {"tool-call": "assistant", "tool-response": "tool"}
 _EVALUATIONS = ("gen_ai.evaluation.result", "evaluations", "annotations")
 
 
@@ -115,19 +126,24 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
     for event in events:
         if event.get("name") == "gen_ai.client.inference.operation.details":
             values = {**as_mapping(event.get("attributes")), **values}
-    kind = _kind(values)
-    if kind is None:
+    kind = first_text(values.get("mlflow.spanType")) or _kind(values)
+    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"  # of the results of parallel calls, by Google's ADK
+    if kind is None or is_copy:
         return None
-    name, inputs, outputs = to_text(span.get("name")), None, None
+    name = to_text(span.get("name"))
+    inputs: Any = None
+    outputs: Any = None
     attributes: dict[str, Any] = {"mlflow.spanType": kind}
-    if kind == "CHAT_MODEL":
+    if "mlflow.spanType" in values:
+        attributes = values
+    elif kind == "CHAT_MODEL":
         inputs, outputs = _model_call(values, events)
         spent = as_mapping(decode_value(values.get("langfuse.observation.usage_details")))
         prompt = _first(values, "gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt")
         reply = _first(values, "gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion")
         attributes["mlflow.chat.tokenUsage"] = {
-            "prompt_tokens": spent.get("input") if prompt is None else prompt,
-            "completion_tokens": spent.get("output") if reply is None else reply,
+            "prompt_tokens": _first(spent, "input prompt_tokens input_tokens") if prompt is None else prompt,
+            "completion_tokens": _first(spent, "output completion_tokens output_tokens") if reply is None else reply,
         }
         attributes["mlflow.llm.model"] = _first(
             values, "gen_ai.response.model gen_ai.request.model llm.model_name langfuse.observation.model.name"
@@ -135,8 +151,11 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         attributes["mlflow.llm.cost"] = {"total_cost": _first(values, "llm.cost.total gen_ai.usage.cost")}
     elif kind == "TOOL":
         name = to_text(_first(values, "gen_ai.tool.name tool.name traceloop.entity.name")) or name
-        inputs = decode_value(_first(values, _TOOL_INPUTS))
+        asked, replies = _event_messages(events)  # Strands' tools
+        inputs = decode_value(_first(values, _TOOL_INPUTS) or next((each.get("content") for each in asked), None))
+        told = [to_text(part.get("text", part)) for reply in replies for part in as_mappings(reply.get("content"))]
         outputs = _first(values, _TOOL_OUTPUTS)
+        outputs = "\n".join(told) if told and outputs is None else outputs
         attributes["tool_call_id"] = _first(values, "gen_ai.tool.call.id tool_call.id")
     elif kind == "AGENT":
         agent = _first(values, "gen_ai.agent.name agent.name traceloop.entity.name")
@@ -152,6 +171,7 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         "end_time": span.get("endTimeUnixNano"),
         "attributes": attributes,
         "inputs": inputs,
+        "prompt": _first(values, _PROMPTS),
         "outputs": outputs,
         "status": {"code": "ERROR" if failed else "OK", "message": status.get("message") or values.get("error.type")},
         "events": events,
@@ -190,21 +210,24 @@ def _model_call(
     if not replies:
         nested = [as_mapping(item.get("message")) for item in _numbered(values, "llm.output_messages")]
         replies = [_openinference(message) for message in nested] or _numbered(values, "gen_ai.completion")
-    if not messages and isinstance(
-        prompt := _first(values, "input.value gen_ai.prompt langfuse.observation.input"), str
-    ):
-        inner = decode_value(prompt)
-        messages = as_mappings(as_mapping(inner).get("messages", inner)) or [{"role": "user", "content": prompt}]
+    request = decode_value(_first(values, _PROMPTS))  # in the form of the provider or the framework
+    if not messages:
+        messages = [dict(message) for message in input_messages(request)]
     if (
         not replies
         and (completion := _first(values, "output.value gen_ai.completion langfuse.observation.output")) is not None
     ):
         replies = [output_reply(decode_value(completion))]
-    parameters = as_mapping(decode_value(values.get("llm.invocation_parameters")))
+    parameters = as_mapping(
+        decode_value(_first(values, "llm.invocation_parameters langfuse.observation.model.parameters"))
+    )
     parameters |= {key: values[f"gen_ai.request.{key}"] for key in _SAMPLING if f"gen_ai.request.{key}" in values}
     listed = [decode_value(as_mapping(item.get("tool")).get("json_schema")) for item in _numbered(values, "llm.tools")]
     defined = (
-        listed or _numbered(values, "llm.request.functions") or decode_value(values.get("gen_ai.tool.definitions"))
+        listed
+        or _numbered(values, "llm.request.functions")
+        or decode_value(values.get("gen_ai.tool.definitions"))
+        or as_mapping(request).get("tools")
     )
     tools = [tool if "function" in tool else without_keys(tool, "type") for tool in as_mappings(defined)]
     reasons = decode_value(values.get("gen_ai.response.finish_reasons"))
@@ -226,7 +249,8 @@ def _joined(replies: list[dict[str, Any]]) -> dict[str, Any]:
 def _as_parts(content: Any) -> list[Any]:
     decoded = decode_value(content)
     parts = as_mappings(decoded)
-    return parts if parts and all("type" in part for part in parts) else [] if content is None else [content]
+    is_parts = all("type" in part or part.keys() == {"text"} for part in parts)
+    return parts if parts and is_parts else [] if content is None or content == [] else [content]
 
 
 def _parts_of_system(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -286,7 +310,7 @@ def _event_messages(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]],
         if name == "gen_ai.choice":
             message = fields.get("message", fields)
             reply = message if isinstance(message, dict) else {"content": message}
-            replies.append({**reply, "finish_reason": fields.get("finish_reason")})
+            replies.append({**bedrock_to_openai_messages(reply)[-1], "finish_reason": fields.get("finish_reason")})
         elif name == "gen_ai.content.prompt":
             messages += as_mappings(fields.get("gen_ai.prompt")) or [
                 {"role": "user", "content": fields.get("gen_ai.prompt")}
@@ -297,7 +321,8 @@ def _event_messages(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]],
             keys = ("content", "tool_calls", "tool_call_id", "name", "reasoning_content")
             message = {key: fields[key] for key in keys if key in fields}
             call_id = {"tool_call_id": fields.get("id")} if role == "tool" and "id" in fields else {}
-            messages.append({"role": first_text(fields.get("role")) or role, **message, **call_id})
+            told = {"role": first_text(fields.get("role")) or role, **message, **call_id}
+            messages += [dict(each) for each in bedrock_to_openai_messages(told)]
     return messages, replies[:1]
 
 
@@ -305,6 +330,7 @@ def _openinference(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return an OpenInference message in OpenAI's form."""
     content = message.get("content")
     parts = [as_mapping(item.get("message_content")) for item in as_mappings(message.get("contents"))]
+    parts = [part for part in parts if part.get("type") != "tool_use"]  # repeats one of `tool_calls`
     if parts:
         images = [as_mapping(as_mapping(part.get("image")).get("image")).get("url") for part in parts]
         content = [
@@ -312,8 +338,9 @@ def _openinference(message: Mapping[str, Any]) -> dict[str, Any]:
             for part, url in zip(parts, images, strict=True)
         ]
     calls = [as_mapping(item.get("tool_call")) for item in as_mappings(message.get("tool_calls"))]
-    kept = {key: message[key] for key in ("role", "tool_call_id", "name", "finish_reason") if key in message}
-    return {**kept, "content": content, "tool_calls": calls}
+    kept = {key: message[key] for key in ("tool_call_id", "name", "finish_reason") if key in message}
+    role = message.get("role")
+    return {**kept, "role": _SMOLAGENTS_ROLES.get(to_text(role), role), "content": content, "tool_calls": calls}
 
 
 def _numbered(values: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
@@ -345,6 +372,15 @@ def _is_index(key: Any) -> bool:
 def _trajectory(
     source: LogSource, session: str, group: list[dict[str, Any]], converted: list[dict[str, Any]]
 ) -> Trajectory:
+    calls = [span for span in converted if "messages" in as_mapping(span["inputs"])]
+    has_messages = any(span["inputs"]["messages"] for span in calls)
+    for span in (span for span in calls if not span["inputs"]["messages"]):
+        spent = span["attributes"]["mlflow.chat.tokenUsage"].values()
+        if has_messages and all(count is None for count in spent) and span["status"]["code"] == "OK":
+            # LlamaIndex marks its wrappers of a model call as such calls, with the source text of Python objects.
+            span["attributes"]["mlflow.spanType"] = "CHAIN"
+        elif isinstance(span["prompt"], str):
+            span["inputs"]["messages"] = [{"role": "user", "content": span["prompt"]}]
     conversation = import_session("otel", source, session, converted)
     draft = conversation.draft
     evaluations = [
@@ -370,8 +406,7 @@ def import_session(format: str, source: LogSource, session: str, spans: list[dic
     """Return the conversation of a session's spans (in MLflow's form) with outcome and time, as the draft of a record."""
     where = f"session {session}"
     read = read_spans(source, where, spans)
-    _use_shown_results(read)
-    conversation = SpanImporter(TrajectoryDraft(format), source, where, read)
+    conversation = SpanImporter(TrajectoryDraft(format), source, where, read, _shown_results(read))
     draft = conversation.draft
     draft.failure = _root_failure(read)
     draft.outcome = Outcome(terminated=bool(read) and draft.failure is None)
@@ -389,18 +424,15 @@ def _root_failure(spans: list[MlflowSpan]) -> Failure | None:
     return Failure(FailureKind.INFRASTRUCTURE, kind or "Error", message)
 
 
-def _use_shown_results(spans: list[MlflowSpan]) -> None:
-    """Replace the output of each tool span by the text of its result that a model call was given, if one was."""
-    shown = {
+def _shown_results(spans: list[MlflowSpan]) -> dict[str, Any]:
+    """Return the content of the tool results that model calls were given, by the id of the call."""
+    return {
         message["tool_call_id"]: message["content"]
         for span in spans
         if span.kind == "CHAT_MODEL"
         for message in as_mappings(as_mapping(span.inputs).get("messages"))
         if message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str) and message.get("content")
     }
-    for span in spans:
-        if span.kind == "TOOL" and isinstance(call_id := span.attributes.get("tool_call_id"), str):
-            span.outputs = shown.get(call_id, span.outputs)
 
 
 class OTelReader:
@@ -419,15 +451,25 @@ def _file_spans(source: LogSource) -> Iterator[dict[str, Any]]:
     for where, value in root_records(source):
         spans = _spans(value)
         yield from spans
-        if not spans and not ({"resourceSpans", "resourceLogs", "resourceMetrics"} & as_mapping(value).keys()):
+        if not spans and not (
+            {"resourceSpans", "resourceLogs", "resourceMetrics", "batches"} & as_mapping(value).keys()
+        ):
             source.bad_value(where, "no span: an object with ids and attributes, or with `resourceSpans`", value)
 
 
 def _spans(value: Any) -> list[dict[str, Any]]:
     """Return the spans and log records in a value of a file, in the form of `read_otlp`."""
     value = as_mapping(value)
-    if "resourceSpans" in value or "resourceLogs" in value:
+    value = as_mapping(value.get("trace")) or as_mapping(value.get("result")) or value  # Tempo's and Jaeger's newer API
+    if {"resourceSpans", "resourceLogs", "batches"} & value.keys():
         return list(spans_of_request(value))
+    traces = [trace for trace in as_mappings(value.get("data")) if "processes" in trace]
+    if traces:
+        return [span for trace in traces for span in _jaeger_spans(trace)]
+    if "context.trace_id" in value:
+        value = _from_columns(value)
+    elif "next_cursor" in value:  # a page of Phoenix's API
+        return [span for row in as_mappings(value.get("data")) for span in _spans(row)]
     if isinstance(value.get("traceId"), str) and isinstance(value.get("attributes"), list):
         return [plain_span(value)]
     context = as_mapping(value.get("context"))
@@ -446,15 +488,53 @@ def _spans(value: Any) -> list[dict[str, Any]]:
             "startTimeUnixNano": start,
             "endTimeUnixNano": end,
             "status": {"code": code, "message": message or value.get("status_message")},
-            "attributes": dict(_flat(value["attributes"])),
+            "attributes": {"openinference.span.kind": value.get("span_kind"), **dict(_flat(value["attributes"]))},
             "resource": as_mapping(as_mapping(value.get("resource")).get("attributes")),
         }
     ]
 
 
+def _jaeger_spans(trace: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the spans of a trace that was downloaded from Jaeger, whose times are in microseconds."""
+    for span in as_mappings(trace.get("spans")):
+        values = _tags(span.get("tags"))
+        above = (each for each in as_mappings(span.get("references")) if each.get("refType") == "CHILD_OF")
+        start, seconds = to_count(span.get("startTime")), to_count(span.get("duration"))
+        process = as_mapping(as_mapping(trace["processes"]).get(to_text(span.get("processID"))))
+        events = [_tags(log.get("fields")) for log in as_mappings(span.get("logs"))]
+        yield {
+            "traceId": span.get("traceID"),
+            "spanId": span.get("spanID"),
+            "parentSpanId": next(above, {}).get("spanID"),
+            "name": span.get("operationName"),
+            "startTimeUnixNano": None if start is None else start * 1000,
+            "endTimeUnixNano": None if start is None or seconds is None else (start + seconds) * 1000,
+            "attributes": values,
+            "events": [{"name": event.get("event"), "attributes": event} for event in events],
+            "status": {"code": values.get("otel.status_code"), "message": values.get("otel.status_description")},
+            "resource": {"service.name": process.get("serviceName"), **_tags(process.get("tags"))},
+            "scope": first_text(values.get("otel.scope.name"), values.get("otel.library.name")),
+        }
+
+
+def _tags(value: Any) -> dict[str, Any]:
+    return {to_text(tag.get("key")): tag.get("value") for tag in as_mappings(value)}
+
+
+def _from_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of Phoenix's data frame of spans, whose columns have dotted names, in the form of its API."""
+    context = {key: row.get(f"context.{key}") for key in ("trace_id", "span_id")}
+    prefix = "attributes."
+    named = {
+        key.removeprefix(prefix): field for key, field in row.items() if key.startswith(prefix) and field is not None
+    }
+    return {**row, "context": context, "attributes": named}
+
+
 def _flat(attributes: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield attributes with dotted names: Phoenix nests them (`{"llm": {"input_messages": [{"message": …}]}}`)."""
-    if not prefix and not isinstance(attributes.get("openinference"), dict):
+    is_nested = isinstance(attributes.get("openinference"), dict) or any(map(as_mappings, attributes.values()))
+    if not prefix and not is_nested:
         yield from attributes.items()
         return
     for key, value in attributes.items():
@@ -466,7 +546,7 @@ def _flat(attributes: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _unix_nano(value: Any) -> int | None:
-    time = parse_time(value) if isinstance(value, str) and not value.isdecimal() else None
+    time = None if isinstance(value, str) and value.isdecimal() else parse_time(value)  # data frames have milliseconds
     return to_count(value) if time is None else round(time.timestamp() * 1e6) * 1000
 
 

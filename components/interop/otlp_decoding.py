@@ -8,6 +8,7 @@ instead of `name`, times, events and status.
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from ratchet.components.core import DataError
@@ -38,7 +39,8 @@ def read_otlp(body: bytes, content_type: str, signal: str = "traces") -> list[di
 
 def spans_of_request(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the spans and log records of an OTLP/JSON export request, or of a line of the collector's file exporter."""
-    for holder in as_mappings(request.get("resourceSpans")) + as_mappings(request.get("resourceLogs")):
+    holders = (as_mappings(request.get(key)) for key in ("resourceSpans", "resourceLogs", "batches"))  # the last: Tempo
+    for holder in chain.from_iterable(holders):
         resource = plain_attributes(as_mapping(holder.get("resource")).get("attributes"))
         # `instrumentationLibrarySpans`: the name before OTLP 0.19.
         for scope_key in ("scopeSpans", "instrumentationLibrarySpans", "scopeLogs"):
@@ -54,7 +56,18 @@ def plain_span(span: Mapping[str, Any]) -> dict[str, Any]:
         {**event, "attributes": plain_attributes(event.get("attributes"))} for event in as_mappings(span.get("events"))
     ]
     plain = {**span, "attributes": plain_attributes(span.get("attributes")), "events": events}
+    plain |= {key: _hexadecimal(span[key]) for key in ("traceId", "spanId", "parentSpanId") if key in span}
     return plain | {"body": _plain_value(span["body"])} if "body" in span else plain
+
+
+def _hexadecimal(identity: Any) -> Any:
+    """Return an id that Tempo writes in base64 as hexadecimal digits; others as they are."""
+    if not isinstance(identity, str) or len(identity) not in (12, 24):
+        return identity
+    try:
+        return b64decode(identity, validate=True).hex()
+    except ValueError:
+        return identity
 
 
 def plain_attributes(value: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ratchet.components.trajectories.blobs import BlobFolder
 from ratchet.components.trajectories.trajectory import Trajectory
 
 from .log_source import LogSource, UnreadablePart
+from .unknown_formats import describe_foreign, first_object
 
 
 @contextmanager
@@ -103,11 +104,14 @@ def detect_format(source: LogSource) -> str:
         for name in list_formats():
             if get_reader(name).detects(source):
                 return name
+    if foreign := describe_foreign(source):
+        raise DataError(f"{source.path} {foreign}")
     if not source.sample:
         _ = source.document  # raises the precise reason: no JSON, or too large
+    fields = ", ".join(name for name in list(first_object(source))[:8] if name.isprintable())[:200]
     raise DataError(
-        f"{source.path} is of no known format; name it with --format of `ratchet trajectories convert` "
-        f"({', '.join(list_formats())})"
+        f"{source.path} is of no known format{f' (fields {fields})' if fields else ''}; name it with --format of "
+        f"`ratchet trajectories convert` ({', '.join(list_formats())})"
     )
 
 

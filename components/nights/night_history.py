@@ -165,16 +165,17 @@ def models_in_use() -> dict[str, str]:
     each with its user. Raises DataError.
     """
     unfinished = [state for state in (*list_nights(), *list_comparisons()) if not state.is_finished]
-    return {version: f"unfinished {state.id}" for state in unfinished for version in _policy_versions(state.results)}
+    return {version: f"unfinished {state.id}" for state in unfinished for version, _ in recorded_models(state.results)}
 
 
-def _policy_versions(value: Any) -> Iterator[str]:
-    """Yield the policy version of each model in a step's result (a NightModel as JSON values)."""
+def recorded_models(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield policy version and checkpoint of each model in the results of steps (NightModels as JSON values)."""
     if isinstance(value, dict):
-        if isinstance(version := value.get("policy_version"), str) and "checkpoint" in value:
-            yield version
+        version, checkpoint = value.get("policy_version"), value.get("checkpoint")
+        if isinstance(version, str) and isinstance(checkpoint, str):
+            yield version, checkpoint
         for part in value.values():
-            yield from _policy_versions(part)
+            yield from recorded_models(part)
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _policy_versions(part)
+            yield from recorded_models(part)

@@ -26,6 +26,8 @@ SCHEMA_VERSION = 2
 """Raised when an unfinished night of the version before cannot be resumed, because names of steps, files or modules changed."""
 FAILURE_FILE = "failure.json"
 """File of a night's folder that holds the error which ended its latest start."""
+RUNNING_FILE = "running.json"
+"""File of a night's folder that names the steps which run; what a killed night leaves there is not true any more."""
 NIGHT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -62,6 +64,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
         self._check: Callable[[str], None] | None = None
         self._on_end: Callable[[str, int, Exception | None], None] = lambda step, begin, error: None
         self._checked: set[str] = set()
+        self._running: list[str] = []
 
     @property
     def is_finished(self) -> bool:
@@ -97,7 +100,7 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
             self.check_step(step)
             start_time, begin = time.monotonic(), time.time_ns()
             try:
-                with working_on(night=self.id, step=step):
+                with working_on(night=self.id, step=step), self._listed(step):
                     # Kept before it is used, and read back below: a resumed night sees the same value as this one.
                     result = msgspec.to_builtins(work())
             except Exception as error:
@@ -109,6 +112,24 @@ class Night(msgspec.Struct, forbid_unknown_fields=True, dict=True):
                 self._save()
             self._on_end(step, begin, None)
         return self.result(step, kind)
+
+    @contextlib.contextmanager
+    def _listed(self, step: str) -> Iterator[None]:
+        """Name a step in RUNNING_FILE during the block."""
+
+        def write() -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / RUNNING_FILE, msgspec.json.encode(self._running), durable=False)
+
+        with self._lock:
+            self._running.append(step)
+            write()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(step)
+                write()
 
     @overload
     def result(self, step: str, kind: type[T]) -> T | None: ...
@@ -336,6 +357,14 @@ def hold_night_lock(kind: Locked = "night") -> Iterator[Callable[[str], None]]:
 def running_night(kind: Locked = "night") -> str | None:
     """Return the id of the night (or the comparison) that runs now, or None."""
     return lock_owner(lock_path(kind)) or None
+
+
+def running_steps(night: Night) -> list[str]:
+    """Return the steps that a running night is at, in the order in which they began."""
+    try:
+        return msgspec.json.decode((night.folder / RUNNING_FILE).read_bytes(), type=list[str])
+    except FileNotFoundError:  # its first step has not begun
+        return []
 
 
 DECISION_STEP = "decision"

@@ -19,7 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from ratchet.components.core import ConfigurationError, Repository, load_domain
 from ratchet.components.core.files import temporary_folder
 from ratchet.components.core.home import require_clone
-from ratchet.components.trajectories.trajectory import Trajectory
+from ratchet.components.environments.sandbox_tools import GIT, TOOLS, Observation, ToolSettings, call_tool, check_call
+from ratchet.components.interop import log_conversion
+from ratchet.components.sandboxes import SandboxConfig, persistent_sandboxes
+from ratchet.components.sandboxes.persistent_sandboxes import AttachedSandbox
+from ratchet.components.trajectories.file_validation import TrajectoryValidator
+from ratchet.components.trajectories.trajectory import Trajectory, schema_text
+from ratchet.components.trajectories.trajectory_diff import compare_trajectories, pair_trajectories, summarize_pairs
 
 from .tool_scope import Level, ToolScope
 
@@ -34,7 +40,6 @@ Numbers = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(mi
 Backend = Literal["auto", "docker", "local"]
 Result = dict[str, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
-STRICT = ConfigDict(extra="forbid", strict=False)
 
 
 class AgentTool:
@@ -51,7 +56,7 @@ class AgentTool:
         fields: dict[str, Any] = {
             each.name: (each.annotation, ... if each.default is each.empty else each.default) for each in parameters
         }
-        return create_model(self.name, __config__=STRICT, **fields)
+        return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
 
 AGENT_TOOLS: dict[str, AgentTool] = {}
@@ -82,9 +87,7 @@ def _files(scope: ToolScope, sources: Sequence[str | dict[str, Any]]) -> Iterato
 
 
 def _read(path: Path, format: str = "auto") -> Iterator[Trajectory]:
-    from ratchet.components.interop.log_conversion import LogStream
-
-    return iter(LogStream(path, format))
+    return iter(log_conversion.LogStream(path, format))
 
 
 # Sandboxes.
@@ -106,15 +109,13 @@ def create_sandbox(
     """
     from ratchet.components.environments.git_mirror import open_mirror
     from ratchet.components.environments.repository_tasks import base_archive, unpack_files
-    from ratchet.components.sandboxes import SandboxConfig
-    from ratchet.components.sandboxes import persistent_sandboxes as sandboxes
 
     archive = None
     if repo_url is not None:
         source = repo_url if repo_url.startswith("https://") else str(scope.readable(repo_url))
         archive = base_archive(*open_mirror(Repository(source, base_commit)))
-    record = sandboxes.create_sandbox(SandboxConfig.load({"backend": backend}), lifetime)
-    sandbox = sandboxes.AttachedSandbox(record.id)
+    record = persistent_sandboxes.create_sandbox(SandboxConfig.load({"backend": backend}), lifetime)
+    sandbox = AttachedSandbox(record.id)
     try:
         if archive is not None:
             unpack_files(sandbox, archive)
@@ -131,34 +132,27 @@ def execute_tool(scope: ToolScope, sandbox_id: Name, tool_name: Name, params: di
     """Call a tool in a sandbox: read_file (path, start_line, end_line), edit_file (path, old, new; an empty old writes the
     whole file), bash (command, timeout), grep (pattern, path) or git (subcommand, args).
     """
-    from ratchet.components.sandboxes.persistent_sandboxes import AttachedSandbox
-
     observation = _call_in(AttachedSandbox(sandbox_id), tool_name, params)
     if observation.error is not None and observation.exit_code is None:
         raise ConfigurationError(observation.error)
     return observation
 
 
-def _call_in(sandbox: Any, tool_name: str, params: dict[str, Any]) -> Any:
+def _call_in(sandbox: AttachedSandbox, tool_name: str, params: dict[str, Any]) -> Observation:
     """Return the Observation of one call in a sandbox; a call that is not valid is one with an error."""
-    from ratchet.components.environments import sandbox_tools as tools
-    from ratchet.components.environments.sandbox_environment import EXTRA_TOOLS
-
-    fault = tools.check_call(tool_name, params, (*tools.TOOLS[:-1], tools.GIT))  # without submit
+    fault = check_call(tool_name, params, (*TOOLS[:-1], GIT))  # without submit
     if fault is not None:
-        return tools.Observation(f"error: {fault}", error=fault)
-    return tools.call_tool(tool_name, params, sandbox, tools.ToolSettings(), EXTRA_TOOLS)
+        return Observation(f"error: {fault}", error=fault)
+    return call_tool(tool_name, params, sandbox, ToolSettings())
 
 
 @agent_tool("run")
 def reset_sandbox(scope: ToolScope, sandbox_id: Name, snapshot_id: Name | None = None) -> Result:
     """Reset a sandbox to a snapshot: that of create_sandbox is its first state. Without one, make it new and empty."""
-    from ratchet.components.sandboxes import persistent_sandboxes as sandboxes
-
     if snapshot_id is None:
-        sandboxes.reset_sandbox(sandbox_id)
+        persistent_sandboxes.reset_sandbox(sandbox_id)
     else:
-        sandboxes.AttachedSandbox(sandbox_id).restore(snapshot_id)
+        AttachedSandbox(sandbox_id).restore(snapshot_id)
     return {"sandbox_id": sandbox_id, "snapshot_id": snapshot_id}
 
 
@@ -169,7 +163,6 @@ def replay_trajectory(scope: ToolScope, trajectory: Source, sandbox_id: Name, ep
     `episode_id` chooses an episode of a file; by default its first.
     """
     from ratchet.components.rollouts import episode_replay
-    from ratchet.components.sandboxes.persistent_sandboxes import AttachedSandbox
 
     with _files(scope, [trajectory]) as (path,):
         episode = next(episode_replay.read_episodes(path, episode_id))
@@ -189,8 +182,6 @@ def replay_trajectory(scope: ToolScope, trajectory: Source, sandbox_id: Name, ep
 @agent_tool("run")
 def sandbox_snapshot(scope: ToolScope, sandbox_id: Name) -> Result:
     """Save the files of a sandbox; reset_sandbox restores them by the returned snapshot_id."""
-    from ratchet.components.sandboxes.persistent_sandboxes import AttachedSandbox
-
     return {"sandbox_id": sandbox_id, "snapshot_id": AttachedSandbox(sandbox_id).snapshot()}
 
 
@@ -209,25 +200,20 @@ def convert_logs(
 
     Without output_path the first `limit` are returned; with it (X.jsonl, level write) all are written there.
     """
-    from ratchet.components.interop.log_conversion import convert_logs as convert
-    from ratchet.components.interop.log_conversion import sibling_file
-
     path = scope.readable(log_path)
     if output_path is None:
         return {"trajectories": list(islice(_read(path, framework), limit))}
     scope.require("write", "output_path")
     out = scope.writable(output_path)
-    beside = [sibling_file(out, name) for name in ("rejected.jsonl", "blobs")]
+    beside = [log_conversion.sibling_file(out, name) for name in ("rejected.jsonl", "blobs")]
     if out.suffix != ".jsonl" or any(each.exists() for each in beside):
         raise ConfigurationError(f"{output_path} is no new X.jsonl; give another name that ends in .jsonl")
-    return convert(path, out, format=framework, skip_bad=True)
+    return log_conversion.convert_logs(path, out, format=framework, skip_bad=True)
 
 
 @agent_tool("read")
 def validate_logs(scope: ToolScope, log_path: PathText, for_build: bool = False, limit: Limit = 50) -> Result:
     """Validate a file of trajectories or a folder of shards. `for_build` adds what a data build would reject."""
-    from ratchet.components.trajectories.file_validation import TrajectoryValidator
-
     validator = TrajectoryValidator(for_build=for_build)
     problems = validator.validate(scope.readable(log_path))
     first = list(islice(problems, limit))
@@ -239,8 +225,6 @@ def validate_logs(scope: ToolScope, log_path: PathText, for_build: bool = False,
 @agent_tool("read")
 def get_schema(scope: ToolScope) -> Any:
     """Return the JSON Schema of a trajectory."""
-    from ratchet.components.trajectories.trajectory import schema_text
-
     return msgspec.json.decode(schema_text())
 
 
@@ -249,13 +233,11 @@ def recorder_diff(
     scope: ToolScope, trajectory_a: Source, trajectory_b: Source, content_only: bool = False, limit: Limit = 20
 ) -> Result:
     """Compare two trajectories, or two files of them, field by field. `content_only`: without identity, timing and usage."""
-    from ratchet.components.trajectories import trajectory_diff as diff
-
     with _files(scope, [trajectory_a, trajectory_b]) as paths:
-        paired = diff.pair_trajectories(*map(_read, paths))
-    compared = [diff.compare_trajectories(one, other, content=content_only) for one, other in paired.pairs]
+        paired = pair_trajectories(*map(_read, paths))
+    compared = [compare_trajectories(one, other, content=content_only) for one, other in paired.pairs]
     different = [comparison for comparison in compared if not comparison.same]
-    return {"summary": diff.summarize_pairs(compared, paired), "different": different[:limit]}
+    return {"summary": summarize_pairs(compared, paired), "different": different[:limit]}
 
 
 # Rewards.
@@ -300,17 +282,7 @@ def build_preferences(
     sources = [source for group in trajectories_by_task.values() for source in group]
     with _files(scope, sources) as paths:
         found = preferences_in(paths, EpisodeScorer(None), pair_config(levels=(level,), margin=margin))
-    pairs = [
-        {
-            "task_id": pair.task_id,
-            "turn": pair.turn,
-            "chosen": pair.chosen.episode_id,
-            "rejected": pair.rejected.episode_id,
-            "margin": pair.margin,
-            "why": found.why(pair),
-        }
-        for pair in found.made.preferences[:limit]
-    ]
+    pairs = [found.describe(pair) for pair in found.made.preferences[:limit]]
     return {"pairs": pairs, "found": len(found.made.preferences), "report": found.made.report}
 
 
@@ -410,12 +382,10 @@ def export_dataset(
 @agent_tool("read")
 def process_log(scope: ToolScope, log_path: PathText, framework: Format = "auto", limit: Limit = 20) -> Result:
     """Convert a log and score its episodes; nothing is kept."""
-    from ratchet.components.interop.log_conversion import convert_logs as convert
-
     path = scope.readable(log_path)
     with temporary_folder("mcp") as folder:
         out = Path(folder, "trajectories.jsonl")
-        report = convert(path, out, format=framework, skip_bad=True)
+        report = log_conversion.convert_logs(path, out, format=framework, skip_bad=True)
         return {"conversion": report, **_scores(out, limit)}
 
 
@@ -444,9 +414,7 @@ def pipeline_status(scope: ToolScope, output_dir: PathText) -> Result:
 @agent_tool("run")
 def stop_sandbox(scope: ToolScope, sandbox_id: Name) -> Result:
     """Stop a sandbox and remove its files."""
-    from ratchet.components.sandboxes import persistent_sandboxes as sandboxes
-
-    sandboxes.stop_sandbox(sandbox_id)
+    persistent_sandboxes.stop_sandbox(sandbox_id)
     return {"stopped": sandbox_id}
 
 

@@ -31,8 +31,14 @@ from ratchet.components.rewards.preferences.comparable_episodes import (
     episode_failed,
 )
 from ratchet.components.rewards.preferences.episode_worth import win_rate_labels
-from ratchet.components.rewards.preferences.pair_building import BuiltPairs, PairConfig, Preference, make_pairs
-from ratchet.components.rewards.preferences.pair_reasons import explain_preference
+from ratchet.components.rewards.preferences.pair_building import (
+    BuiltPairs,
+    PairConfig,
+    Preference,
+    PreferenceSide,
+    make_pairs,
+)
+from ratchet.components.rewards.preferences.pair_reasons import describe_turn, explain_preference
 from ratchet.components.rewards.reference_steps import ReferenceSteps, reference_steps
 from ratchet.components.rewards.reward_config import RewardConfig
 from ratchet.components.trajectories.branch_completion import has_shared_turns, read_completed
@@ -186,6 +192,17 @@ class EpisodePreferences(NamedTuple):
     def why(self, pair: Preference) -> str:
         """Return in one sentence why the chosen episode or step is preferred."""
         return explain_preference(pair, self.named[pair.chosen.episode_id], self.named[pair.rejected.episode_id])
+
+    def describe(self, pair: Preference) -> dict[str, Any]:
+        """Return the pair with what each side did, and the reason."""
+
+        def side(one: PreferenceSide) -> dict[str, Any]:
+            did = describe_turn(self.named[one.episode_id].trajectory, pair.turn)
+            facts = {"worth": one.worth, "samples": one.samples, "length": one.summary.length}
+            return {"episode_id": one.episode_id, **facts, "did": did}
+
+        facts = {"task_id": pair.task_id, "level": pair.level, "turn": pair.turn, "margin": pair.margin}
+        return {**facts, "chosen": side(pair.chosen), "rejected": side(pair.rejected), "why": self.why(pair)}
 
     def row(self, pair: Preference) -> dict[str, Any]:
         """Return the pair as a row for TRL's DPO trainer."""

@@ -17,11 +17,12 @@ MAX_FOLDER_BYTES = 16 << 20
 PARTS = ("environment", "tests", "solution")
 
 
-def read_harbor_tasks(folder: Path, config: dict[str, Any], size: int) -> Iterator[tuple[PeerTask, str] | RefusedRow]:
-    """Yield the first `size` task folders that `folder` is or holds, each with its instruction, or why it is refused.
+def read_harbor_tasks(source: str, config: dict[str, Any], size: int) -> Iterator[tuple[PeerTask, str] | RefusedRow]:
+    """Yield the first `size` task folders that the folder `source` is or holds, each with its instruction, or why it is refused.
 
     Raises ConfigurationError where there is none, and for settings, of which there are none.
     """
+    folder = Path(source)
     folders = (
         [folder] if (folder / "task.toml").is_file() else sorted(path.parent for path in folder.glob("*/task.toml"))
     )

@@ -1,7 +1,7 @@
 """Make tasksets of the tasks of other frameworks, which then set up and grade the episodes."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +9,23 @@ import msgspec
 
 from ratchet.components.core import ConfigurationError, DataError, Role, TaskSpec
 from ratchet.components.core.files import InvalidYaml, load_yaml
+from ratchet.components.environments import openenv_environment, tau2_environment, verifiers_environment
 from ratchet.components.environments.harbor_task import TEST_COMMAND
 from ratchet.components.environments.peer_task import PeerTask
 
+from .harbor_import import read_harbor_tasks
 from .reasoning_gym_import import assign_roles, with_role
 from .row_import import ImportResult, RefusedRow
 from .taskset_files import TasksetHead, check_import_folder, write_taskset
 
 GENERATOR = "ratchet tasks import"
-ENVIRONMENTS = {
-    "verifiers": "ratchet/verifiers",
-    "openenv": "ratchet/openenv",
-    "tau2": "ratchet/tau2",
-    "harbor": "ratchet/sandbox",
+FRAMEWORKS: dict[str, tuple[str, Callable[[str, dict[str, Any], int], Iterable[tuple[PeerTask, str] | RefusedRow]]]] = {
+    "verifiers": ("ratchet/verifiers", verifiers_environment.peer_tasks),
+    "openenv": ("ratchet/openenv", openenv_environment.peer_tasks),
+    "tau2": ("ratchet/tau2", tau2_environment.peer_tasks),
+    "harbor": ("ratchet/sandbox", read_harbor_tasks),
 }
-"""The environment that plays the tasks of each framework."""
+"""Of each framework, the environment that plays its tasks, and what reads them: package, settings, largest number of tasks."""
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def import_peer_tasks(
     specs = list(made.values())
     assigned = assign_roles(specs, seed, "instance") if role is None else with_role(specs, role)
     head = TasksetHead(
-        name=name, version="1", domain="generic", counts={}, environment=ENVIRONMENTS[framework], split_by="instance",
+        name=name, version="1", domain="generic", counts={}, environment=FRAMEWORKS[framework][0], split_by="instance",
         description=f"Tasks of {framework}: {package}.", generator=f"{GENERATOR} {framework}", seed=seed,
     )  # fmt: skip
     by_role = {a_role: [task for task in assigned if task.role == a_role] for a_role in Role}

@@ -43,6 +43,8 @@ EXPIRE_SECONDS = 3600.0
 """Time between two deletions of what has expired."""
 MAX_CONNECTIONS = 256
 """Simultaneous connections; further ones are refused with 503."""
+LANGFUSE_PREFIX = "/api/public/otel"
+"""Path below which Langfuse's SDK sends its spans; its secret key is then the receiver's key."""
 _JSON, _PROTOBUF = "application/json", "application/x-protobuf"
 # Not sanitised: ids and times, which detectors would take for tokens and telephone numbers.
 _IDENTITY = frozenset(
@@ -102,7 +104,7 @@ class SpanReceiver:
         await send({"type": "http.response.body", "body": answer})
 
     async def _handle(self, scope: Message, content_type: str, receive: Receive) -> bytes:
-        method, path = scope["method"], scope["path"]
+        method, path = scope["method"], scope["path"].removeprefix(LANGFUSE_PREFIX)
         if path == "/v1/status" and method == "GET":
             return msgspec.json.encode(await asyncio.to_thread(self.status))
         if path not in ("/v1/traces", "/v1/logs", "/v1/feedback"):

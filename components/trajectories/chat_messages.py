@@ -7,7 +7,7 @@ in the format of Hermes models.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -45,7 +45,7 @@ def chat_messages(trajectory: Trajectory) -> list[ChatMessage]:
 class EditedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A call in a message that a person wrote."""
 
-    tool: str
+    tool: Annotated[str, msgspec.Meta(min_length=1)]
     arguments: dict[str, Any] = {}
 
 

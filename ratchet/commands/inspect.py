@@ -55,15 +55,12 @@ def inspect(
     served, options = ServedEpisodes(paths or []), {}
     if review is not None:
         from ratchet.commands.label import open_review_desk
+        from ratchet.components.datasets.versioning import review_notice
         from ratchet.components.inspector.review import review_router
 
         served.shows_labels = False
-        pipeline = Path("dvc.yaml")
-        if pipeline.is_file() and b"${reviews}" not in pipeline.read_bytes():
-            print_note(
-                "reviews of pairs will not reach the datasets: dvc.yaml is of an older Ratchet; in its stage `pairs` add "
-                "${reviews} after ${files}, and labels to the params of data/build.yaml"
-            )
+        if notice := review_notice():
+            print_note(notice)
         options = {"mode": "review", "review": review_router(open_review_desk(paths or [], review))}
     with app.serve(served, port, **options) as (address, run):
         print_text(address)

@@ -174,23 +174,15 @@ def _choose_steps(
     trajectories: Iterable["Trajectory"], judgements: list[Path] | None, budget: int, seed: int, who: str, line: str
 ) -> list["LabelChoice"]:
     """Choose steps that this annotator has not labelled yet."""
-    from ratchet.components.rewards.human_labels.label_selection import (
-        choose_candidates,
-        label_candidates,
-        opinions_by_step,
-    )
+    from ratchet.components.rewards.human_labels.label_selection import choose_steps
 
     done = {
         (human_label.episode_id, human_label.turn, human_label.step)
         for human_label in _read_label_files(_label_files())
         if human_label.annotator == who and human_label.line == line
     }
-    opinions = opinions_by_step(judgement for _, judgement in _read_judgement_files(judgements))
-    # A log may hold an episode twice.
-    candidates = {candidate[:3]: candidate for candidate in label_candidates(trajectories, opinions)}
-    return choose_candidates(
-        (candidate for place, candidate in candidates.items() if place not in done), budget, seed=seed
-    )
+    read = (judgement for _, judgement in _read_judgement_files(judgements))
+    return choose_steps(trajectories, read, budget, seed, done)
 
 
 def _read_log(log: Path) -> Iterator["Trajectory"]:

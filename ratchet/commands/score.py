@@ -15,7 +15,6 @@ from ratchet.render.terminal import decimals, multiline_cell, print_json, print_
 if TYPE_CHECKING:
     from ratchet.components.operations.score_files import EpisodePreferences
     from ratchet.components.rewards.episode_score import EpisodeScore
-    from ratchet.components.rewards.preferences.pair_building import Preference, PreferenceSide
 
 
 SCORE_NAMES = ("total", "outcome", "process", "efficiency")
@@ -167,7 +166,7 @@ def preferences(
         write_json_lines(labels, episode_preferences.win_rates)
     if as_json:
         for pair in pairs:
-            print_json(_pair_record(episode_preferences, pair))
+            print_json(episode_preferences.describe(pair))
         print_json({"summary": episode_preferences.made.report})
         return 0 if pairs else DataError.exit_code
     if not pairs:
@@ -197,27 +196,3 @@ def _show_pairs(episode_preferences: "EpisodePreferences") -> None:
     print_table(("task", "level", "turn", "margin", "why"), rows)
     if len(ranked) > MAX_PAIRS_SHOWN:
         print_note(f"{len(ranked) - MAX_PAIRS_SHOWN} more; --json or --out gives all")
-
-
-def _pair_record(episode_preferences: "EpisodePreferences", pair: "Preference") -> dict[str, object]:
-    from ratchet.components.rewards.preferences.pair_reasons import describe_turn
-
-    def side(preference_side: "PreferenceSide") -> dict[str, object]:
-        did = describe_turn(episode_preferences.named[preference_side.episode_id].trajectory, pair.turn)
-        return {
-            "episode_id": preference_side.episode_id,
-            "worth": preference_side.worth,
-            "samples": preference_side.samples,
-            "length": preference_side.summary.length,
-            "did": did,
-        }
-
-    return {
-        "task_id": pair.task_id,
-        "level": pair.level,
-        "turn": pair.turn,
-        "margin": pair.margin,
-        "chosen": side(pair.chosen),
-        "rejected": side(pair.rejected),
-        "why": episode_preferences.why(pair),
-    }

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -12,11 +12,8 @@ from ratchet.components.core import ConfigurationError, DataError, Role
 from ratchet.render.terminal import print_fields, print_json, print_note, print_table, print_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ratchet.components.core import TaskSpec
-    from ratchet.components.environments.peer_task import PeerTask
-    from ratchet.components.tasksets.row_import import ImportResult, RefusedRow
+    from ratchet.components.tasksets.row_import import ImportResult
 
 LanguageFilter = Annotated[str, Option(help="Only tasks of this language: python, go, ...")]
 DifficultyFilter = Annotated[str, Option(help="Only tasks of this difficulty, as the taskset names it.")]
@@ -275,13 +272,13 @@ def import_taskset(
     """
     from ratchet.components.tasksets import swebench_import
     from ratchet.components.tasksets.benchmark_import import FORMATS, import_benchmark
-    from ratchet.components.tasksets.peer_import import import_peer_tasks, read_settings
+    from ratchet.components.tasksets.peer_import import FRAMEWORKS, import_peer_tasks, read_settings
     from ratchet.components.tasksets.plain_rows_import import import_plain_rows
     from ratchet.components.tasksets.reasoning_gym_import import import_generators, read_generator_settings
     from ratchet.components.tasksets.task_filter import TaskFilter
     from ratchet.components.tasksets.taskset_files import HEAD_FILE
 
-    format, known = source, ("swebench", "reasoning-gym", *PEERS, *FORMATS)
+    format, known = source, ("swebench", "reasoning-gym", *FRAMEWORKS, *FORMATS)
     own_rows = format not in known and not file and (Path(source).suffix != "" or Path(source).exists())
     if not own_rows and format not in known:
         raise ConfigurationError(
@@ -308,8 +305,9 @@ def import_taskset(
                 seed=seed,
                 task_filter=task_filter,
             )
-        elif format in PEERS:
-            tasks = _peer_tasks(format, file, read_settings(set or []), size)
+        elif format in FRAMEWORKS:
+            _, read_tasks = FRAMEWORKS[format]
+            tasks = read_tasks(file, read_settings(set or []), size)
             import_result = import_peer_tasks(to, tasks, seed=seed, role=Role(role) if role else None)
         elif not file:
             configs = read_generator_settings(generator or [], set or [])
@@ -331,25 +329,6 @@ def import_taskset(
         raise
     _show_import(to, import_result, as_json=as_json)
     return 3 if import_result.refused else 0
-
-
-PEERS = ("verifiers", "openenv", "tau2", "harbor")
-"""Frameworks whose tasks are imported by name, and played in an environment of theirs."""
-
-
-def _peer_tasks(
-    framework: str, package: str, config: "dict[str, Any]", size: int
-) -> "Iterable[tuple[PeerTask, str] | RefusedRow]":
-    from ratchet.components.environments import openenv_environment, tau2_environment, verifiers_environment
-    from ratchet.components.tasksets.harbor_import import read_harbor_tasks
-
-    if framework == "harbor":
-        return read_harbor_tasks(Path(package), config, size)
-    if framework == "tau2":
-        return tau2_environment.peer_tasks(package, config, size)
-    if framework == "verifiers":
-        return verifiers_environment.peer_tasks(package, config, size)
-    return openenv_environment.peer_tasks(package, config, size)
 
 
 @tasks.command("export")

@@ -19,6 +19,7 @@ from chromium import started_chromium
 from episodes import make_episode, night_of, turn
 from hostile import EVIL, PAYLOADS, hidden
 from patience import LIMIT
+from sampled_rows import sampled_home
 
 from ratchet.components.core import ToolCall, ToolResult
 from ratchet.components.core.processes import free_port
@@ -112,9 +113,11 @@ def serving(root: Path, *options: str) -> Iterator[str]:
     with socket.socket() as probe:
         while probe.connect_ex(("127.0.0.1", int(urlsplit(link[0]).port or 0))) and time.monotonic() < patience:
             time.sleep(0.1)
-    yield link[0]
-    server.terminate()
-    server.wait(LIMIT)
+    try:
+        yield link[0]
+    finally:
+        server.terminate()
+        server.wait(LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +248,35 @@ def test_the_reason_of_a_decision_and_the_rows_of_an_episode_are_linked(tab, nig
     go(tab, f"rows?episode={good.episode_id}", rows[0]["row_id"])
     tab.locator(".line").first.click()
     tab.locator(".token-bar").wait_for()
+
+
+def test_drift_is_computed_on_request_and_its_largest_tokens_are_a_key_away(browser, night, tmp_path):
+    sampled_home(tmp_path)
+    rows = tmp_path / "data/datasets/sft/train.jsonl"
+    rows.write_text(
+        rows.read_text().replace("add_cost", "sum_cost")
+    )  # no reply names it, but each was sampled after it
+    with serving(tmp_path) as link:
+        page = browser.new_page(viewport=DESK)
+        page.set_default_timeout(180_000)  # a process imports torch
+        page.goto(link)
+        page.origin = "{0.scheme}://{0.netloc}".format(urlsplit(link))
+        page.locator(".line").first.wait_for()
+        go(page, "rows/sft/train-1", "loads the weights that sampled this row")
+        page.locator(".token.trained").first.wait_for()
+        page.get_by_role("button", name="Compute drift").focus()
+        page.keyboard.press("d")
+        page.get_by_text("mean size").wait_for()
+        largest = page.eval_on_selector_all(".drift-line data", "all => all.map(each => Number(each.value))")[1]
+        page.keyboard.press("d")
+        panel = page.get_by_label("The selected token")
+        panel.get_by_text("(large)").wait_for()
+        assert abs(float(panel.locator("data").last.get_attribute("value"))) == largest >= 0.2
+        assert page.locator(".tokens .token.drifted").count() > 0
+        for scheme in ("light", "dark") if AXE.exists() else ():
+            page.emulate_media(color_scheme=scheme)
+            assert axe_of(page, page.url.partition("#/")[2], ".drift-line data") == []
+        page.close()
 
 
 @pytest.mark.parametrize("place", ["turn=0", "turn=20", f"turn={len(HOSTILE) - 1}"])

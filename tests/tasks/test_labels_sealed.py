@@ -7,6 +7,7 @@ import pytest
 
 from ratchet.components.core import DataError, InfrastructureError
 from ratchet.components.datasets import versioning
+from ratchet.components.reporting.progress_display import ProgressDisplay
 from ratchet.components.rewards.annotation_records import Label
 from ratchet.components.rewards.human_labels.label_files import add_labels, read_labels
 from ratchet.components.tracking.trace_log import HumanFeedback
@@ -78,6 +79,22 @@ def test_what_a_killed_night_wrote_and_did_not_seal_is_not_lost(said, monkeypatc
     assert list(versioning.LABELS.glob("*/labels.jsonl")) and not (versioning.LABELS / "n1").exists()
     seal("n1")
     assert sealed("n1") == [("ep-a", 1.0)]
+
+
+@pytest.mark.parametrize(("line", "command", "noticed"), [
+    ("preferred_to ep-b", "pairs_stage ${files}", True),
+    ("preferred_to ep-b", "pairs_stage ${files} ${reviews}", False),
+    ("overall", "pairs_stage ${files}", False),
+])  # fmt: skip
+def test_a_night_that_seals_reviews_says_that_an_older_pipeline_does_not_read_them(
+    said, monkeypatch, line, command, noticed
+):
+    lines = []
+    monkeypatch.setattr(ProgressDisplay, "say", lambda display, text: lines.append(text))
+    Path("dvc.yaml").write_text(f"stages: {{pairs: {{cmd: '{command}'}}}}\n")
+    said.append(label("ep-a", line=line))
+    seal("n1")
+    assert [text for text in lines if "reviews of pairs" in text] == [versioning.review_notice()] * noticed
 
 
 def test_nothing_said_is_an_empty_sealed_file(said):

@@ -5,6 +5,7 @@ Explain why an episode is in the datasets, left out, or quarantined.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -175,7 +176,8 @@ NAME_COLUMNS = ("episode_id", "night", "task_id", "family", "kind", "role", "sou
 """Columns that identify and describe an episode, in display order."""
 
 
-class TermContribution(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class TermContribution:
     """A GDI term: its value in [0, 1] and its contribution to the GDI. The value is None if it is
     unknown (it then contributes 0), the contribution if the episode has no reward and so no GDI.
     """
@@ -185,7 +187,8 @@ class TermContribution(msgspec.Struct, frozen=True):
     contribution: float | None
 
 
-class FailedExpectation(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class FailedExpectation:
     """An expectation that the episode failed."""
 
     name: str
@@ -193,12 +196,13 @@ class FailedExpectation(msgspec.Struct, frozen=True):
     reason: str
 
 
-class EpisodeExplanation(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True)
+class EpisodeExplanation:
     """Explanation of an episode's selection.
 
     The verdict `in` is an episode that was accepted, or whose messages some row shows (rows of tasks to play show
     none). `reason` is the text from the selection, `about` describes the episode, and `task` holds the findings on its
-    task (split, leaks, near-duplicates).
+    task (split, leaks, near-duplicates). A dataclass, as its parts: the inspector answers with it.
     """
 
     episode_id: str

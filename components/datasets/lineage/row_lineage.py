@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ PROMPTS = ("grpo", "benchmark")
 """Datasets of tasks to play. Their rows contain the results of episodes, but not their messages."""
 
 
-class RowOrigin(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class RowOrigin:
     """Origin of one row.
 
     `row` counts from 0 within its split. `sha256` is that of the JSON line, without its newline.
@@ -143,7 +145,7 @@ def find_row(rows: Collection[RowOrigin], name: str) -> RowOrigin:
 def _read_rows(files: Mapping[str, Path], episodes: frozenset[str] | None = None) -> list[RowOrigin]:
     if ROWS_TABLE not in files:
         raise DataError(f"the dataset has no {ROWS_TABLE}: it is incomplete; restore it, or export again")
-    names = list(RowOrigin.__struct_fields__)
+    names = [field.name for field in fields(RowOrigin)]
     table = read_table(files[ROWS_TABLE], names)
     if episodes is not None:
         table = _rows_with(table, episodes)

@@ -1,6 +1,6 @@
 """Versions of the data: the build, sealed nights, tags and their checkout. The only package that calls DVC."""
 
-from .build_inputs import BASELINES, PROFILE, BuildInputs, read_build, write_build
+from .build_inputs import BASELINES, PROFILE, BuildInputs, read_build, review_notice, write_build
 from .build_request import BuildRequest, last_accepted, requested_inputs
 from .damaged_files import repair_damaged_files
 from .dvc_client import push
@@ -28,6 +28,7 @@ __all__ = [
     "read_build",
     "repair_damaged_files",
     "requested_inputs",
+    "review_notice",
     "seal_file",
     "write_build",
 ]

@@ -215,6 +215,19 @@ def build_damage(content: bytes, values: dict[str, Any]) -> str | None:
     return None
 
 
+def review_notice(root: Path = Path()) -> str | None:
+    """Return a line on what to add to the dvc.yaml of an older Ratchet, whose builds read no reviews of pairs; None for
+    one that reads them, or where there is none.
+    """
+    pipeline = root / "dvc.yaml"
+    if not pipeline.is_file() or b"${reviews}" in pipeline.read_bytes():
+        return None
+    return (
+        "reviews of pairs will not reach the datasets: dvc.yaml is of an older Ratchet; in its stage `pairs` add "
+        "${reviews} after ${files}, and labels to the params of data/build.yaml"
+    )
+
+
 def _values(path: Path) -> dict[str, Any]:
     try:
         values = load_yaml(path.read_bytes())

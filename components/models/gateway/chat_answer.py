@@ -61,11 +61,19 @@ def completion(answer: ChatAnswer) -> dict[str, Any]:
 def completion_events(answer: ChatAnswer) -> Iterator[Event]:
     """Yield the chunks of a `chat.completion`, and [DONE]."""
     head = _chat_head(answer, "chat.completion.chunk")
+    # Each part in a chunk of its own, as OpenAI sends them: clients skip the calls of a chunk that has text too.
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     parts = _chat_parts(answer)
+    if "reasoning_content" in parts:
+        deltas.append({"reasoning_content": parts["reasoning_content"]})
+    if answer.text:
+        deltas.append({"content": answer.text})
     for index, call in enumerate(parts.get("tool_calls", ())):
-        call["index"] = index
-    delta = {"role": "assistant", "content": answer.text, **parts}
-    yield None, {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
+        function = call["function"]
+        deltas.append({"tool_calls": [{"index": index, **call, "function": {**function, "arguments": ""}}]})
+        deltas.append({"tool_calls": [{"index": index, "function": {"arguments": function["arguments"]}}]})
+    for delta in deltas:
+        yield None, {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
     end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _chat_stop(answer)}
     yield None, {**head, "choices": [end]}
     if answer.usage_chunk:
@@ -255,7 +263,23 @@ WRITERS = {
     "messages": (message, message_events),
 }
 """Writers of whole answers and of streams, by the path after `/v1/`."""
+
+
+def models(own: str, asked: str) -> dict[str, Any]:
+    """Return the list of models, or the one that is `asked` for, in the form of both OpenAI's and Anthropic's API.
+
+    A request may name any model, so that each exists; `own` is the one that answers.
+    """
+    name = asked or own
+    openai = {"id": name, "object": "model", "created": 0, "owned_by": "ratchet"}
+    model = {**openai, "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    if asked:
+        return model
+    return {"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name}
+
+
 ANTHROPIC_ERRORS = {
+    400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -268,7 +292,7 @@ def error_body(protocol: str, fault: RequestFault) -> dict[str, Any]:
     if protocol.startswith("messages"):
         kind = "rate_limit_error" if fault.status == 429 else "api_error" if fault.status >= 500 else fault.kind
         kind = ANTHROPIC_ERRORS.get(fault.status, kind)
-        return {"type": "error", "error": {"type": kind, "message": str(fault)}}
+        return {"type": "error", "error": {"type": kind, "message": str(fault), "details": {"error_code": fault.kind}}}
     code = None if fault.kind == "invalid_request_error" else fault.kind
     return {"error": {"message": str(fault), "type": fault.kind, "param": None, "code": code}}
 

@@ -1,8 +1,9 @@
 """Requests of OpenAI Chat Completions, OpenAI Responses and Anthropic Messages, read into one form: `ChatRequest`.
 
-The messages are those of `ratchet.components.core.Message`. What no policy can honour (images, several choices, a forced
-call, a schema for the answer) is refused with a sentence, never ignored. `temperature` and `top_p` are the gateway's: what is
-recorded must come from the distribution that the policy's version and sampling describe.
+The messages are those of `ratchet.components.core.Message`. What no policy can honour (images, several choices) is refused with
+a sentence, never ignored. A schema for the answer is put into the prompt, and a call may be demanded: the policy is not made
+to follow. `temperature` and `top_p` are the gateway's: what is recorded must come from the distribution that the policy's
+version and sampling describe.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +17,18 @@ from ratchet.components.core.task_spec import FREE_PARAMETERS
 
 MAX_DEPTH = 64
 """Deepest nesting of a request's JSON."""
+MAX_BRACKETS = 1 << 20
+"""Objects and lists of a request's JSON, counted with the brackets in its texts. The parser lets no other thread run."""
+MAX_MESSAGES = 10_000
+"""Messages of a request."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
     """One request in the common form. `max_tokens`: None for the policy's limit. `stop`: texts that end the reply.
 
-    `custom_tools`: names of tools of the Responses API whose only parameter is free text. `previous`: id of the response whose
-    conversation `messages` continues. `usage_chunk`: a stream of Chat Completions ends with the token counts.
+    `custom_tools`: names of tools of the Responses API whose only parameter is free text. `previous`: id of the response or
+    message whose conversation `messages` continues. `instructions`: whether the first message is for this request alone.
+    `usage_chunk`: a stream of Chat Completions ends with the token counts.
     """
 
     model: str
@@ -33,11 +39,14 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     custom_tools: frozenset[str] = frozenset()
     previous: str | None = None
+    instructions: bool = False
     usage_chunk: bool = False
 
 
 def decode_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a request's body. Raises RequestFault."""
+    if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+        raise RequestFault(f"the body has more than {MAX_BRACKETS:,} brackets; send less at once")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -134,23 +143,76 @@ def _tool(name: Any, description: Any, parameters: Any) -> ToolSpec:
     return ToolSpec(name, description if isinstance(description, str) else "", parameters or FREE_PARAMETERS)
 
 
+CLIENT_TOOLS = ("apply_patch", "bash", "computer", "local_shell", "memory", "shell", "text_editor")
+"""Beginnings of the types of tools that a client carries out, and whose schema only their provider's models know."""
+
+
+def _unknown_tool(tool: Mapping[str, Any]) -> RequestFault:
+    kind = str(tool.get("type"))[:40]
+    return RequestFault(f"a tool of type '{kind}' cannot be offered, since it has no schema; send it as a function")
+
+
 def _with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools that may be called. Raises RequestFault for a choice that would force a call."""
+    """Return the tools that may be called. Whether the policy calls one is its own decision, also where a call is demanded."""
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind == "none":
         return ()
-    if kind not in (None, "auto"):
-        raise RequestFault(f"tool_choice '{kind}' would force a call, and the policy decides here; use auto or none")
-    return tuple(tools)
+    if kind in (None, "auto", "required", "any"):
+        return tuple(tools)
+    allowed = [choice]
+    if kind == "allowed_tools":
+        allowed = _objects(_field(choice, "allowed_tools", dict, choice), "tools")
+    names = {name for name in map(_chosen_name, allowed) if isinstance(name, str)}
+    chosen = tuple(tool for tool in tools if tool.name in names)
+    if not chosen:
+        raise RequestFault("tool_choice names no tool of the request; name one of `tools`, or send auto")
+    return chosen
+
+
+def _chosen_name(choice: Any) -> str | None:
+    inner = choice.get("function") or choice.get("custom") or choice if isinstance(choice, dict) else {}
+    return inner.get("name") if isinstance(inner, dict) else None
+
+
+_UNREAD = {
+    "functions": "send `tools`",
+    "function_call": "send `tools`",
+    "conversation": "send the messages, or `previous_response_id`",
+    "prompt": "send its text as `instructions`",
+    "logprobs": "they are recorded with the episode",
+    "top_logprobs": "they are recorded with the episode",
+}
+"""Fields that would change what a model reads or what a client gets, and what to do instead."""
 
 
 def _check_common(body: Mapping[str, Any]) -> None:
     if (_field(body, "n", int) or 1) != 1:
         raise RequestFault("`n` must be 1: send one request per sample")
-    text = _field(body, "text", dict, {})
-    form = _field(body, "response_format", dict, None) or text.get("format") or {}
-    if isinstance(form, dict) and form.get("type", "text") != "text":
-        raise RequestFault(f"a format '{form['type']}' of the answer is not supported; ask for text")
+    for name, instead in _UNREAD.items():
+        if body.get(name):
+            raise RequestFault(f"`{name}` is not read here; {instead}")
+
+
+def _with_format(messages: list[Message], form: Any) -> list[Message]:
+    """Return the messages with the schema that the answer should have, in the words and at the place of OpenAI's Harmony
+    format; whether the policy follows it is its own decision. A demand for JSON without a schema is in the client's prompt.
+    """
+    kind = form.get("type", "text") if isinstance(form, dict) else "text"
+    if kind in ("text", "json_object"):
+        return messages
+    if kind != "json_schema":
+        raise RequestFault(f"a format '{str(kind)[:40]}' of the answer is not supported; ask for text or a JSON Schema")
+    asked = form.get("json_schema") or form
+    schema = asked.get("schema") if isinstance(asked, dict) else None
+    if not isinstance(schema, dict):
+        raise RequestFault("the format of the answer has no `schema`; send a JSON Schema")
+    lines = ["# Response Formats", f"## {asked.get('name') or 'answer'}"]
+    if asked.get("description"):
+        lines.append(f"// {asked['description']}")
+    text = "\n\n".join([*lines, msgspec.json.encode(schema).decode()])
+    if messages and messages[0]["role"] == "system":
+        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _stop(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -183,11 +245,15 @@ def read_completions(body: dict[str, Any]) -> ChatRequest:
             messages.append({"role": "tool", "tool_call_id": str(call_id), "content": content})
         else:
             raise RequestFault(f"{where}: unknown role {str(role)[:40]!r}")
-    functions = [_field(tool, "function", dict, {}) for tool in _objects(body, "tools")]
-    tools = [_tool(each.get("name"), each.get("description"), each.get("parameters")) for each in functions]
+    tools = []
+    for tool in _objects(body, "tools"):
+        if tool.get("type", "function") != "function":
+            raise _unknown_tool(tool)
+        function = _field(tool, "function", dict, {})
+        tools.append(_tool(function.get("name"), function.get("description"), function.get("parameters")))
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_not_empty(messages),
+        messages=_with_format(_checked(messages), body.get("response_format")),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_completion_tokens", "max_tokens"),
         stop=_stop(body, "stop"),
@@ -203,9 +269,10 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
     parameter, `input`.
     """
     _check_common(body)
-    messages: list[Message] = []
-    if instructions := _text(body.get("instructions"), "instructions"):
-        messages.append({"role": "system", "content": instructions})
+    instructions = _text(body.get("instructions"), "instructions")
+    own: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
+    own = _with_format(own, _field(body, "text", dict, {}).get("format"))
+    messages = list(own)
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(body, "input")
     for number, item in enumerate(items):
@@ -219,15 +286,18 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
             schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
             tools.append(_tool(tool.get("name"), tool.get("description"), schema))
             custom.add(tools[-1].name)
+        elif str(kind).startswith(CLIENT_TOOLS):
+            raise _unknown_tool(tool)
     previous = _field(body, "previous_response_id", str)
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=messages if previous else _not_empty(messages),
+        messages=_checked(messages) if messages or not previous else [],
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_output_tokens"),
         stream=_field(body, "stream", bool, False),
         custom_tools=frozenset(custom),
         previous=previous,
+        instructions=bool(own),
     )
 
 
@@ -238,7 +308,12 @@ def _add_item(messages: list[Message], item: dict[str, Any], where: str) -> None
     if kind == "message":
         role, content = item.get("role"), _text(item.get("content"), where)
         if role == "assistant":
-            messages.append(_assistant(content, []))
+            if (
+                last is not None and last["role"] == "assistant" and not last["content"]
+            ):  # some clients send the calls first
+                messages[-1] = {**last, "content": content}
+            else:
+                messages.append(_assistant(content, []))
         elif role in ("system", "developer", "user"):
             messages.append({"role": "user" if role == "user" else "system", "content": content})
         else:
@@ -276,19 +351,29 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
             messages += _user_messages(role, parts, where)
         else:
             raise RequestFault(f"{where}: unknown role {str(role)[:40]!r}")
-    tools = [
-        _tool(tool.get("name"), tool.get("description"), tool.get("input_schema"))
-        for tool in _objects(body, "tools")
-        if tool.get("type", "custom") == "custom"
-    ]
+    form = _field(body, "output_config", dict, {}).get("format") or body.get("output_format")
+    tools = []
+    for tool in _objects(body, "tools"):
+        kind = tool.get("type") or "custom"
+        if kind == "custom":
+            tools.append(_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
+        elif str(kind).startswith(CLIENT_TOOLS):
+            raise _unknown_tool(tool)
     return ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_not_empty(messages),
+        messages=_with_format(_checked(messages), form),
         tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_tokens"),
         stop=_stop(body, "stop_sequences"),
         stream=_field(body, "stream", bool, False),
+        previous=_thread(body),
     )
+
+
+def _thread(body: Mapping[str, Any]) -> str | None:
+    """Return the message that a thread continues: such a request has only what follows that message."""
+    thread = _field(body, "thread", dict, {})
+    return _field(thread, "previous_message_id", str) if thread.get("type") == "continue" else None
 
 
 def _user_messages(role: str, parts: list[dict[str, Any]], where: str) -> list[Message]:
@@ -301,9 +386,11 @@ def _user_messages(role: str, parts: list[dict[str, Any]], where: str) -> list[M
     return [*results, *([{"role": role, "content": _text(texts, where)}] if texts or not results else [])]
 
 
-def _not_empty(messages: list[Message]) -> list[Message]:
+def _checked(messages: list[Message]) -> list[Message]:
     if not messages:
         raise RequestFault("the request has no messages")
+    if len(messages) > MAX_MESSAGES:
+        raise RequestFault(f"the request has more than {MAX_MESSAGES:,} messages; shorten the conversation", 413)
     return messages
 
 

@@ -1,6 +1,6 @@
 """HTTP server of a gateway: OpenAI Chat Completions, OpenAI Responses and Anthropic Messages for each of its sessions.
 
-    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens; GET /v1/models
+    POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens; GET /v1/models, /v1/models/MODEL
     POST /sessions                 begin a session (with the gateway's key): its key and addresses
     POST /s/NAME/finish            end one, with its outcome
     GET  /health
@@ -37,15 +37,23 @@ from ratchet.components.core.http_requests import (
 from ratchet.components.core.request_guard import RequestGuard
 from ratchet.components.trajectories.trajectory import Outcome
 
-from .chat_answer import WRITERS, ChatAnswer, encode_event, error_body, stream_error
+from .chat_answer import WRITERS, ChatAnswer, encode_event, error_body, models, stream_error
 from .chat_request import READERS, ChatRequest, decode_body
 from .gateway_sessions import Gateway, Session, SessionTask
 
 _log = logging.getLogger(__name__)
-MAX_BODY = 32 << 20
-"""Maximum size of a request's body in bytes."""
+MAX_BODY = 16 << 20
+"""Maximum size of a request's body in bytes. A million tokens of text are 4 to 9 MB; the parser, which lets no other thread
+run, takes 30 ms for 16 MiB of text, and seconds for as many bytes of small values.
+"""
+LARGE_BODY = 256 << 10
+"""Size from which a body is read in a thread, so that other sessions go on."""
 PING_SECONDS = 10.0
 """Seconds between signs of life in a stream whose reply is not there yet."""
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+ACCEPTED_AT_ONCE = 32
+"""Connections accepted in one step of the event loop, before any of them is counted: a burst takes no more descriptors."""
 SWEEP_SECONDS = 5.0
 SESSION_HEADER = b"x-ratchet-session"
 _PATH = re.compile(r"(?:/s/(?P<session>[^/]+))?(?P<rest>/.*)")
@@ -68,7 +76,7 @@ class GatewayApp:
         """Answer one request; every failure is an answer too."""
         path = _PATH.fullmatch(scope["path"])
         rest = path["rest"] if path else scope["path"]
-        protocol = _VERSIONS.sub("", rest, count=1)
+        protocol = _VERSIONS.sub("", rest, count=1).rstrip("/")
         try:
             name = _session_name(scope, path["session"] if path else None)
             await self._route(scope["method"], protocol, name, scope, receive, send)
@@ -88,15 +96,17 @@ class GatewayApp:
             await _send_json(send, 200, self.gateway.state())
             return
         keys = _keys(scope)
-        if (method, protocol) == ("GET", "models"):
+        if method == "GET" and (protocol == "models" or protocol.startswith("models/")):
             self.gateway.find(keys, name)
-            model = {"id": self.gateway.model, "object": "model", "created": 0, "owned_by": "ratchet"}
-            await _send_json(send, 200, {"object": "list", "data": [model]})
+            await _send_json(send, 200, models(self.gateway.model, protocol.partition("/")[2]))
             return
         if protocol not in (*READERS, "messages/count_tokens", "sessions", "finish"):
-            raise RequestFault(f"no such path; use {', '.join(f'/v1/{each}' for each in READERS)}", 404, "not_found")
+            paths = ", ".join(f"/v1/{each}" for each in READERS)
+            raise RequestFault(f"no path {scope['path'][:80]!r} here; use {paths}", 404, "not_found")
         if method != "POST":
-            raise RequestFault("use POST", 405)
+            # Codex tries a WebSocket six times after another status.
+            socketed = "websocket" in header_values(scope, b"upgrade")
+            raise RequestFault("no WebSocket here; use POST", 426) if socketed else RequestFault("use POST", 405)
         if protocol == "sessions":
             await self._open(keys, receive, send, scope)
             return
@@ -110,8 +120,11 @@ class GatewayApp:
             await _send_json(send, 200, {"episodes": [trajectory.episode_id for trajectory, _ in branches]})
             return
         with session.work():
-            reader = READERS["messages" if protocol == "messages/count_tokens" else protocol]
-            request = reader(decode_body(await read_body(scope, receive, MAX_BODY)))
+            body = await read_body(scope, receive, MAX_BODY)
+            if len(body) > LARGE_BODY:
+                request = await asyncio.to_thread(_read, protocol, session, body)
+            else:
+                request = _read(protocol, session, body)
             if protocol == "messages/count_tokens":
                 await _send_json(send, 200, {"input_tokens": await self.gateway.count_tokens(session, request)})
                 return
@@ -148,6 +161,16 @@ class GatewayApp:
         finally:
             answering.cancel()
             leaving.cancel()
+
+
+def _read(protocol: str, session: Session, body: bytes) -> ChatRequest:
+    value = decode_body(body)
+    if protocol == "responses":
+        value = session.insert_items(value)
+    request = READERS["messages" if protocol == "messages/count_tokens" else protocol](value)
+    if protocol == "messages" and request.messages[-1]["role"] == "assistant":
+        raise RequestFault("a reply that is begun cannot be continued; end the messages with one of the user")
+    return request
 
 
 async def _stream(
@@ -283,7 +306,7 @@ class GatewayServer:
         config = uvicorn.Config(
             GatewayApp(self.gateway), http=bounded_protocol(), ws="none", lifespan="off", access_log=False, log_config=None,
             log_level="critical", server_header=False, proxy_headers=False, h11_max_incomplete_event_size=64 << 10,
-            timeout_keep_alive=75, timeout_graceful_shutdown=0,
+            timeout_keep_alive=75, timeout_graceful_shutdown=0, backlog=ACCEPTED_AT_ONCE,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         try:
@@ -292,6 +315,8 @@ class GatewayServer:
                 serving = self.loop.create_task(self._server.serve(listening))
                 while not self._server.started and not serving.done():
                     await asyncio.sleep(0.005)
+                for each in listening:
+                    each.listen(BACKLOG)  # asyncio has taken `backlog` for the length of the queue too
                 self._ready.set()
                 while not self._server.should_exit and not serving.done():
                     try:
@@ -310,7 +335,7 @@ class GatewayServer:
     def _sockets(self) -> Iterator[socket.socket]:
         """Yield the bound sockets. Raises ConfigurationError for a port that is taken."""
         try:
-            port = listen_on_loopback(self._wanted_port, backlog=1024)
+            port = listen_on_loopback(self._wanted_port, backlog=BACKLOG)
         except OSError as error:
             raise ConfigurationError(
                 f"port {self._wanted_port} cannot be used: {error.strerror}; choose another"

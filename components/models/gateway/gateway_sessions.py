@@ -40,6 +40,7 @@ KEY_PREFIX = "rgw-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_CHARACTERS = 64 << 20
 """Characters of all messages of a session, each counted once and with 1,000 more for what is kept beside its text."""
+_ITEM = re.compile(r"(?P<kind>msg|fc|rs)_(?P<session>[0-9a-f]{24})(?P<reply>[0-9]{6,9})(?:_(?P<call>[0-9]{1,9}))?")
 DEFAULT_SESSION = "default"
 """Session of requests with the gateway's key that name none."""
 
@@ -93,6 +94,31 @@ class Session:
         self.model_failure = ""
         self.responses: dict[str, tuple[list[Message], tuple[ToolSpec, ...]]] = {}
 
+    def insert_items(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a request of OpenAI Responses with the items of earlier replies in place of references to them.
+
+        Raises RequestFault for a reference to none of this session's.
+        """
+        items = body.get("input")
+        if not isinstance(items, list):
+            return body
+        return {**body, "input": [self._item(item) if _is_reference(item) else item for item in items]}
+
+    def _item(self, reference: dict[str, Any]) -> dict[str, Any]:
+        name = str(reference.get("id"))
+        found = _ITEM.fullmatch(name)
+        try:
+            if found is None or found["session"] != self.identity:
+                raise IndexError
+            message = self.tree.replies[int(found["reply"])].message or {}
+            if found["kind"] == "fc":
+                call = message["tool_calls"][int(found["call"] or 0)]
+                return {"type": "function_call", "call_id": call["id"], **call["function"]}
+        except (IndexError, KeyError) as error:
+            raise RequestFault(f"the item '{name[:60]}' is none of this session's; send the item itself") from error
+        kind = "message" if found["kind"] == "msg" else "reasoning"
+        return {"type": kind, "role": "assistant", "content": message["content"]}
+
     def admit(self) -> None:
         """Raise RequestFault if the session may send no further request (now: 429; for good: 403, which no client repeats)."""
         limits = self.limits
@@ -121,6 +147,11 @@ class Session:
         finally:
             self.running -= 1
             self.used = time.monotonic()
+
+
+def _is_reference(item: Any) -> bool:
+    # As in OpenAI's API, an item with an id alone is a reference too.
+    return isinstance(item, dict) and (item.get("type") == "item_reference" or item.keys() == {"id"})
 
 
 Keep = Callable[[Session, list[RecordedBranch]], Awaitable[None]]
@@ -217,10 +248,15 @@ class Gateway:
     def _conversation(self, session: Session, request: ChatRequest) -> tuple[list[Message], tuple[ToolSpec, ...]]:
         if request.previous is None:
             return request.messages, request.tools
-        if request.previous not in session.responses:
-            raise RequestFault(f"previous_response_id '{request.previous[:60]}' is none of this session's")
-        before, tools = session.responses[request.previous]
-        return [*before, *request.messages], request.tools or tools
+        kind, _, identity = request.previous.partition("_")
+        if identity not in session.responses:
+            name = f"'{request.previous[:60]}' is none of this session's; send the whole conversation"
+            if kind == "msg":  # Anthropic's clients then do so
+                raise RequestFault(f"the message {name}", 404, "thread_not_found")
+            raise RequestFault(f"the response {name}", 400, "previous_response_not_found")
+        before, tools = session.responses[identity]
+        own = int(request.instructions)
+        return [*request.messages[:own], *before, *request.messages[own:]], request.tools or tools
 
     def _record(
         self,
@@ -249,8 +285,8 @@ class Gateway:
         session.tokens += new
         identity = f"{session.identity}{answered.number:06d}"
         if len(session.responses) < 10_000:
-            session.responses[f"resp_{identity}"] = (
-                [each.message for each in answered.path if each.message is not None],
+            session.responses[identity] = (
+                [each.message for each in answered.path[int(request.instructions) :] if each.message is not None],
                 node.tools,
             )  # those of the tree: each request's own would be as many as all bodies
         stop = "stop_sequence" if ending is not None else "length" if reply.stop_reason == "length" else "stop"

@@ -8,7 +8,7 @@ all steps cannot be estimated from uncertain steps alone.
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import pydantic
@@ -70,6 +70,22 @@ def choose_candidates(
     drawn = [LabelChoice(candidate, "drawn at random") for candidate in ordered[:random_count]]
     rest = ordered[random_count:]
     return _interleave(_choose_greedily(rest, budget - random_count, config, ordered[:random_count]), drawn)
+
+
+def choose_steps(
+    trajectories: Iterable[Trajectory],
+    judgements: Iterable[Judgement],
+    budget: int,
+    seed: int = 0,
+    done: Collection[tuple[str, int, int]] = (),
+) -> list[LabelChoice]:
+    """Return the steps of trajectories that are most worth labelling, as `choose_candidates` does. `done`: (episode, turn,
+    step) of those that are left out.
+    """
+    opinions = opinions_by_step(judgements)
+    # A log may hold an episode twice.
+    candidates = {candidate[:3]: candidate for candidate in label_candidates(trajectories, opinions)}
+    return choose_candidates((each for place, each in candidates.items() if place not in done), budget, seed=seed)
 
 
 def _interleave(informative: list[LabelChoice], drawn: list[LabelChoice]) -> list[LabelChoice]:

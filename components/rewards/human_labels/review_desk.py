@@ -21,7 +21,7 @@ from ratchet.components.trajectories.trajectory import Trajectory, digest
 
 from ..annotation_records import ADJUDICATION, OVERALL, PREFERRED_TO, WHOLE, Judgement, Label
 from .label_files import read_labels
-from .label_selection import LabelCandidate, choose_candidates, label_candidates, opinions_by_step
+from .label_selection import LabelCandidate, choose_candidates, choose_steps
 from .rater_agreement import KrippendorffAlpha, krippendorff
 
 QueueName = Literal["steps", "pairs", "disputes"]
@@ -43,13 +43,22 @@ class ProposedPair(NamedTuple):
 
 
 class ReviewItem(NamedTuple):
-    """What one label is about. `item_id`: stable name. `rejected`: the other episode of a pair, empty for a step."""
+    """What one label is about. `rejected`: the other episode of a pair, empty for a step."""
 
-    item_id: str
     episode_id: str
     turn: int
     step: int
     rejected: str = ""
+
+    @property
+    def item_id(self) -> str:
+        """A stable name."""
+        return digest(*self)[:16]
+
+    @property
+    def kind(self) -> Literal["step", "pair"]:
+        """Whether the item is a step or a preference pair."""
+        return "pair" if self.rejected else "step"
 
     @property
     def line(self) -> str:
@@ -75,24 +84,7 @@ class QueuedItem(NamedTuple):
     others: tuple[Label, ...]
 
 
-def make_item(episode_id: str, turn: int, step: int, rejected: str = "") -> ReviewItem:
-    """Return the item of a step, or with `rejected` of a pair."""
-    return ReviewItem(digest(episode_id, turn, step, rejected)[:16], episode_id, turn, step, rejected)
-
-
-def choose_steps(
-    trajectories: Iterable[Trajectory], judgements: Iterable[Judgement], budget: int, seed: int = 0
-) -> list[ReviewItem]:
-    """Return the steps that are most worth labelling. The choice does not depend on who has labelled, so that all
-    reviewers of the same trajectories meet the same steps in the same order.
-    """
-    opinions = opinions_by_step(judgements)
-    # A log may hold an episode twice.
-    candidates = {candidate[:3]: candidate for candidate in label_candidates(trajectories, opinions)}
-    return [make_item(*choice.candidate[:3]) for choice in choose_candidates(candidates.values(), budget, seed=seed)]
-
-
-def choose_pairs(pairs: Iterable[ProposedPair], budget: int, seed: int = 0) -> list[ReviewItem]:
+def choose_pairs(pairs: Iterable[ProposedPair], budget: int) -> list[ReviewItem]:
     """Return the pairs that are most worth a review: those with a small margin, spread over tasks and episodes."""
     by_sides: dict[tuple[str, int, int], ProposedPair] = {}
     candidates = []
@@ -101,8 +93,8 @@ def choose_pairs(pairs: Iterable[ProposedPair], budget: int, seed: int = 0) -> l
         if (place := (pair.chosen_episode_id, pair.turn, WHOLE)) not in by_sides:
             by_sides[place] = pair
             candidates.append(LabelCandidate(*place, pair.task_id, ((1 + min(pair.margin, 1.0)) / 2,)))
-    chosen = (by_sides[choice.candidate[:3]] for choice in choose_candidates(candidates, budget, seed=seed))
-    return [make_item(pair.chosen_episode_id, pair.turn, WHOLE, pair.rejected_episode_id) for pair in chosen]
+    chosen = (by_sides[choice.candidate[:3]] for choice in choose_candidates(candidates, budget))
+    return [ReviewItem(pair.chosen_episode_id, pair.turn, WHOLE, pair.rejected_episode_id) for pair in chosen]
 
 
 class ReviewDesk:
@@ -192,14 +184,10 @@ class ReviewDesk:
                 raise DataError("you decided the dispute about this item and cannot also label it; undo that first")
             annotator = ADJUDICATION + self.reviewer if adjudicate else self.reviewer
             previous = self._labels[item.key].get(annotator)
-            trajectory = self.trajectories[item.episode_id]
-            if (
-                previous is not None
-                and (previous.value, previous.comment, previous.edit) == (value, comment, edit)
-                and previous.content_hash == trajectory.content_hash
-            ):
+            given = (value, comment, edit, self.trajectories[item.episode_id].content_hash)
+            if previous and (previous.value, previous.comment, previous.edit, previous.content_hash) == given:
                 return previous
-            return self._append(item.key, trajectory, annotator, value, comment, edit)
+            return self._append(item, annotator, value, comment, edit)
 
     def undo(self) -> ReviewItem | None:
         """Withdraw the reviewer's latest label or adjudication that is not withdrawn, and return its item; None if
@@ -213,10 +201,10 @@ class ReviewDesk:
             item = self._by_key[key]
             adjudication = self._adjudication(item)
             annotator = self.reviewer if adjudication is None else ADJUDICATION + self.reviewer
-            self._append(key, self.trajectories[item.episode_id], annotator, None)
+            self._append(item, annotator, None)
             return item
 
-    def agreement(self, name: Literal["steps", "pairs"], resamples: int = 200) -> KrippendorffAlpha:
+    def agreement(self, name: Literal["steps", "pairs"]) -> KrippendorffAlpha:
         """Return Krippendorff's alpha of the people who labelled items of a queue, over the items that the reviewer has
         labelled too: a figure of the others alone would tell about labels that are still to be given.
         """
@@ -227,25 +215,19 @@ class ReviewDesk:
                 for item in self._queues[name]
                 if self.reviewer in (values := {label.annotator: label.value for label in self._people(item)})
             }
-        return krippendorff(ratings, resamples=resamples)  # type: ignore[arg-type]
+        return krippendorff(ratings, resamples=200)  # type: ignore[arg-type]
 
     def _append(
-        self,
-        key: ItemKey,
-        trajectory: Trajectory,
-        annotator: str,
-        value: float | None,
-        comment: str = "",
-        edit: str = "",
+        self, item: ReviewItem, annotator: str, value: float | None, comment: str = "", edit: str = ""
     ) -> Label:
-        episode_id, turn, step, line = key
+        trajectory = self.trajectories[item.episode_id]
         label = Label(
-            episode_id=episode_id,
+            episode_id=item.episode_id,
             content_hash=trajectory.content_hash,
             domain=trajectory.task.domain,
-            turn=turn,
-            step=step,
-            line=line,
+            turn=item.turn,
+            step=item.step,
+            line=item.line,
             value=value,
             annotator=annotator,
             comment=comment,
@@ -329,12 +311,14 @@ def open_desk(
     *,
     budget: int = 200,
 ) -> ReviewDesk:
-    """Choose up to `budget` steps and as many pairs, and open the desk on them. The trajectories are read twice, and only
-    those of chosen items are held in memory.
+    """Choose up to `budget` steps and as many pairs, and open the desk on them. The choice does not depend on who has
+    labelled, so that all reviewers of the same trajectories meet the same items in the same order. The trajectories are read
+    twice, and only those of chosen items are held in memory.
 
     Raises DataError where there is nothing to review.
     """
-    steps, pair_items = choose_steps(read_trajectories(), judgements, budget), choose_pairs(pairs, budget)
+    chosen = choose_steps(read_trajectories(), judgements, budget)
+    steps, pair_items = [ReviewItem(*choice.candidate[:3]) for choice in chosen], choose_pairs(pairs, budget)
     wanted = Counter(side for item in (*steps, *pair_items) for side in (item.episode_id, item.rejected))
     trajectories = {
         trajectory.episode_id: trajectory for trajectory in read_trajectories() if trajectory.episode_id in wanted

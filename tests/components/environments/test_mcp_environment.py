@@ -89,6 +89,18 @@ def answers(port):
 
 
 @pytest.mark.slow
+def test_a_tool_named_submit_is_refused_until_it_is_left_out():
+    code = "from mcp.server import MCPServer\nserver = MCPServer('x')\n@server.tool()\ndef submit() -> str: return ''\n"
+    code += "@server.tool()\ndef go() -> str: return 'gone'\nserver.run('stdio')\n"
+    server = {"command": sys.executable, "args": ["-c", code]}
+    with McpEnvironment({"x": server}) as env, pytest.raises(ConfigurationError, match="leave it out by `tools`"):
+        env.reset(task=COUNTED)
+    with McpEnvironment({"x": {**server, "tools": ["go"]}}) as env:
+        env.reset(task=task({"kind": "calls", "tool": "go"}))
+        assert [tool.name for tool in env.tools] == ["go", "submit"]
+
+
+@pytest.mark.slow
 def test_a_server_behind_a_url_is_reached_and_one_that_is_not_there_is_an_infrastructure_failure():
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
@@ -121,11 +133,8 @@ def test_servers_are_configured_as_in_other_clients(tmp_path, monkeypatch):
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=message):
             McpEnvironment({"a": wrong})
-    with (
-        McpEnvironment({"a": {"command": "${NO_SUCH_VARIABLE}"}}) as env,
-        pytest.raises(ConfigurationError, match="NO_SUCH"),
-    ):
-        env.reset(task=COUNTED)
+    with pytest.raises(ConfigurationError, match=r"mcpServers\.a\.command.: .*NO_SUCH_VARIABLE is not set"):
+        McpEnvironment({"a": {"command": "${NO_SUCH_VARIABLE}"}})
     with McpEnvironment(COUNTER) as env, pytest.raises(DataError, match="outside of its folder"):
         env.reset(task=task({"kind": "unchanged"}, files={"../a": ""}))
 

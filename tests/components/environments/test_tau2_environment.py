@@ -21,8 +21,8 @@ from ratchet.components.environments.tau2_environment import (
     DOMAINS,
     STOP,
     ScriptedTau2User,
-    Tau2Bridge,
     Tau2Environment,
+    ask_bridge,
     peer_tasks,
 )
 from ratchet.components.rollouts.collection import collect
@@ -398,18 +398,20 @@ def test_a_missing_package_and_a_wrong_domain_are_named(monkeypatch):
         list(peer_tasks("airline", {"user": 5}, 1))
     with pytest.raises(ConfigurationError, match="MODEL@URL"):
         list(peer_tasks("airline", {"user": "gpt"}, 1))
+    monkeypatch.setenv("RATCHET_TAU2_PYTHON", "/nonexistent/python")
     with pytest.raises(ConfigurationError, match="no interpreter"):
-        Tau2Bridge("/nonexistent/python")
+        list(peer_tasks("airline", {}, 1))
 
 
 def test_a_bridge_that_dies_or_hangs_is_an_infrastructure_failure(tmp_path, monkeypatch):
     python = tmp_path / "python"
+    monkeypatch.setenv("RATCHET_TAU2_PYTHON", str(python))
     for body in ("false", "sleep 600", "printf half"):
         python.write_text(f"#!/bin/sh\nexec {body}\n")
         python.chmod(0o755)
         with monkeypatch.context() as patch, pytest.raises(InfrastructureError, match="inspect-evals ended"):
             patch.setattr(tau2_environment, "SECONDS", 0.5)
-            Tau2Bridge(str(python)).ask("tasks", domain="airline")
+            ask_bridge("tasks", domain="airline")
     python.write_text('#!/bin/sh\nread line; echo \'{"error": "KeyError: 1", "kind": "KeyError"}\'\nread line\n')
     with pytest.raises(DataError, match="KeyError"):
-        Tau2Bridge(str(python)).ask("begin", domain="airline")
+        ask_bridge("begin", domain="airline")

@@ -1,6 +1,8 @@
 """The API of the inspector: values, hostile content, and what it refuses."""
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from episodes import make_episode, night_of, turn, write_night
 from fastapi.testclient import TestClient
+from patience import until
 
 from ratchet.components.core import ToolCall, ToolResult
 from ratchet.components.inspector import build_views
@@ -289,6 +292,32 @@ def night_after(*steps: str) -> Night:
     return night
 
 
+def test_a_night_that_begins_is_not_interrupted(project):
+    night = night_after()
+    assert build_views.live(lambda night: []).state == "begun"
+    night.run_once("declared", lambda: {})
+    assert build_views.live(lambda night: []).state == "interrupted"
+    with hold_night_lock() as claim:
+        claim(night.id)
+        assert build_views.live(lambda night: []).state == "running"
+
+
+def test_the_steps_that_run_are_listed_as_running_until_they_end(project):
+    def steps() -> list[tuple[str, str]]:
+        return [(step.name, step.state) for step in build_views.live(lambda night: []).steps]
+
+    with hold_night_lock() as claim:
+        claim((first := night_after("declared", "judge", "build")).id)
+        first.finish()
+        claim((night := night_after("declared")).id)
+        seen: list[tuple[str, str]] = []
+        night.run_once("judge", lambda: seen.extend(steps()))
+        assert seen == [("declared", "done"), ("judge", "running"), ("build", "waiting")]
+        with pytest.raises(ZeroDivisionError):
+            night.run_once("build", lambda: 1 / 0)
+        assert steps() == [("declared", "done"), ("judge", "done"), ("build", "waiting")]
+
+
 def test_the_waiting_steps_of_a_running_night_are_those_of_the_last_finished_night_of_its_scale(project):
     with hold_night_lock() as claim:
         claim((first := night_after("declared", "cold start")).id)
@@ -306,3 +335,31 @@ def test_the_page_is_told_whether_a_clone_or_given_files_are_served(project):
         client = next(opened := open_client(ServedEpisodes(paths)))
         assert get(client, "/api/home")["clone"] is (not paths)
         opened.close()
+
+
+def test_a_search_ends_when_its_client_has_gone(project, monkeypatch):
+    import uvicorn
+
+    ended, served = threading.Event(), ServedEpisodes()
+
+    def find(*query):
+        until(query[-1])
+        ended.set()
+
+    monkeypatch.setattr(served, "find", find)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(build_app(served, "secret", port), log_level="critical", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            head = f"GET /api/episodes?q=a HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nCookie: ratchet-inspector-{port}=secret\r\n\r\n"
+            client.sendall(head.encode())
+            with pytest.raises(TimeoutError):  # it waits for the answer
+                client.settimeout(0.3)
+                client.recv(1)
+            assert not ended.is_set()
+        assert ended.wait(60)
+        server.should_exit = True
+        thread.join()
+    served.close()

@@ -60,6 +60,15 @@ def test_a_query_without_an_answer_in_time_ends_its_process(
     ask_night(queries)
 
 
+def test_a_process_that_nobody_asks_for_a_while_ends_and_the_next_query_starts_another(
+    queries: QueryProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "_idle_seconds", 0.2)
+    ask_night(queries)
+    until(lambda: queries._process is None)
+    ask_night(queries)
+
+
 def test_a_hundred_queries_at_once_start_one_process_and_those_beyond_the_bound_are_refused(
     queries: QueryProcess,
 ) -> None:

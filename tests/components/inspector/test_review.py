@@ -28,7 +28,7 @@ def client_of(path, reviewer="ann", episodes=EPISODES, budget=100):
 
 
 def queue(client, name="steps"):
-    return client.get(f"/api/review/queues/{name}").json()["items"]
+    return client.get(f"/api/review/queues/{name}").json()
 
 
 def save(client, item, value, name="steps", **changes: object):
@@ -128,10 +128,17 @@ def test_a_pair_is_accepted_or_rejected_and_not_half(tmp_path):
 def test_the_better_message_of_an_accepted_pair_can_be_rewritten(tmp_path):
     client = client_of(tmp_path / "labels.jsonl")
     pairs = {each["turn"]: each for each in queue(client, "pairs")}
-    edit = {"text": "Better.", "calls": [{"tool": "submit", "arguments": {}}]}
+    edit = '{"text": "Better.", "calls": [{"tool": "submit", "arguments": {}}]}'
     assert save(client, pairs[-1], 1, "pairs", edit=edit).status_code == 409
     assert save(client, pairs[1], 0, "pairs", edit=edit).status_code == 409
-    assert save(client, pairs[1], 1, "pairs", edit={"text": " "}).status_code == 409
+    for wrong in (
+        '{"text": " "}',
+        "{",
+        '{"text": "\\ud800"}',
+        '{"calls": [{"tool": ""}]}',
+        '{"text": "a", "role": "user"}',
+    ):
+        assert save(client, pairs[1], 1, "pairs", edit=wrong).status_code == 409
     assert save(client, queue(client)[0], 1, edit=edit).status_code == 409
     assert save(client, pairs[1], 1, "pairs", edit=edit).status_code == 200
     (label,) = read_labels(tmp_path / "labels.jsonl")
@@ -144,7 +151,7 @@ def test_two_reviewers_and_an_adjudicator_through_the_api(tmp_path):
     for n, item in enumerate(queue(ann)):
         save(ann, item, n % 2)
         save(bob, item, n % 2 if n else 1)
-    agreement = bob.get("/api/review/agreement").json()["steps"]
+    agreement = bob.get("/api/review/agreement/steps").json()
     assert agreement["items"] == 20 and agreement["people"] == 2 and 0.8 < agreement["alpha"] < 1
     (disputed,) = queue(cy, "disputes")
     others = cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"]

@@ -61,6 +61,11 @@ class TestGeminiCli:
         assert found.task.description == "List x."
         assert found.source_extra["session"]["lastUpdated"] == "2026-11-01T10:00:06Z"
 
+    def test_a_session_with_only_notices_is_no_episode(self, tmp_path):
+        notice = {"id": "1", "type": "warning", "content": "a hook failed"}
+        with pytest.raises(DataError, match="holds no trajectory"):
+            read(tmp_path, {"sessionId": "s", "projectHash": "h", "messages": [notice]})
+
 
 class TestOpenCode:
     def test_each_step_is_a_turn(self):
@@ -125,6 +130,52 @@ class TestTauBench:
         ]
 
 
+def tau2_results(reason="user_stop", reward=1.0):
+    call = {"id": "c", "name": "cancel", "arguments": {"order": "R1"}, "requestor": "assistant"}
+    own = {"id": "u", "name": "toggle", "arguments": {}, "requestor": "user"}
+    messages = [
+        {"role": "assistant", "content": "How can I help?"},
+        {"role": "user", "content": "Cancel R1."},
+        {"role": "assistant", "content": None, "tool_calls": [call], "cost": 0.1, "usage": {"prompt_tokens": 9}},
+        {"role": "tool", "id": "c", "content": "no such order", "requestor": "assistant", "error": True},
+        {"role": "user", "content": None, "tool_calls": [own]},
+        {"role": "tool", "id": "u", "content": "on", "requestor": "user", "error": False},
+        {"role": "user", "content": "###STOP###"},
+    ]
+    run = {"id": "s", "task_id": "7", "trial": 2, "termination_reason": reason, "messages": messages}
+    run["reward_info"] = {"reward": reward}
+    info = {"agent_info": {"llm": "small"}, "environment_info": {"domain_name": "retail", "policy": "Be kind."}}
+    tasks = [{"id": "7", "user_scenario": {"instructions": "You cancel R1."}}]
+    return {"timestamp": "t", "info": info, "tasks": tasks, "simulations": [run]}
+
+
+class TestTau2Bench:
+    def test_a_simulation_is_a_run_without_what_only_its_user_sees(self, tmp_path):
+        (found,) = read(tmp_path, tau2_results())
+        assert [turn.text for turn in found.turns] == ["How can I help?", ""]
+        assert [(each.call_id, each.content, each.error) for each in found.turns[1].results] == [
+            ("c", "no such order", "no such order"),
+            ("", "###STOP###", None),
+        ]
+        assert (found.turns[1].usage.prompt_tokens, found.turns[1].usage.cost) == (9, 0.1)
+        assert (found.task.task_id, found.task.description) == ("tau2/retail/7", "You cancel R1.")
+        assert (found.attempt, found.agent.policy_version, found.source_extra["policy"]) == (2, "small", "Be kind.")
+
+    @pytest.mark.parametrize(
+        ("reason", "reward", "success", "is_failure"),
+        [
+            ("user_stop", 1.0, True, False),
+            ("agent_stop", 0.0, False, False),
+            ("max_steps", 0.0, False, False),
+            ("infrastructure_error", 0.0, None, True),
+            ("user_stop", None, None, False),
+        ],
+    )
+    def test_success_is_the_benchmarks_verdict(self, tmp_path, reason, reward, success, is_failure):
+        (found,) = read(tmp_path, tau2_results(reason, reward))
+        assert (found.outcome.success, found.failure is not None) == (success, is_failure)
+
+
 class TestLangfuse:
     def test_generations_are_turns_and_tools_their_results(self):
         (found,) = records("langfuse", "trace.json")
@@ -153,3 +204,57 @@ class TestLangfuse:
         for page in (rows, snake):
             (found,) = read(tmp_path, {"data": page, "meta": {"cursor": None}})
             assert found.turns == records("langfuse", "observations.jsonl")[0].turns
+
+    def test_a_trace_on_two_pages_counts_once(self, tmp_path):
+        trace = json.loads((FIXTURES / "langfuse" / "trace.json").read_text())
+        trace["scores"][0]["id"] = "s"
+        assert read(tmp_path, [trace, trace]) == read(tmp_path, trace)
+
+    def test_geminis_contents_have_a_system_message_thoughts_tools_and_each_result_once(self, tmp_path):
+        calls = [{"function_call": {"name": "look", "args": {"at": at}}} for at in ("a", "b")]
+        results = [{"function_response": {"name": "look", "response": {"result": at}}} for at in ("a", "b")]
+        asked = {"role": "user", "parts": [{"text": "Look."}]}
+        tools = [{"function_declarations": [{"name": "look", "description": "", "parameters": {}}]}]
+        request = {"model": "small", "config": {"system_instruction": "Be brief.", "tools": tools, "temperature": 0.5}}
+        reply = [{"text": "I look.", "thought": True}, *calls]
+        history = [asked, {"role": "model", "parts": calls}, {"role": "user", "parts": results}]
+        page = [
+            gemini_observation(1, "GENERATION", request | {"contents": [asked]}, reply),
+            gemini_observation(2, "TOOL", {"at": "b"}, {"result": "b"}, name="look"),
+            gemini_observation(3, "GENERATION", request | {"contents": history}, [{"text": "Both."}]),
+        ]
+        (found,) = read(tmp_path, {"data": page, "meta": {}})
+        assert [(message.role, message.content) for message in found.messages] == [
+            ("system", "Be brief."),
+            ("user", "Look."),
+        ]
+        first, last = found.turns
+        assert (first.thought, first.text, last.text) == ("I look.", "", "Both.")
+        assert {
+            call.arguments["at"]: [result.content for result in first.results if result.call_id == call.call_id]
+            for call in first.calls
+        } == {"a": ['{"result":"a"}'], "b": ['{"result":"b"}']}
+        assert len(first.results) == 2
+        assert found.source_extra["tools"][0]["function"]["name"] == "look"
+        assert found.agent.sampling == {"temperature": 0.5}
+
+    def test_an_export_has_the_names_of_its_agents_in_text_and_other_names_for_tokens(self, tmp_path):
+        attributes = json.dumps({"gen_ai.agent.name": "forecaster"})
+        agent = gemini_observation(0, "AGENT", None, [], metadata=json.dumps({"attributes": attributes}))
+        call = gemini_observation(1, "GENERATION", "q", [{"text": "a"}], inputUsage=3, outputUsage=2)
+        call |= {"providedModelName": "small", "parentObservationId": "0"}
+        (found,) = read(tmp_path, [agent, call])
+        assert (found.agent.name, found.agent.policy_version) == ("forecaster", "small")
+        assert (found.turns[0].usage.prompt_tokens, found.turns[0].usage.completion_tokens) == (3, 2)
+
+    def test_traces_without_observations_are_refused_with_the_remedy(self, tmp_path):
+        trace = {"id": "t", "bookmarked": False, "public": False, "release": None, "input": None}
+        with pytest.raises(DataError, match="Langfuse's traces without their observations; export the observations"):
+            read(tmp_path, [trace])
+
+
+def gemini_observation(number, kind, request, parts, **more):
+    output = {"content": {"role": "model", "parts": parts}} if isinstance(parts, list) else parts
+    time = f"2026-11-01T10:00:0{number}Z"
+    ids = {"id": str(number), "traceId": "t", "type": kind, "startTime": time, "endTime": time}
+    return {**ids, "name": kind, "input": request, "output": output, **more}

@@ -76,6 +76,15 @@ def test_lines_of_newer_versions_are_counted(tmp_path):
     assert found.source_extra["events"]["hologram"] == 1
 
 
+def test_a_search_for_tools_is_a_call_with_the_found_tools_as_its_result(tmp_path):
+    search = {"type": "tool_search_call", "call_id": "t", "arguments": {"query": "issues"}}
+    answer = {"type": "tool_search_output", "call_id": "t", "tools": [{"name": "list_issues"}]}
+    items = [{"timestamp": "x", "type": "response_item", "payload": payload} for payload in (search, answer)]
+    turn = read(tmp_path, [*lines()[:4], *items]).turns[-1]
+    assert (turn.calls[0].tool, turn.calls[0].arguments) == ("tool_search", {"query": "issues"})
+    assert [(result.call_id, result.content) for result in turn.results] == [("t", '[{"name":"list_issues"}]')]
+
+
 def test_a_log_cut_in_its_last_line_is_one_clear_error(tmp_path):
     path = tmp_path / "rollout.jsonl"
     path.write_bytes(NEW.read_bytes()[:-20])

@@ -61,6 +61,17 @@ class TestShape:
             {"a": "Infinity", "b": "99999999999999999999999"}
         ]
 
+    def test_objects_that_follow_each_other_are_documents_and_a_cut_one_is_reported(self, tmp_path):
+        text = json.dumps({"a": 1}, indent=1) + "\n" + json.dumps({"a": 2}, indent=1) + "\n"
+        assert values_of(source_of(tmp_path, text)) == [{"a": 1}, {"a": 2}]
+        assert source_of(tmp_path, text).sample == [{"a": 1}, {"a": 2}]
+        with pytest.raises(DataError, match="document 2: not JSON, or cut short"):
+            values_of(source_of(tmp_path, text[:-5]))
+        parts = []
+        source = source_of(tmp_path, text[:-5])
+        source = LogSource(source.path, on_bad=parts.append)
+        assert values_of(source) == [{"a": 1}] and [part.where for part in parts] == ["document 2"]
+
     def test_a_folder_has_no_sample_and_no_document(self, tmp_path):
         source = LogSource(tmp_path)
         assert (source.is_folder, source.sample, source.magic, source.is_lines) == (True, [], b"", False)

@@ -1,5 +1,6 @@
 """Spans of OpenTelemetry's conventions, OpenInference and OpenLLMetry give the same episode of the same conversation."""
 
+import base64
 import json
 
 import pytest
@@ -131,6 +132,162 @@ def test_the_result_of_a_tool_is_what_the_model_was_given():
     assert len(found.turns) == 2
 
 
+def conversation(spans):
+    """The turns of the only episode of spans: calls, results by the id of their call, text."""
+    (found,) = episodes_of_spans(spans)
+    return found, [
+        ([(call.call_id, call.arguments) for call in turn.calls], [each[:2] for each in results_of(turn)], turn.text)
+        for turn in found.turns
+    ]
+
+
+def results_of(turn):
+    return [(result.call_id, result.content, result.error) for result in turn.results]
+
+
+def test_langsmiths_spans_have_langchains_messages_and_join_by_the_thread():
+    def message(kind, content, **more):
+        return {"lc": 1, "type": "constructor", "id": [], "kwargs": {"type": kind, "content": content, **more}}
+
+    def call(at, messages, reply):
+        prompt, completion = {"messages": [messages]}, {"generations": [[{"message": reply}]]}
+        return model_call(at, **{"gen_ai.prompt": prompt, "gen_ai.completion": completion})
+
+    def model_call(at, operation="chat", **values):
+        texts = {key: json.dumps(value) for key, value in values.items()}
+        named = {"gen_ai.operation.name": operation, "langsmith.metadata.thread_id": "talk"}
+        return span("ChatOpenAI", named | texts, at) | {"traceId": f"{at:032x}"}
+
+    asked = [message("system", "Be brief."), message("human", "Look.")]
+    reply = message("ai", "", tool_calls=[{"id": "c", "name": "look", "args": {"at": "a"}}])
+    answer = {"output": {"type": "tool", "content": "found", "tool_call_id": "c", "status": "success"}}
+    tool = model_call(2, "execute_tool", **{"gen_ai.prompt": {"at": "a"}, "gen_ai.completion": answer})
+    tool["attributes"] |= {"gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c"}
+    shown = message("tool", "found", tool_call_id="c")
+    found, turns = conversation([call(1, asked, reply), tool, call(3, [*asked, reply, shown], message("ai", "Yes."))])
+    assert [message.role for message in found.messages] == ["system", "user"]
+    assert turns == [([("c", {"at": "a"})], [("c", "found")], ""), ([], [], "Yes.")]
+
+
+def test_strands_events_have_bedrocks_blocks():
+    def event(name, **attributes):
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in attributes.items()}
+        return {"name": f"gen_ai.{name}", "attributes": texts}
+
+    use = {"toolUse": {"toolUseId": "c", "name": "look", "input": {"at": "a"}}}
+    shown = {"toolResult": {"toolUseId": "c", "status": "error", "content": [{"text": "absent"}]}}
+    asked = event("user.message", content=[{"text": "Look."}])
+    history = [asked, event("assistant.message", content=[use]), event("tool.message", content=[shown])]
+    chat_of = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small"}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look", "gen_ai.tool.call.id": "c"}
+    told = event("choice", message=[{"text": "absent"}])
+    spans = [
+        span("chat", chat_of, 1, events=[asked, event("choice", message=[use], finish_reason="tool_use")]),
+        span("execute_tool look", tool, 2, events=[event("tool.message", content={"at": "a"}), told]),
+        span("chat", chat_of, 3, events=[*history, event("choice", message=[{"text": "No."}])]),
+    ]
+    found, turns = conversation(spans)
+    assert [message.content for message in found.messages] == ["Look."]
+    assert turns == [([("c", {"at": "a"})], [("c", "absent")], ""), ([], [], "No.")]
+    assert conversation([spans[0], spans[1]])[1] == turns[:1]
+    assert conversation([spans[0], spans[2]])[1] == turns
+    assert results_of(next(episodes_of_spans([spans[0], spans[2]])).turns[0]) == [("c", "absent", "absent")]
+
+
+def test_langfuses_usage_tools_and_sampling_are_read_in_openais_names_and_definitions_are_no_results():
+    def generation(at, request, reply, **more):
+        named = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "small"}
+        texts = {"input": json.dumps(request), "output": json.dumps(reply), **more}
+        return span("chat", named | {f"langfuse.observation.{key}": text for key, text in texts.items()}, at)
+
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    asked, reply = {"role": "user", "content": "Look."}, {"role": "assistant", "content": "I cannot."}
+    usage = {
+        "usage_details": '{"prompt_tokens": 9, "completion_tokens": 2}',
+        "model.parameters": '{"temperature": 0.5}',
+    }
+    (found,) = episodes_of_spans([generation(1, {"messages": [asked], "tools": [tool]}, reply, **usage)])
+    assert (found.turns[0].usage.prompt_tokens, found.turns[0].usage.completion_tokens) == (9, 2)
+    assert (found.source_extra["tools"], found.agent.sampling) == ([tool], {"temperature": 0.5})
+    definition = {"role": "tool", "content": tool}
+    again = [asked, definition, reply, {"role": "user", "content": "Try."}, definition]
+    (found,) = episodes_of_spans([generation(1, [asked, definition], reply), generation(2, again, reply)])
+    assert [message.content for message in found.messages] == ["Look."]
+    assert [result.content for turn in found.turns for result in turn.results] == ["Try."]
+    assert found.source_extra["tools"] == [tool]
+
+
+def test_openinferences_blocks_do_not_repeat_the_calls_and_smolagents_history_is_no_new_message():
+    def messages(direction, *listed):
+        return {
+            f"llm.{direction}_messages.{index}.message.{key}": value
+            for index, message in enumerate(listed)
+            for key, value in message.items()
+        }
+
+    call = "tool_calls.0.tool_call"
+    reply = {
+        "role": "assistant",
+        f"{call}.id": "c",
+        f"{call}.function.name": "look",
+        f"{call}.function.arguments": "{}",
+    }
+    block = {"contents.0.message_content.type": "tool_use", "contents.0.tool_call.id": "c"}
+    asked = {"role": "user", "content": "Look."}
+    shown = [{"role": "tool-call", "content": "Calling tools"}, {"role": "tool-response", "content": "Observation"}]
+    kind = {"openinference.span.kind": "LLM"}
+    spans = [
+        span("llm", kind | messages("input", asked) | messages("output", reply | block), 1),
+        span("look", {"openinference.span.kind": "TOOL", "output.value": "found"}, 2),
+        span(
+            "llm",
+            kind | messages("input", asked, *shown) | messages("output", {"role": "assistant", "content": "Yes."}),
+            3,
+        ),
+    ]
+    assert conversation(spans)[1] == [([("c", {})], [("c", "found")], ""), ([], [], "Yes.")]
+
+
+def test_the_spans_that_mlflow_exports_are_read_in_its_own_form():
+    def quoted(at, **values):
+        return span("Completions", {f"mlflow.{key}": json.dumps(value) for key, value in values.items()}, at)
+
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": "a"}'}}
+    asked = {"messages": [{"role": "user", "content": "Look."}], "model": "small"}
+    reply = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
+    spent = {"chat.tokenUsage": {"input_tokens": 9, "output_tokens": 2}}
+    model = quoted(1, spanType="CHAT_MODEL", spanInputs=asked, spanOutputs=reply, **spent)
+    tool = quoted(2, spanType="TOOL", spanInputs={"at": "a"}, spanOutputs="found") | {"name": "look"}
+    found, turns = conversation([model, tool])
+    assert turns == [([("c", {"at": "a"})], [("c", "found")], "")]
+    assert (found.turns[0].usage.prompt_tokens, found.agent.policy_version) == (9, "small")
+
+
+def test_wrappers_of_model_calls_with_objects_for_messages_are_no_turns_and_a_decorators_arguments_are_unwrapped():
+    kind = {"openinference.span.kind": "LLM", "input.value": '{"messages": ["ChatMessage(role=USER)"]}'}
+    call = "llm.output_messages.0.message.tool_calls.0.tool_call"
+    reply = {f"{call}.id": "c", f"{call}.function.name": "look", f"{call}.function.arguments": '{"at": "a"}'}
+    asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "Look."}
+    spans = [
+        span("prepare", kind, 1),
+        span("chat", kind, 2),
+        span("chat", kind | asked | reply, 3, parentSpanId=f"{2:016x}"),
+        span("look", {"openinference.span.kind": "TOOL", "input.value": '{"args": [], "kwargs": {"at": "b"}}'}, 4),
+    ]
+    found, turns = conversation(spans)
+    assert [message.content for message in found.messages] == ["Look."]
+    assert turns[0][0] == [("c", {"at": "a"})]
+    found, turns = conversation([spans[1], spans[3]])
+    assert [message.content for message in found.messages] == [kind["input.value"]]
+    assert turns[1][0][0][1] == {"at": "b"}
+
+
+def test_the_copy_of_parallel_results_that_googles_kit_adds_is_no_call():
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "(merged tools)"}
+    (found,) = episodes_of_spans([chat([("user", "q")], "a"), span("execute_tool (merged)", tool, 3)])
+    assert [turn.text for turn in found.turns] == ["a"]
+
+
 def test_an_error_of_the_last_root_is_no_failure_of_the_policy():
     (found,) = episodes_of_spans([chat([("user", "q")], "", status={"code": 2, "message": "overloaded"})])
     assert (found.failure.kind, found.failure.message) == ("infrastructure", "overloaded")
@@ -141,6 +298,63 @@ def test_an_episode_says_that_its_texts_were_not_recorded():
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "small"}
     (found,) = episodes_of_spans([span("chat small", attributes)])
     assert found.source_extra["texts_missing"] is True
+
+
+def test_downloads_of_tempo_and_jaeger_and_rows_of_phoenix_are_the_same_conversation(tmp_path):
+    now = 1_790_000_000
+    parent = span("turn", {"gen_ai.operation.name": "invoke_agent"}, now)
+    wanted = [parent, chat([("user", "q")], "a", at=now + 1, parentSpanId=parent["spanId"])]
+    tempo = otlp(wanted, {"service.name": "shop"})
+    tempo["batches"] = tempo.pop("resourceSpans")
+    for each in tempo["batches"][0]["scopeSpans"][0]["spans"]:
+        for key in ("traceId", "spanId", "parentSpanId"):
+            each[key] = base64.b64encode(bytes.fromhex(each[key])).decode()
+    jaeger = {"processes": {"p": {"serviceName": "shop"}}, "spans": [jaeger_span(each) for each in wanted]}
+    columns = [
+        {
+            "context.trace_id": each["traceId"],
+            "context.span_id": each["spanId"],
+            "name": each["name"],
+            "start_time": each["startTimeUnixNano"] // 10**6,
+            "end_time": each["endTimeUnixNano"] // 10**6,
+            "attributes.openinference.span.kind": "LLM",
+            "attributes.llm.model_name": "small",
+            "attributes.llm.input_messages": [{"message.role": "user", "message.content": "q"}],
+            "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": "a"}],
+            "attributes.llm.tools": None,
+        }
+        for each in wanted[1:]
+    ]
+    call = wanted[1]
+    row = {"name": "chat", "context": {"trace_id": call["traceId"], "span_id": call["spanId"]}, "span_kind": "LLM"}
+    texts = {"llm.model_name": "small", "input.value": "q", "output.value": "a"}
+    times = {"start_time": "2026-09-21T13:33:21+00:00", "end_time": "2026-09-21T13:33:22+00:00"}
+    page = {"data": [{**row, **times, "attributes": texts}], "next_cursor": None}
+    downloads = {"tempo": tempo, "jaeger": {"data": [jaeger]}, "data frame": columns, "page": page}
+    for name, value in downloads.items():
+        path = tmp_path / name
+        path.write_text(json.dumps(value))
+        assert detect_format(LogSource(path)) == "otel"
+        (found,) = read_log(path)
+        assert [message.content for message in found.messages] == ["q"], name
+        assert [(turn.text, turn.seconds) for turn in found.turns] == [("a", 1.0)], name
+        assert found.source_extra["traces"] == ["a" * 32], name
+        assert found.provenance.collected_at.startswith("2026-09-21T"), name
+        assert found.agent.policy_version == "small", name
+
+
+def jaeger_span(each):
+    return {
+        "traceID": each["traceId"],
+        "spanID": each["spanId"],
+        "operationName": each["name"],
+        "references": [{"refType": "CHILD_OF", "traceID": each["traceId"], "spanID": each["parentSpanId"]}],
+        "startTime": each["startTimeUnixNano"] // 1000,
+        "duration": 10**6,
+        "tags": [{"key": key, "type": "string", "value": text} for key, text in each["attributes"].items()],
+        "logs": [],
+        "processID": "p",
+    }
 
 
 @pytest.mark.slow  # imports OpenTelemetry

@@ -134,6 +134,11 @@ def test_spans_without_valid_ids_are_rejected_and_counted_and_the_rest_is_stored
     assert [item["spanId"] for one in stored() for item in one.spans] == [f"{5:016x}"]
 
 
+def test_langfuses_sdk_may_send_to_the_path_that_it_knows(receiver, stored):
+    (response,) = post(receiver, ("/api/public/otel/v1/traces", GOOD[1]))
+    assert response.status_code == 200 and len(stored()) == 1
+
+
 def test_a_batch_that_is_sent_again_doubles_nothing(receiver, stored):
     assert {answer.status_code for answer in post(receiver, GOOD, GOOD, GOOD)} == {200}
     assert len(stored()[0].spans) == 1 and receiver.counts["duplicates"] == 2

@@ -3,10 +3,14 @@
 import asyncio
 import http.client
 import json
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +158,28 @@ def test_anthropic_sdk_over_messages(stream):
     assert len(record.turns) == 2 and server.policy.asked[0].max_new_tokens == 9
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tool_runner_of_anthropics_sdk_sends_new_messages_alone(stream):
+    anthropic = pytest.importorskip(
+        "anthropic", minversion="2.14", reason="needs anthropic 2.14, whose runner has threads"
+    )
+    places = []
+
+    @anthropic.beta_tool
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    asked = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]}
+    with serving() as server, anthropic.Anthropic(base_url=f"{server.root}/s/a", api_key=KEY, max_retries=0) as client:
+        for turn in client.beta.messages.tool_runner(**asked, tools=[look], stream=stream):
+            last = turn.get_final_message() if stream else turn
+        assert last.stop_reason == "end_turn" and places == ["a", "b"]
+        (record,) = finished(server, "a")
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
 # sessions
 
 
@@ -163,6 +189,107 @@ def test_a_stop_text_ends_the_reply_and_is_named():
         assert (
             post(server, "/v1/chat/completions", hello(stop="END"))[1]["choices"][0]["message"]["content"] == "Hello "
         )
+
+
+def test_the_list_of_models_has_the_form_of_both_apis_and_every_name_is_a_model():
+    with serving() as server:
+        _, listed, _ = post(server, "/v1/models?limit=20", b"", method="GET")
+        (model,) = listed["data"]
+        assert (model["object"], model["type"], listed["has_more"], listed["last_id"]) == (
+            "model",
+            "model",
+            False,
+            "v1",
+        )
+        _, one, _ = post(server, "/v1/models/vendor/some-model", b"", method="GET")
+        assert one == {**model, "id": "vendor/some-model", "display_name": "vendor/some-model"}
+        assert post(server, "/v1/models/m", b"", {}, "GET")[0] == 401
+
+
+def test_a_websocket_is_refused_with_the_status_at_which_clients_go_on_without():
+    upgrade = {**AUTH, "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    with serving() as server:
+        status, error, _ = post(server, "/v1/responses", b"", {**upgrade, "Sec-WebSocket-Key": "eA=="}, "GET")
+        assert status == 426 and "POST" in error["error"]["message"]
+
+
+def test_a_chunk_of_a_chat_stream_has_text_or_one_call():
+    with serving() as server:
+        _, text, _ = post(server, "/v1/chat/completions", hello(stream=True, tools=[TOOL]))
+    lines = [line[6:] for line in text.decode().splitlines() if line.startswith("data: {")]
+    deltas = [choice["delta"] for line in lines for choice in json.loads(line)["choices"]]
+    assert deltas[:2] == [{"role": "assistant", "content": ""}, {"content": "Hello END rest"}]
+    assert [list(delta) for delta in deltas[2:]] == [["tool_calls"]] * 4 + [[]]
+    calls = [call for delta in deltas[2:-1] for call in delta["tool_calls"]]
+    assert [call["index"] for call in calls] == [0, 0, 1, 1] and calls[0]["function"]["name"] == "look"
+    assert [json.loads(call["function"]["arguments"])["at"] for call in calls[1::2]] == ["a", "b"]
+
+
+def test_a_thread_of_messages_continues_a_reply_and_a_lost_one_is_told_in_anthropics_words():
+    tools = [{"name": "look", "input_schema": {"type": "object"}}]
+    with serving() as server:
+        start = hello("go", system="Look.", tools=tools, thread={"type": "create"})
+        _, first, _ = post(server, "/v1/messages", start)
+        uses = [block for block in first["content"] if block["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": use["id"], "content": "x"} for use in uses]
+        talk = {"messages": [{"role": "user", "content": results}]}
+        thread = {"type": "continue", "previous_message_id": first["id"]}
+        assert post(server, "/v1/messages", {**talk, "thread": thread})[1]["stop_reason"] == "end_turn"
+        lost = {**thread, "previous_message_id": "msg_x"}
+        status, body, _ = post(server, "/v1/messages", {**talk, "thread": lost})
+        (record,) = finished(server)
+    assert (status, body["error"]["type"]) == (404, "not_found_error")
+    assert body["error"]["details"]["error_code"] == "thread_not_found"
+    assert [(len(turn.calls), len(turn.results)) for turn in record.turns] == [(2, 2), (0, 0)]
+    assert [message.role for message in record.messages] == ["system", "user"]
+
+
+def test_messages_may_end_with_a_begun_reply_where_they_are_counted_and_not_where_they_are_answered():
+    body = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]}
+    with serving() as server:
+        assert post(server, "/v1/messages/count_tokens", body)[1]["input_tokens"] > 0
+        status, error, _ = post(server, "/v1/messages", body)
+        assert (status, error["error"]["type"]) == (400, "invalid_request_error")
+
+
+@pytest.mark.parametrize(("second", "roles"), [("Look.", ["system", "user"]), ("Look on.", None), (None, None)])
+def test_instructions_are_for_one_response_and_not_for_those_that_continue_it(second, roles):
+    with serving() as server:
+        _, first, _ = post(server, "/v1/responses", {"instructions": "Look.", "input": "go"})
+        further = {"instructions": second, "input": "on", "previous_response_id": first["id"]}
+        assert post(server, "/v1/responses", further)[0] == 200
+        records = finished(server)
+    read = [message for message in server.policy.asked[1].messages if message["role"] == "system"]
+    assert [message["content"] for message in read] == ([second] if second else [])
+    assert len(records) == (1 if roles else 2)
+
+
+def test_a_request_may_refer_to_the_items_of_earlier_replies():
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+    with serving() as server:
+        _, first, _ = post(server, "/v1/responses", {"input": "go", "tools": tools})
+        kinds = ("item_reference", "item_reference", None)
+        references = [
+            {"id": item["id"], **({"type": kind} if kind else {})}
+            for kind, item in zip(kinds, first["output"], strict=True)
+        ]
+        calls = [item for item in first["output"] if item["type"] == "function_call"]
+        outputs = [{"type": "function_call_output", "call_id": call["call_id"], "output": "x"} for call in calls]
+        body = {"input": [{"role": "user", "content": "go"}, *references, *outputs], "tools": tools}
+        assert post(server, "/v1/responses", body)[0] == 200
+        own = [item["id"] for item in first["output"]]
+        for name in (
+            "msg_" + "0" * 30,
+            own[0][:-1] + "9",
+            own[1] + "7",
+            own[0] + "0" * 9_000,
+            own[1] + "0" * 9_000,
+            "x",
+        ):
+            status, error, _ = post(server, "/v1/responses", {"input": [{"type": "item_reference", "id": name}]})
+            assert status == 400 and name[:60] in error["error"]["message"]
+        (record,) = finished(server)
+    assert [(len(turn.calls), len(turn.results)) for turn in record.turns] == [(2, 2), (0, 0)]
 
 
 def test_a_session_has_a_key_of_its_own_that_opens_no_other_session():
@@ -298,7 +425,8 @@ HOSTILE = {
     "image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, AUTH, {400}),
     "tool without a name": (hello(tools=[{"type": "function", "function": {}}]), AUTH, {400}),
     "tool with a schema of text": (hello(tools=[{"function": {"name": "x", "parameters": "y"}}]), AUTH, {400}),
-    "forced call": (hello(tool_choice="required"), AUTH, {400}),
+    "choice of no tool": (hello(tool_choice={"type": "function", "function": {"name": "x"}}), AUTH, {400}),
+    "choice that is a list": (hello(tool_choice=["x"]), AUTH, {400}),
     "negative limit": (hello(max_tokens=-1), AUTH, {400}),
     "limit of 400 digits": (
         b'{"messages":[{"role":"user","content":"x"}],"max_tokens":' + b"9" * 400 + b"}",
@@ -322,7 +450,7 @@ def test_thirty_hostile_requests_get_one_clear_error_each_and_disturb_nobody(mon
                 assert message and "\n" not in message and "Traceback" not in message, name
             answered += 1
             assert post(server, "/s/honest/v1/chat/completions", hello())[0] == 200, name
-        paths = [("/v1/nothing", "POST", 404), ("/v1/chat/completions", "GET", 405)]
+        paths = [("/v1/nothing", "POST", 404), ("/v1/chat/completions/", "GET", 405)]
         for path, method, expected in (*paths, ("/s/../v1/messages", "POST", 400), ("//", "POST", 404)):
             assert post(server, path, hello(), AUTH, method)[0] == expected, path
             answered += 1
@@ -481,6 +609,31 @@ def test_pydantic_ai_plays_with_parallel_tools(protocol):
     assert [len(turn.results) for turn in record.turns] == [2, 0]
 
 
+def test_autogen_plays_with_parallel_tools_in_a_stream():
+    autogen = pytest.importorskip("autogen_ext.models.openai", reason="needs the package autogen-ext[openai]")
+    agents = pytest.importorskip("autogen_agentchat.agents", reason="needs the package autogen-agentchat")
+    places = []
+
+    def look(at: str) -> str:
+        """Look."""
+        places.append(at)
+        return "seen"
+
+    async def play(root):
+        info = {"vision": False, "function_calling": True, "json_output": True, "family": "unknown"}
+        client = autogen.OpenAIChatCompletionClient(
+            model="m", base_url=f"{root}/v1", api_key=KEY, model_info={**info, "structured_output": True}
+        )
+        agent = agents.AssistantAgent("looker", client, tools=[look], model_client_stream=True, max_tool_iterations=3)
+        return await agent.run(task="go")
+
+    with serving() as server:
+        result = asyncio.run(play(f"{server.root}/s/a"))
+        (record,) = finished(server, "a")
+    assert result.messages[-1].content == "Hello END rest" and sorted(places) == ["a", "b"]
+    assert [len(turn.results) for turn in record.turns] == [2, 0]
+
+
 def test_bodies_on_their_way_count_as_requests_in_work():
     with serving(parallel=2) as server:
         slow = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(2)]
@@ -516,6 +669,74 @@ def test_a_second_head_that_never_ends_is_cut_off(monkeypatch):
             time.sleep(1.1)  # kept open between requests
         connection.sendall(request[:20])
         assert connection.recv(65536) == b""
+
+
+BURST = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (2000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = [socket.socket() for _ in range(1500)]
+for each in held:
+    each.setblocking(False)
+    each.connect_ex(("127.0.0.1", int(sys.argv[1])))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_burst_of_connections_leaves_descriptors_to_the_rest_of_the_process(caplog):
+    limit, go_on = resource.getrlimit(resource.RLIMIT_NOFILE), threading.Event()
+    others = len(list(Path("/proc/self/fd").iterdir()))  # of tests before
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600 + 2 * others, limit[1]))
+    try:
+        with serving() as server:
+            server.loop.call_soon_threadsafe(go_on.wait, 60)  # as on a busy machine
+            command = [sys.executable, "-c", BURST, str(server.port)]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+                assert client.stdout.readline()
+                go_on.set()
+                assert post(server, "/health", b"", method="GET")[0] == 200
+                client.kill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert "out of system resource" not in caplog.text
+
+
+def test_a_large_body_is_read_while_other_sessions_are_answered(monkeypatch):
+    decode, begun, answered = gateway_server.decode_body, threading.Event(), threading.Event()
+
+    def decode_slowly(body):
+        if len(body) > gateway_server.LARGE_BODY:
+            begun.set()
+            assert answered.wait(30)
+        return decode(body)
+
+    monkeypatch.setattr(gateway_server, "decode_body", decode_slowly)
+    with serving() as server:
+        statuses = []
+        large = hello("x" * (gateway_server.LARGE_BODY + 1))
+        thread = threading.Thread(
+            target=lambda: statuses.append(post(server, "/s/large/v1/chat/completions", large)[0])
+        )
+        thread.start()
+        assert begun.wait(30) and post(server, "/s/small/v1/chat/completions", hello())[0] == 200
+        answered.set()
+        thread.join()
+    assert statuses == [200]
+
+
+def test_a_client_that_sends_on_and_never_reads_is_closed(monkeypatch):
+    monkeypatch.setattr(http_requests, "BODY_SECONDS", 0.3)
+    path = f"/v1/models/{'m' * 20_000}".encode()  # the answer has it twice
+    request = b"GET " + path + f" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
+    with serving() as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(60)
+        client.connect(("127.0.0.1", server.port))
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            while True:  # until the answers fill the buffers of the kernel, and the server reads no further request
+                client.sendall(request)
+        wait_until(lambda: not server._server.server_state.connections)
+        assert post(server, "/v1/chat/completions", hello())[0] == 200
 
 
 def test_connections_beyond_the_bound_end_idle_ones_and_disturb_no_request_in_work(monkeypatch):

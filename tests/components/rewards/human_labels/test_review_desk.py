@@ -14,12 +14,12 @@ from ratchet.components.core.files import append_json_lines
 from ratchet.components.rewards.annotation_records import Judgement, Label
 from ratchet.components.rewards.calibration.labelled_scores import latest_labels, match_labels, settled_labels
 from ratchet.components.rewards.human_labels.label_files import read_labels, unsealed_labels
-from ratchet.components.rewards.human_labels.review_desk import ProposedPair, ReviewDesk, make_item, open_desk
+from ratchet.components.rewards.human_labels.review_desk import ProposedPair, ReviewDesk, ReviewItem, open_desk
 
 EPISODES = {each.episode_id: each for each in (make_episode(attempt=n, success=n == 0) for n in range(3))}
 FIRST, SECOND, THIRD = EPISODES
-STEPS = [make_item(FIRST, turn, 0) for turn in range(3)] + [make_item(SECOND, turn, 0) for turn in range(2)]
-PAIRS = [make_item(FIRST, 1, -1, SECOND)]
+STEPS = [ReviewItem(FIRST, turn, 0) for turn in range(3)] + [ReviewItem(SECOND, turn, 0) for turn in range(2)]
+PAIRS = [ReviewItem(FIRST, 1, -1, SECOND)]
 
 
 def desk_of(path, reviewer="ann", **changes):

@@ -69,8 +69,8 @@ function Queue({ name }: { name: QueueName }) {
   const queue = useGet("/api/review/queues/{name}", { name });
   if (queue.error) return <Problem error={queue.error} />;
   if (!queue.data) return <Loading what={name} />;
-  if (queue.data.items.length === 0) return <p class="soft">{EMPTY[name]}</p>;
-  return <Desk name={name} first={begin(queue.data.items)} />;
+  if (queue.data.length === 0) return <p class="soft">{EMPTY[name]}</p>;
+  return <Desk name={name} first={begin(queue.data)} />;
 }
 
 const EMPTY: Record<QueueName, string> = {
@@ -126,7 +126,7 @@ function Desk({ name, first }: { name: QueueName; first: Session }) {
     const [id, words] = [entry.item_id, (pair ? PAIR_WORDS : WORDS)[value] ?? ""];
     if (begun.current.at === 0) begun.current.at = Date.now();
     begun.current.labels += 1;
-    const body = { queue: name, item_id: id, value, comment, edit };
+    const body = { queue: name, item_id: id, value, comment, edit: edit ? JSON.stringify(edit) : "" };
     change((now) => label(now, id, value));
     send(async () => {
       try {
@@ -258,8 +258,7 @@ function useDetails(session: Session): ReadonlyMap<string, Detail> {
 }
 
 function Finished({ name }: { name: QueueName }) {
-  const agreement = useGet("/api/review/agreement", {});
-  const found = name === "disputes" ? undefined : agreement.data?.[name];
+  const { data: found } = useGet("/api/review/agreement/{name}", name === "disputes" ? null : { name });
   return (
     <div class="review-end">
       <h2>All are labelled</h2>

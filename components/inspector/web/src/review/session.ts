@@ -2,7 +2,7 @@
 import type { Answer } from "../api/client";
 
 export type QueueName = "steps" | "pairs" | "disputes";
-export type Entry = Answer<"/api/review/queues/{name}">["items"][number];
+export type Entry = Answer<"/api/review/queues/{name}">[number];
 
 export type Session = {
   readonly items: readonly Entry[];

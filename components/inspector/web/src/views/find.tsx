@@ -12,6 +12,7 @@ type Found = Answer<"/api/episodes">;
 export type EpisodeRow = Found["items"][number];
 
 const FACETS = ["source", "kind", "outcome", "cause", "finding", "reward"] as const;
+/** Letters that follow each other faster, as of a key that is held down, are searched together. */
 const TYPING_MS = 60;
 
 export function FindView({ route }: { route: Route }) {
@@ -140,6 +141,7 @@ function Typed({
   mono?: boolean;
 }) {
   const timer = useRef(0);
+  const last = useRef(0);
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   return (
@@ -156,7 +158,9 @@ function Typed({
         const now = event.currentTarget.value;
         setText(now);
         clearTimeout(timer.current);
-        timer.current = window.setTimeout(() => change({ [name]: now }, true), TYPING_MS);
+        const wait = event.timeStamp - last.current < TYPING_MS ? TYPING_MS : 0;
+        last.current = event.timeStamp;
+        timer.current = window.setTimeout(() => change({ [name]: now }, true), wait);
       }}
     />
   );

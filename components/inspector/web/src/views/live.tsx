@@ -7,7 +7,13 @@ import { Badge, Loading, Problem } from "../ui";
 import { Line } from "./find";
 
 const REFRESH_MS = 2_000;
-const NIGHTS: Record<string, string> = { running: "accent", finished: "good", failed: "bad", interrupted: "warn" };
+const NIGHTS: Record<string, string> = {
+  begun: "accent",
+  running: "accent",
+  finished: "good",
+  failed: "bad",
+  interrupted: "warn",
+};
 const STATES: Record<string, readonly [sign: string, kind: string]> = {
   done: ["✓", "good"],
   running: ["▶", "accent"],

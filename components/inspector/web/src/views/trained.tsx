@@ -1,7 +1,8 @@
 /** As trained: the rows of datasets that an episode became, and the tokens of a row with mask, weight, advantage, log-probability and drift. */
 import { Fragment } from "preact";
-import { type Answer, get, useGet, usePaged } from "../api/client";
-import { count, exact, plural } from "../format";
+import { useMemo } from "preact/hooks";
+import { type Answer, get, type Loaded, useGet, usePaged } from "../api/client";
+import { count, cut, exact, plural } from "../format";
 import { useKeys } from "../keys";
 import { go, link, type Route } from "../route";
 import { marked, Text } from "../text";
@@ -9,12 +10,18 @@ import { Badge, Facts, Loading, Num, Problem } from "../ui";
 import { VirtualList } from "../virtual";
 
 type Row = Answer<"/api/rows/{dataset}/{row_id}">;
-type Token = Answer<"/api/rows/{dataset}/{row_id}/tokens">["items"][number];
+type Plain = Answer<"/api/rows/{dataset}/{row_id}/tokens">["items"][number];
+type Token = Plain & { drift: number | null };
+type Drift = Answer<"/api/rows/{dataset}/{row_id}/drift">;
 
 const MEASURES = ["mask", "weight", "advantage", "logprob", "drift"] as const;
 type Measure = (typeof MEASURES)[number];
 const VALUES = ["weight", "advantage", "logprob", "drift"] as const;
 const CHUNK = 200;
+/** Drift by which the ratio of a token leaves GRPO's default clip range, and below which it is neither coloured nor listed. */
+const LARGE = 0.2;
+const ROUNDING = 0.01;
+const LISTED = 5;
 
 export function TrainedView({ route }: { route: Route }) {
   const [, dataset, row] = route.parts;
@@ -61,12 +68,20 @@ function RowsOf({ id }: { id: string }) {
 
 function RowView({ dataset, id, route }: { dataset: string; id: string; route: Route }) {
   const { data: row, error } = useGet("/api/rows/{dataset}/{row_id}", { dataset, row_id: id });
-  const tokens = usePaged<Token>(
+  const tokens = usePaged<Plain>(
     `${dataset}/${id}`,
     (offset, limit, signal) =>
       get("/api/rows/{dataset}/{row_id}/tokens", { dataset, row_id: id, offset, limit }, signal),
     CHUNK,
   );
+  const asked = route.query.drift !== undefined;
+  const drift = useGet("/api/rows/{dataset}/{row_id}/drift", asked ? { dataset, row_id: id } : null);
+  const values = useMemo(() => new Map(drift.data?.places.map((at, n) => [at, drift.data?.values[n]])), [drift.data]);
+  const worst = useMemo(() => (drift.data ? largest(drift.data) : []), [drift.data]);
+  const item = (index: number): Token | undefined => {
+    const token = tokens.item(index);
+    return token && { ...token, drift: values.get(index) ?? null };
+  };
   const measure = MEASURES.find((name) => name === route.query.by) ?? "mask";
   const table = route.query.as === "table";
   const total = tokens.total ?? 0;
@@ -81,7 +96,10 @@ function RowView({ dataset, id, route }: { dataset: string; id: string; route: R
     for (let index = from + by; index >= 0 && index < total && tokens.item(index); index += by)
       if (tokens.item(index)?.mask !== mask) return change({ token: index });
   };
+  const compute = () => change({ drift: 1, by: "drift" });
+  const next = () => worst.length && change({ token: worst[(worst.indexOf(selected ?? -1) + 1) % worst.length] ?? 0 });
   useKeys({
+    d: [() => (asked ? next() : compute()), "compute drift, then the token with the next largest"],
     j: [() => move(1), "next token"],
     k: [() => move(-1), "previous token"],
     n: [() => boundary(1), "next edge of the mask"],
@@ -112,6 +130,9 @@ function RowView({ dataset, id, route }: { dataset: string; id: string; route: R
         <Legend measure={measure} />
         <span class="push soft">{tokens.total !== undefined && plural(total, "token")}</span>
       </div>
+      {total > 0 && (
+        <DriftLine asked={asked} drift={drift} worst={worst} compute={compute} choose={(token) => change({ token })} />
+      )}
       <Problem error={tokens.error} />
       {row && tokens.total === undefined && !tokens.error && <Loading what="the tokens" />}
       {tokens.total === 0 && <p class="soft">This row has no tokens of its own: see why above.</p>}
@@ -128,9 +149,7 @@ function RowView({ dataset, id, route }: { dataset: string; id: string; route: R
             ))}
           </div>
           <VirtualList count={total} estimate={26} at={selected} label="Tokens" onRange={tokens.want}>
-            {(index) => (
-              <TokenRow token={tokens.item(index)} index={index} current={index === selected} measure={measure} />
-            )}
+            {(index) => <TokenRow token={item(index)} index={index} current={index === selected} measure={measure} />}
           </VirtualList>
         </>
       ) : (
@@ -145,7 +164,7 @@ function RowView({ dataset, id, route }: { dataset: string; id: string; route: R
             <p class="tokens">
               {Array.from({ length: Math.min(CHUNK, total - chunk * CHUNK) }, (_, at) => {
                 const index = chunk * CHUNK + at;
-                const token = tokens.item(index);
+                const token = item(index);
                 return token ? (
                   <TokenSpan
                     key={index}
@@ -160,7 +179,7 @@ function RowView({ dataset, id, route }: { dataset: string; id: string; route: R
           )}
         </VirtualList>
       )}
-      {selected !== undefined && <TokenPanel token={tokens.item(selected)} index={selected} />}
+      {selected !== undefined && <TokenPanel token={item(selected)} index={selected} />}
     </>
   );
 }
@@ -201,6 +220,60 @@ function RowHead({ row }: { row: Row }) {
   );
 }
 
+/** The numbers of the tokens whose drift is more than rounding, the largest first. */
+export function largest(drift: Drift): number[] {
+  const order = drift.values.map((value, at) => [Math.abs(value), drift.places[at] ?? 0] as const);
+  const beyond = order.filter(([size]) => size >= ROUNDING).sort(([one], [other]) => other - one);
+  return beyond.map(([, place]) => place);
+}
+
+/** Drift in one line: how to get it, that it is being computed, why there is none, or mean and largest. */
+export function DriftLine({
+  asked,
+  drift: { data, error },
+  worst,
+  compute,
+  choose,
+}: {
+  asked: boolean;
+  drift: Loaded<Drift>;
+  worst: readonly number[];
+  compute: () => void;
+  choose: (token: number) => void;
+}) {
+  if (!asked)
+    return (
+      <p class="drift-line">
+        <button type="button" onClick={compute}>
+          Compute drift
+        </button>{" "}
+        <span class="soft">loads the weights that sampled this row, and takes seconds to minutes</span>
+      </p>
+    );
+  if (error) return <Problem error={error} />;
+  if (!data) return <Loading what="the weights that sampled this row, to compute drift" />;
+  return (
+    <div class="drift-line">
+      <span role="status">
+        drift of {plural(data.values.length, "token")}: mean size <Num value={data.mean} digits={2} />, largest{" "}
+        <Num value={data.largest} digits={2} />
+      </span>
+      {worst.slice(0, LISTED).map((place) => (
+        <button key={place} type="button" onClick={() => choose(place)}>
+          {cut(data.values[data.places.indexOf(place)] ?? 0, 2)} <span class="soft">token {count(place)}</span>
+        </button>
+      ))}
+      <span class="soft">
+        <Text>{data.note}</Text>
+      </span>
+    </div>
+  );
+}
+
+function isLarge(drift: number | null): boolean {
+  return drift !== null && Math.abs(drift) >= LARGE;
+}
+
 function Legend({ measure }: { measure: Measure }) {
   if (measure === "mask")
     return (
@@ -210,22 +283,24 @@ function Legend({ measure }: { measure: Measure }) {
     );
   return (
     <span class="legend soft">
-      <span class="token shade" style={{ "--minus": "90%" }}>
+      <span class="token shade" style={{ "--minus": "60%" }}>
         lowest
       </span>{" "}
       <span class="token">0</span>{" "}
-      <span class="token shade" style={{ "--plus": "90%" }}>
+      <span class="token shade" style={{ "--plus": "60%" }}>
         highest
-      </span>
+      </span>{" "}
+      {measure === "drift" && <span class="token drifted">±{LARGE} or more</span>}
     </span>
   );
 }
 
-/** The share of colour for a value: its size beside what is usual for the measure. */
+/** The share of colour for a value: its size beside what is usual for the measure; more than 60 % would hide the text. */
 function shade(measure: Measure, value: number | null): Record<string, string> {
   if (value === null || measure === "mask" || value === 0) return {};
+  if (measure === "drift" && Math.abs(value) < ROUNDING) return {};
   const usual = { weight: 1, advantage: 2, logprob: 5, drift: 1 }[measure];
-  const share = `${Math.round(Math.min(1, Math.abs(value) / usual) * 70 + 15)}%`;
+  const share = `${Math.round(Math.min(1, Math.abs(value) / usual) * 45 + 15)}%`;
   return value < 0 ? { "--minus": share } : { "--plus": share };
 }
 
@@ -246,7 +321,7 @@ function TokenSpan({
       {/* biome-ignore lint/a11y/useKeyWithClickEvents: j and k choose tokens */}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: thousands of buttons would bury the page's other controls */}
       <span
-        class={`token ${measure === "mask" ? (token.mask ? "trained" : "") : "shade"}`}
+        class={`token ${measure === "mask" ? (token.mask ? "trained" : "") : "shade"} ${isLarge(token.drift) ? "drifted" : ""}`}
         aria-current={current ? "true" : undefined}
         style={shade(measure, value)}
         title={value === null ? undefined : exact(value)}
@@ -296,6 +371,7 @@ function TokenRow({
         VALUES.map((name) => (
           <span key={name} class={column(name, measure)}>
             <Num value={token[name]} />
+            {name === "drift" && isLarge(token.drift) && " !"}
           </span>
         ))}
     </div>
@@ -317,6 +393,7 @@ function TokenPanel({ token, index }: { token: Token | undefined; index: number 
       {values.map(([name, value]) => (
         <span key={name}>
           <span class="soft">{name}</span> {value === null ? "–" : <data value={exact(value)}>{exact(value)}</data>}
+          {name === "drift" && isLarge(value) && " (large)"}
         </span>
       ))}
     </aside>
