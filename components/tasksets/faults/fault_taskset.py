@@ -85,6 +85,8 @@ class PackageRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             range(len(self.tests))
         ):
             raise ValueError(f"package {self.name!r} has a task with a test that its tests do not list")
+        if other := next((task for task in self.tasks if task.rpartition("/")[0] != self.name), None):
+            raise ValueError(f"package {self.name!r} has the task {other!r} of another package")
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

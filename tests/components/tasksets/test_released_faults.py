@@ -384,7 +384,14 @@ def test_a_task_with_another_hash_than_in_the_manifest_is_refused(elsewhere):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "change", [{"runner": ["--index-url=https://example.org"]}, {"name": "-r"}, {"tests": []}, {"sha256": 1}]
+    "change",
+    [
+        {"runner": ["--index-url=https://example.org"]},
+        {"name": "-r"},
+        {"tests": []},
+        {"sha256": 1},
+        {"name": "pricing"},
+    ],
 )
 def test_a_manifest_that_was_changed_by_hand_is_refused_in_one_line(elsewhere, change):
     folder, arguments = elsewhere
