@@ -177,6 +177,28 @@ def asked(tab, path: str) -> dict:
     return json.loads(answer.text())
 
 
+TYPE_WHILE_A_SEARCH_BEGINS = """async (input) => {
+    for (const letter of "0003") {
+        input.value += letter
+        input.dispatchEvent(new InputEvent("input", {bubbles: true}))
+        // The search of the first letter has begun, and its address is not rendered yet.
+        await new Promise((resolve) => setTimeout(resolve))
+        if (input.value.length === 2) await new Promise((resolve) => setTimeout(resolve, 40))
+    }
+}"""
+
+
+def test_a_letter_typed_while_a_search_begins_is_kept(tab):
+    go(tab, "episodes", "42 episodes")
+    box = tab.get_by_role("searchbox").first
+    box.evaluate(TYPE_WHILE_A_SEARCH_BEGINS)
+    tab.get_by_text("4 episodes", exact=True).wait_for()
+    assert box.input_value() == "0003"
+    tab.go_back()
+    go(tab, "episodes?q=0004", "4 episodes")
+    assert box.input_value() == "0004"
+
+
 def test_every_view_is_reached_and_read_by_keyboard_alone(tab, night):
     go(tab, "episodes", "42 episodes")
     tab.keyboard.press("/")

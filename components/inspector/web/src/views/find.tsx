@@ -143,7 +143,13 @@ function Typed({
   const timer = useRef(0);
   const last = useRef(0);
   const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
+  // What was typed here and comes back as the address's value, while the text may have grown further.
+  const own = useRef<string[]>([]);
+  useEffect(() => {
+    const place = own.current.indexOf(value);
+    own.current.splice(0, place < 0 ? own.current.length : place + 1);
+    if (place < 0) setText(value);
+  }, [value]);
   return (
     <input
       {...(input ? { ref: input } : {})}
@@ -160,7 +166,10 @@ function Typed({
         clearTimeout(timer.current);
         const wait = event.timeStamp - last.current < TYPING_MS ? TYPING_MS : 0;
         last.current = event.timeStamp;
-        timer.current = window.setTimeout(() => change({ [name]: now }, true), wait);
+        timer.current = window.setTimeout(() => {
+          own.current.push(now);
+          change({ [name]: now }, true);
+        }, wait);
       }}
     />
   );
