@@ -1,7 +1,8 @@
 """Prove faults by a package's own tests: the release passes, the fault fails, and three runs agree.
 
 The three runs have different seeds of Python's hashes and sandboxes of their own. A fault runs only the tests that call
-its function, in one forked interpreter. Results are appended to a journal, so that a killed run goes on where it was.
+its function, in one forked interpreter. Results are appended to a journal, so that a killed run goes on where it was. A
+fault that is chosen is then graded as its task will be.
 """
 
 import hashlib
@@ -17,7 +18,8 @@ import msgspec
 from ratchet.components.core import CommandFailure, DataError, Sandbox
 from ratchet.components.core.files import append_json_lines, read_json_lines, write_json
 from ratchet.components.environments.git_mirror import FILE_MODE, GitFile
-from ratchet.components.environments.repository_tasks import tar_archive, unpack_files
+from ratchet.components.environments.repository_tasks import apply_changes, tar_archive, unpack_files
+from ratchet.components.environments.task_grading import DecidingTests, grade_repository_tests
 
 from .released_package import RUNNER_FILE, RUNNER_FOLDER, SETUP_COMMAND, ReleasedPackage
 from .source_edits import COMPOSITION, Fault, compose, find_faults
@@ -70,13 +72,19 @@ class Baseline(msgspec.Struct, frozen=True):
 class FaultResult(msgspec.Struct, frozen=True):
     """The result of a fault: the tests that fail and that pass, alike in all runs; both empty if it proves nothing.
 
-    `seconds`: the duration of the slowest run's tests.
+    `seconds`: the duration of the slowest run's tests. `confirmed`: the grading of tasks agrees.
     """
 
     fault_id: str
     failed: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
     seconds: float = 0.0
+    confirmed: bool = False
+
+    @property
+    def deciding_tests(self) -> DecidingTests:
+        """The tests that decide on the task, with its time limit."""
+        return DecidingTests(self.failed, self.passed, timeout=round(30.0 + 10.0 * self.seconds))
 
 
 class NoTestPasses(DataError):
@@ -103,6 +111,7 @@ class FaultProver:
         self._archive = tar_archive({**package.files, RUNNER_FILE: GitFile(FILE_MODE, runner)})
         self._sandbox_factory = sandbox_factory
         self._folder = folder
+        self._release_passes: dict[tuple[str, frozenset[str]], bool] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
     def baseline(self) -> Baseline:
@@ -156,6 +165,35 @@ class FaultProver:
         known.update({row.fault_id: row for row in results})
         return [known[fault.fault_id] for fault in faults]
 
+    def confirm(self, fault: Fault, result: FaultResult) -> bool:
+        """Return whether the grading of tasks fails the fault and passes the release, from the journal if it is there.
+
+        It is stricter than the runs above: it passes no file with a class whose instances equal everything, for example.
+        """
+        if result.confirmed:
+            return True
+        tests, source = result.deciding_tests, self._package.files[fault.path].data
+        # All faults of a function have the same tests, so the release is graded once for them.
+        release = fault.path, frozenset(tests.all_tests)
+        if release not in self._release_passes:
+            self._release_passes[release] = self._grade(fault.path, source, tests, graded=[fault.path])
+        agrees = self._release_passes[release] and not self._grade(fault.path, fault.apply(source), tests, graded=[])
+        row = msgspec.structs.replace(result, confirmed=True) if agrees else FaultResult(fault.fault_id)
+        append_json_lines(self._folder / "faults.jsonl", [row])
+        return agrees
+
+    def _grade(self, path: str, content: bytes, tests: DecidingTests, graded: Sequence[str]) -> bool:
+        """Return whether the grading passes the package with a changed file."""
+        command = self._package.test_command(sorted(tests.all_tests))
+        files = {test.partition("::")[0] for test in tests.all_tests}
+        trusted = {file: self._package.files[file].data for file in files}
+        with self._workspace() as sandbox:
+            apply_changes(sandbox, {path: GitFile(FILE_MODE, content)})
+            try:
+                return grade_repository_tests(sandbox, command, tests, trusted=trusted, graded=graded).success
+            except CommandFailure:
+                return False
+
     def _result(self, fault: Fault, baseline: Baseline, runs: list[dict[str, Any]]) -> FaultResult:
         tests = baseline.tests_of(fault)
         outcomes = [{test: run["tests"].get(test, [""])[0] for test in tests} for run in runs if _fails(run)]
@@ -165,7 +203,7 @@ class FaultProver:
             return FaultResult(fault.fault_id)
         of = {outcome: tuple(test for test in tests if first[test] == outcome) for outcome in ("failed", "passed")}
         seconds = max(sum(row[1] for row in run["tests"].values()) for run in runs)
-        return FaultResult(fault.fault_id, of["failed"], of["passed"], seconds)
+        return FaultResult(fault.fault_id, of["failed"], of["passed"], round(seconds, 1))
 
     def _run_faults(self, faults: list[Fault], baseline: Baseline, seed: int) -> dict[str, dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -294,7 +332,7 @@ def proven_faults(
     wanted = count - round(count * COMPOSED_SHARE)
     for fault, result in _in_batches(prover, candidates, baseline):
         group = singles[fault.path, fault.function]
-        if sum(map(len, singles.values())) < wanted and len(group) < FAULTS_OF_A_FUNCTION:
+        if len(group) < FAULTS_OF_A_FUNCTION and prover.confirm(fault, result):
             group.append((fault, result))
             yield fault, result
         if sum(map(len, singles.values())) >= wanted:
@@ -306,8 +344,19 @@ def proven_faults(
         if left == 0:
             return
         assert fault.kind == COMPOSITION
-        left -= 1
-        yield fault, result
+        if prover.confirm(fault, result):
+            left -= 1
+            yield fault, result
+
+
+def faults_by_id(package: ReleasedPackage, fault_ids: Sequence[str]) -> dict[str, Fault]:
+    """Return the faults of these ids that the package has: single ones, and compositions of those among them."""
+    found = {fault.fault_id: fault for path, source in package.modules.items() for fault in find_faults(path, source)}
+    singles = [found[fault_id] for fault_id in fault_ids if fault_id in found]
+    for first, second in combinations(singles, 2):
+        if (first.path, first.function) == (second.path, second.function) and (both := compose(first, second)):
+            found[both.fault_id] = both
+    return {fault_id: found[fault_id] for fault_id in fault_ids if fault_id in found}
 
 
 def _in_batches(prover: FaultProver, faults: Sequence[Fault], baseline: Baseline) -> Iterator[Proven]:

@@ -7,11 +7,14 @@ metadata; everything else of the package runs in sandboxes only.
 import configparser
 import gzip
 import hashlib
+import io
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
 import tomllib
+from collections.abc import Iterable
 from email.parser import HeaderParser
 from importlib.metadata import Distribution
 from pathlib import Path, PurePosixPath
@@ -44,6 +47,8 @@ _TEST_TOOL = re.compile(
 )
 _NO_SOURCE = {"tests", "test", "testing", "docs", "doc", "examples", "example", "benchmarks", "benchmark", "tools"}
 _BUILD_OUTPUT = {"build", "dist", ".git", "__pycache__", ".pytest_cache", ".tox", ".eggs"}
+# pip's records of an installation: they name its options and the scripts, whose first line is a path of this machine.
+_INSTALLATION = re.compile(r"bin/.*|.*\.pyc|[^/]+\.dist-info/(RECORD|REQUESTED|INSTALLER|direct_url\.json)")
 _COPIES = (".pyc", ".pyo", ".whl", ".zip", ".egg", ".pyz", ".orig", ".rej", ".patch", ".diff", ".so")
 
 
@@ -66,6 +71,12 @@ class ReleasedPackage(msgspec.Struct, frozen=True):
     def environment(self) -> dict[str, str]:
         """Environment variables of test runs. In CI, Hypothesis draws the same examples each time, without deadlines."""
         return {"CI": "true"} if any(line.startswith("hypothesis") for line in self.requirements) else {}
+
+    def test_command(self, tests: Iterable[str]) -> str:
+        """Return the command that runs tests, for a shell in the workspace: shown to agents, and run by the grading."""
+        variables = "".join(f"{name}={value} " for name, value in self.environment.items())
+        path = f'{variables}PYTHONPATH="{self.source_folder}:{RUNNER_FOLDER}:$PYTHONPATH"'
+        return f"{path} python3 -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider {shlex.join(tests)}"
 
     @property
     def test_files(self) -> list[str]:
@@ -182,9 +193,10 @@ def _read_members(sdist: Path) -> tuple[dict[str, GitFile], dict[str, str]]:
     return files, metadata
 
 
-def build_runner(package: ReleasedPackage, cache: Path) -> bytes:
+def build_runner(package: ReleasedPackage, cache: Path) -> tuple[bytes, tuple[str, ...]]:
     """Return a compressed archive of pytest and the package's dependencies, all pure Python, without the package itself.
 
+    The second value is what was installed, each as NAME==VERSION: as requirements, they give the same archive.
     Raises DataError if a dependency is the package, needs a compiler, or does not exist.
     """
     requirements = [PYTEST, *sorted(package.requirements)]
@@ -197,17 +209,21 @@ def build_runner(package: ReleasedPackage, cache: Path) -> bytes:
                 except InfrastructureError as error:
                     raise DataError(f"{package.name}: its dependencies cannot be installed: {error}") from error
                 (Path(new) / "site").replace(folder)
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    installed = {path.partition(".dist-info")[0].rpartition("-")[0] for path in files if ".dist-info/" in path}
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {name: path.read_bytes() for name, path in paths.items() if not _INSTALLATION.fullmatch(name)}
+    installed = {path.partition(".dist-info")[0].rpartition("-") for path in files if ".dist-info/" in path}
     # In any version: a near copy gives the solution away as well.
-    if package.name in {re.sub(r"[-_.]+", "-", name).lower() for name in installed}:
+    if package.name in {re.sub(r"[-_.]+", "-", name).lower() for name, _, _ in installed}:
         raise DataError(f"{package.name}: a dependency needs the package itself, whose solution it would hold")
     # Programs that ask importlib.metadata for the package's version need a folder of metadata.
     metadata = f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
     files[f"{package.name.replace('-', '_')}-{package.version}.dist-info/METADATA"] = metadata.encode()
     archived = tar_archive({path: GitFile(FILE_MODE, data) for path, data in files.items()})
-    return gzip.compress(archived, compresslevel=9, mtime=0)
+    buffer = io.BytesIO()
+    # gzip.compress writes another header in other versions of Python.
+    with gzip.GzipFile("", "wb", 9, buffer, mtime=0) as file:
+        file.write(archived)
+    return buffer.getvalue(), tuple(sorted(f"{name}=={version}" for name, _, version in installed))
 
 
 def install_requirements(requirements: list[str], folder: Path) -> None:

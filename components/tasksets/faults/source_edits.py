@@ -8,6 +8,7 @@ import ast
 import hashlib
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -82,11 +83,18 @@ def find_faults(path: str, source: bytes) -> list[Fault]:
     faults = []
     for name, function in _functions(tree, ""):
         line = min(node.lineno for node in (function, *function.decorator_list))
-        digest = hashlib.sha256("\n".join(map(ast.dump, _body(function))).encode()).hexdigest()[:16]
+        digest = hashlib.sha256("\n".join(map(_dump, _body(function))).encode()).hexdigest()[:16]
         for edit in _FunctionEdits(source, function).edits():
             kind = REMOVAL if edit.fault.startswith("removed") else MUTATION
             faults.append(Fault(path, name, line, digest, kind, (edit,)))
     return faults
+
+
+def _dump(node: ast.AST) -> str:
+    """Return the text of a syntax tree as Python 3.11 writes it: a fault has the same id in later versions."""
+    # 3.13 leaves empty lists out, 3.12 added a field to functions and classes.
+    options: dict[str, bool] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(node, **options).replace(", type_params=[]", "")
 
 
 def compose(first: Fault, second: Fault) -> Fault | None:

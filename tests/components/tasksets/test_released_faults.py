@@ -8,18 +8,19 @@ import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from ratchet.components.core import ConfigurationError, DataError
+from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
 from ratchet.components.environments.repository_tasks import RepositoryLayout
 from ratchet.components.environments.sandbox_environment import SandboxEnvironment
 from ratchet.components.sandboxes import SandboxConfig, make_sandbox
 from ratchet.components.sandboxes.docker_engine import image_problem
 from ratchet.components.sandboxes.sandbox_config import DEFAULT_IMAGE
 from ratchet.components.tasksets import load_taskset
-from ratchet.components.tasksets.faults import fault_proof, released_package
+from ratchet.components.tasksets.faults import fault_proof, fault_taskset, released_package
 from ratchet.components.tasksets.faults.fault_proof import Copies
-from ratchet.components.tasksets.faults.fault_taskset import MANIFEST_FILE, generate, role_of
+from ratchet.components.tasksets.faults.fault_taskset import MANIFEST_FILE, Manifest, generate, role_of
 from ratchet.components.tasksets.faults.in_sandbox import solution_scan
 from ratchet.components.tasksets.faults.released_package import build_runner, read_sdist
 from ratchet.components.tasksets.faults.source_edits import compose, find_faults
@@ -60,6 +61,23 @@ def test_range(percent):
 def test_range_ends():
     assert discount(10, 100) == 3
 """
+
+
+NESTED = b"def outer(n):\n    def inner():\n        return list()\n    class Local: ...\n    return n + 1\n"
+
+
+def test_a_fault_has_the_same_id_in_every_version_of_python():
+    # Those of 3.11; 3.12 and 3.13 dump nested functions and empty lists in another form.
+    assert [fault.fault_id for fault in find_faults("a.py", NESTED)] == ["c59aaefac3b3", "25d055fb58ab"]
+
+
+def test_the_documents_say_how_many_tasks_the_committed_manifest_lists():
+    root = Path(__file__).parents[3]
+    manifest = msgspec.json.decode((root / "data/tasksets/faults" / MANIFEST_FILE).read_bytes(), type=Manifest)
+    figures = f"{sum(len(row.tasks) for row in manifest.packages):,} tasks of {len(manifest.packages)} packages"
+    for page in ("tasksets.md", "interoperability.md"):
+        assert figures in (root / "docs" / page).read_text(encoding="utf-8")
+    assert all(row.role == role_of(row.name) for row in manifest.packages)
 
 
 def sdist(folder: Path, package: str = "pricing", function: str = "discount", **extra: str) -> Path:
@@ -218,8 +236,13 @@ def installed_requirements(requirements, folder):
                 target = folder / str(file)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes())
-    if "wonderlib" in requirements:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "pytest").write_text(f"#!{folder}/python\n")
+    if any(line.startswith("wonderlib") for line in requirements):
         (folder / "wonderlib.py").write_text("RATE = 10\n")
+        (folder / "wonderlib-2.0.dist-info").mkdir()
+        (folder / "wonderlib-2.0.dist-info" / "METADATA").write_text("Name: wonderlib\n")
+        (folder / "wonderlib-2.0.dist-info" / "RECORD").write_text(f"{folder}\n")
 
 
 def sandbox():
@@ -279,7 +302,7 @@ def test_the_same_command_goes_on_where_it_stopped_and_gives_the_same_tasks(made
     assert again == tasks
     assert (folder / "mine" / MANIFEST_FILE).read_bytes() == manifest
     (row,) = json.loads(manifest)["packages"]
-    assert len(row["tasks"]) == len(tasks)
+    assert row["tasks"].keys() == {task.task_id for task in tasks}
     assert (folder / "mine" / ".gitignore").read_text() == "*\n!.gitignore\n!manifest.json\n"
 
 
@@ -321,18 +344,105 @@ def test_a_second_command_adds_packages_and_gives_what_one_command_over_all_give
         generate(folder / "merged", ["orders"], no_sandbox, **{**arguments, "seed": 1})
 
 
-@pytest.mark.slow
-def test_packages_of_the_manifest_that_were_proven_elsewhere_stay_in_it(made, merged, tmp_path):
+@pytest.fixture
+def elsewhere(made, merged, tmp_path, monkeypatch):
+    """A folder with the manifest and the distributions, without proofs, in which nothing is proven."""
     folder, _, arguments = made
-    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / ".work").mkdir(parents=True)
     shutil.copy(folder / "merged" / MANIFEST_FILE, tmp_path / "merged")
-    shutil.copytree(
-        folder / "merged" / ".work", tmp_path / "merged" / ".work", ignore=shutil.ignore_patterns("orders-1.2-*")
-    )
-    generate(tmp_path / "merged", ["pricing"], no_sandbox, **arguments)
-    rows = json.loads((tmp_path / "merged" / MANIFEST_FILE).read_bytes())["packages"]
-    assert rows[0] == json.loads((folder / "merged" / MANIFEST_FILE).read_bytes())["packages"][0]
-    assert [row["name"] for row in rows] == ["orders", "pricing"]
+    for distributed in (folder / "merged" / ".work").glob("*.tar.gz"):
+        shutil.copy(distributed, tmp_path / "merged" / ".work")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fault_proof, "_find_copies", lambda *_: Copies())
+    monkeypatch.setattr(fault_proof.FaultProver, "baseline", lambda *_: pytest.fail("nothing needs a proof"))
+    return tmp_path / "merged", arguments
+
+
+@pytest.mark.slow
+def test_the_manifest_alone_gives_the_same_tasks_on_another_machine_without_a_proof(merged, elsewhere):
+    folder, arguments = elsewhere
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    tasks, _ = generate(folder, [], sandbox, **arguments)
+    assert [task.task_hash for task in tasks] == [task.task_hash for task in merged]
+    assert (folder / MANIFEST_FILE).read_bytes() == manifest
+    assert load_taskset(folder).tasks() == load_taskset(folder.parent / "merged").tasks()
+
+
+@pytest.mark.slow
+def test_a_task_with_another_hash_than_in_the_manifest_is_refused(elsewhere):
+    folder, arguments = elsewhere
+    manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
+    row = next(iter(manifest["packages"][0]["tasks"].values()))
+    row["seconds"] += 60
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest))
+    with pytest.raises(
+        DataError, match=r"1 tasks of orders, such as orders/\w+, have another hash than in manifest.json"
+    ):
+        generate(folder, [], sandbox, **arguments)
+    assert not (folder / "taskset.yaml").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change", [{"runner": ["--index-url=https://example.org"]}, {"name": "-r"}, {"tests": []}, {"sha256": 1}]
+)
+def test_a_manifest_that_was_changed_by_hand_is_refused_in_one_line(elsewhere, change):
+    folder, arguments = elsewhere
+    manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
+    manifest["packages"][0].update(change)
+    (folder / MANIFEST_FILE).write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"manifest.json is no manifest of ratchet tasks faults"):
+        generate(folder, [], no_sandbox, **arguments)
+
+
+@pytest.mark.slow
+def test_functions_of_which_this_machine_holds_a_copy_get_no_tasks_and_stay_in_the_manifest(elsewhere, monkeypatch):
+    folder, arguments = elsewhere
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    copies = Copies(near=["pricing/src/pricing/rules.py:4"])
+    monkeypatch.setattr(fault_proof, "_find_copies", lambda *_: copies)
+    tasks, _ = generate(folder, [], sandbox, **arguments)
+    assert {task.metadata["package"] for task in tasks} == {"orders"}
+    assert (folder / MANIFEST_FILE).read_bytes() == manifest
+
+
+@pytest.mark.slow
+def test_a_package_that_cannot_be_made_again_is_named_and_stays_in_the_manifest(elsewhere, monkeypatch):
+    folder, arguments = elsewhere
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    (folder / ".work" / "orders-1.2.tar.gz").unlink()
+
+    def fetch(*_):
+        raise InfrastructureError("no network")
+
+    monkeypatch.setattr(fault_taskset, "fetch_sdist", fetch)
+    tasks, made = generate(folder, [], sandbox, **arguments)
+    assert {task.metadata["package"] for task in tasks} == {"pricing"}
+    assert [item.problem for item in made if item.problem] == ["orders: no network"]
+    assert (folder / MANIFEST_FILE).read_bytes() == manifest
+
+
+EQUALS_EVERYTHING = """def double(number):
+    return number * 2
+
+
+class Anything:
+    def __eq__(self, other):
+        return True
+"""
+
+
+@pytest.mark.slow
+def test_a_fault_whose_task_the_grading_would_never_pass_is_left_out(made, tmp_path, monkeypatch):
+    _, _, arguments = made
+    monkeypatch.setattr(fault_proof, "_find_copies", lambda *_: Copies())
+    tests = "from pricing.rules import Anything, double\n\n\ndef test_double():\n    assert double(5) == 10\n    assert Anything() == 1\n"
+    files = {"src/pricing/rules.py": EQUALS_EVERYTHING, "tests/test_rules.py": tests}
+    path = sdist(tmp_path, **files)
+    for _ in range(2):
+        with pytest.raises(DataError, match="no fault was proven"):
+            generate(tmp_path / "mine", [str(path)], sandbox, **arguments)
+        monkeypatch.setattr(fault_proof.FaultProver, "confirm", lambda *_: pytest.fail("it is in the journal"))
 
 
 @pytest.mark.slow
