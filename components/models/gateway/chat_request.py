@@ -205,9 +205,10 @@ def _format_words(form: Any) -> str:
 
     Whether the policy follows it is its own decision. A demand for JSON without a schema is in the client's prompt.
     """
-    if form is not None and not isinstance(form, dict):
+    form = {} if form is None else form
+    if not isinstance(form, dict):
         raise RequestFault("the format of the answer must be an object")
-    kind = (form or {}).get("type", "text")
+    kind = form.get("type", "text")
     if kind in ("text", "json_object"):
         return ""
     if kind != "json_schema":
