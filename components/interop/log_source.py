@@ -324,7 +324,7 @@ def _try_decode(raw: bytes) -> Any:
 
 
 def _decode_objects(raw: bytes) -> tuple[list[Any], str]:
-    """Return the JSON objects that follow each other at the beginning of `raw`, and why the rest is unreadable ("": it is)."""
+    """Return the JSON objects that `raw` begins with, and why the rest is unreadable ("" without a rest)."""
     decoder = json.JSONDecoder(parse_constant=lambda name: name)
     documents: list[Any] = []
     try:

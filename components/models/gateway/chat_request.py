@@ -27,8 +27,9 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """One request in the common form. `max_tokens`: None for the policy's limit. `stop`: texts that end the reply.
 
     `custom_tools`: names of tools of the Responses API whose only parameter is free text. `previous`: id of the response or
-    message whose conversation `messages` continues. `instructions`: whether the first message is for this request alone.
-    `usage_chunk`: a stream of Chat Completions ends with the token counts.
+    message whose conversation `messages` continues; `form` is then not in them yet. `form`: the words that ask for a schema.
+    `instructions`: whether the first message is for this request alone. `all_tools`: those that the request defines; `tools`:
+    those of them that its `choice` leaves. `usage_chunk`: a stream of Chat Completions ends with the token counts.
     """
 
     model: str
@@ -39,7 +40,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     custom_tools: frozenset[str] = frozenset()
     previous: str | None = None
+    form: str = ""
     instructions: bool = False
+    all_tools: tuple[ToolSpec, ...] = ()
+    choice: Any = None
     usage_chunk: bool = False
 
 
@@ -152,8 +156,11 @@ def _unknown_tool(tool: Mapping[str, Any]) -> RequestFault:
     return RequestFault(f"a tool of type '{kind}' cannot be offered, since it has no schema; send it as a function")
 
 
-def _with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools that may be called. Whether the policy calls one is its own decision, also where a call is demanded."""
+def with_choice(tools: Iterable[ToolSpec], choice: Any) -> tuple[ToolSpec, ...]:
+    """Return the tools that may be called. Whether the policy calls one is its own decision, also where a call is demanded.
+
+    Raises RequestFault for a choice of none of them.
+    """
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind == "none":
         return ()
@@ -193,13 +200,17 @@ def _check_common(body: Mapping[str, Any]) -> None:
             raise RequestFault(f"`{name}` is not read here; {instead}")
 
 
-def _with_format(messages: list[Message], form: Any) -> list[Message]:
-    """Return the messages with the schema that the answer should have, in the words and at the place of OpenAI's Harmony
-    format; whether the policy follows it is its own decision. A demand for JSON without a schema is in the client's prompt.
+def _format_words(form: Any) -> str:
+    """Return the words that ask for an answer of a schema, which are those of OpenAI's Harmony format; "" without a schema.
+
+    Whether the policy follows it is its own decision. A demand for JSON without a schema is in the client's prompt.
     """
-    kind = form.get("type", "text") if isinstance(form, dict) else "text"
+    form = {} if form is None else form
+    if not isinstance(form, dict):
+        raise RequestFault("the format of the answer must be an object")
+    kind = form.get("type", "text")
     if kind in ("text", "json_object"):
-        return messages
+        return ""
     if kind != "json_schema":
         raise RequestFault(f"a format '{str(kind)[:40]}' of the answer is not supported; ask for text or a JSON Schema")
     asked = form.get("json_schema") or form
@@ -209,10 +220,37 @@ def _with_format(messages: list[Message], form: Any) -> list[Message]:
     lines = ["# Response Formats", f"## {asked.get('name') or 'answer'}"]
     if asked.get("description"):
         lines.append(f"// {asked['description']}")
-    text = "\n\n".join([*lines, msgspec.json.encode(schema).decode()])
+    return "\n\n".join([*lines, msgspec.json.encode(schema).decode()])
+
+
+def with_format(messages: list[Message], words: str) -> list[Message]:
+    """Return the messages with `words` at the end of the system message, which is made if there is none."""
+    if not words:
+        return messages
     if messages and messages[0]["role"] == "system":
-        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{text}"}, *messages[1:]]
-    return [{"role": "system", "content": text}, *messages]
+        return [{**messages[0], "content": f"{messages[0]['content']}\n\n{words}"}, *messages[1:]]
+    return [{"role": "system", "content": words}, *messages]
+
+
+def without_format(messages: list[Message], words: int) -> list[Message]:
+    """Return the messages from before `with_format`; `words`: the number of characters that it added but for blank lines."""
+    if not words:
+        return messages
+    content = (messages[0]["content"] or "")[:-words].removesuffix("\n\n")
+    return [*([{**messages[0], "content": content}] if content else []), *messages[1:]]
+
+
+def _with_offer(request: ChatRequest, tools: Iterable[ToolSpec], choice: Any, form: Any) -> ChatRequest:
+    """Return the request with its tools and its format. Where it continues a conversation, they are joined to that later."""
+    words, tools = _format_words(form), tuple(tools)
+    return msgspec.structs.replace(
+        request,
+        messages=request.messages if request.previous else with_format(request.messages, words),
+        tools=with_choice(tools, choice) if tools or not request.previous else (),
+        form=words,
+        all_tools=tools,
+        choice=choice,
+    )
 
 
 def _stop(body: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -251,15 +289,15 @@ def read_completions(body: dict[str, Any]) -> ChatRequest:
             raise _unknown_tool(tool)
         function = _field(tool, "function", dict, {})
         tools.append(_tool(function.get("name"), function.get("description"), function.get("parameters")))
-    return ChatRequest(
+    request = ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_with_format(_checked(messages), body.get("response_format")),
-        tools=_with_choice(tools, body.get("tool_choice")),
+        messages=_checked(messages),
         max_tokens=_limit(body, "max_completion_tokens", "max_tokens"),
         stop=_stop(body, "stop"),
         stream=_field(body, "stream", bool, False),
         usage_chunk=bool(_field(body, "stream_options", dict, {}).get("include_usage")),
     )
+    return _with_offer(request, tools, body.get("tool_choice"), body.get("response_format"))
 
 
 def read_responses(body: dict[str, Any]) -> ChatRequest:
@@ -270,9 +308,7 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
     """
     _check_common(body)
     instructions = _text(body.get("instructions"), "instructions")
-    own: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
-    own = _with_format(own, _field(body, "text", dict, {}).get("format"))
-    messages = list(own)
+    messages: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
     given = body.get("input")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(body, "input")
     for number, item in enumerate(items):
@@ -289,16 +325,16 @@ def read_responses(body: dict[str, Any]) -> ChatRequest:
         elif str(kind).startswith(CLIENT_TOOLS):
             raise _unknown_tool(tool)
     previous = _field(body, "previous_response_id", str)
-    return ChatRequest(
+    request = ChatRequest(
         model=_field(body, "model", str, ""),
         messages=_checked(messages) if messages or not previous else [],
-        tools=_with_choice(tools, body.get("tool_choice")),
         max_tokens=_limit(body, "max_output_tokens"),
         stream=_field(body, "stream", bool, False),
         custom_tools=frozenset(custom),
         previous=previous,
-        instructions=bool(own),
+        instructions=bool(instructions),
     )
+    return _with_offer(request, tools, body.get("tool_choice"), _field(body, "text", dict, {}).get("format"))
 
 
 def _add_item(messages: list[Message], item: dict[str, Any], where: str) -> None:
@@ -308,9 +344,8 @@ def _add_item(messages: list[Message], item: dict[str, Any], where: str) -> None
     if kind == "message":
         role, content = item.get("role"), _text(item.get("content"), where)
         if role == "assistant":
-            if (
-                last is not None and last["role"] == "assistant" and not last["content"]
-            ):  # some clients send the calls first
+            # Some clients send the calls first.
+            if last is not None and last["role"] == "assistant" and not last["content"]:
                 messages[-1] = {**last, "content": content}
             else:
                 messages.append(_assistant(content, []))
@@ -322,7 +357,7 @@ def _add_item(messages: list[Message], item: dict[str, Any], where: str) -> None
         arguments = item.get("arguments") if kind == "function_call" else {"input": item.get("input")}
         call = _call(item.get("call_id"), item.get("name"), arguments)
         if last is not None and last["role"] == "assistant":
-            messages[-1] = _assistant(last["content"], [*last.get("tool_calls", ()), call])
+            last.setdefault("tool_calls", []).append(call)  # in place: a copy for each of many calls takes minutes
         else:
             messages.append(_assistant("", [call]))
     elif kind in ("function_call_output", "custom_tool_call_output"):
@@ -359,15 +394,15 @@ def read_anthropic(body: dict[str, Any]) -> ChatRequest:
             tools.append(_tool(tool.get("name"), tool.get("description"), tool.get("input_schema")))
         elif str(kind).startswith(CLIENT_TOOLS):
             raise _unknown_tool(tool)
-    return ChatRequest(
+    request = ChatRequest(
         model=_field(body, "model", str, ""),
-        messages=_with_format(_checked(messages), form),
-        tools=_with_choice(tools, body.get("tool_choice")),
+        messages=_checked(messages),
         max_tokens=_limit(body, "max_tokens"),
         stop=_stop(body, "stop_sequences"),
         stream=_field(body, "stream", bool, False),
         previous=_thread(body),
     )
+    return _with_offer(request, tools, body.get("tool_choice"), form)
 
 
 def _thread(body: Mapping[str, Any]) -> str | None:

@@ -10,9 +10,10 @@ import hmac
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pydantic import Field
@@ -32,7 +33,7 @@ from ratchet.components.trajectories.trajectory import Agent, Outcome, Provenanc
 
 from ..context_truncation import estimate_tokens
 from .chat_answer import ChatAnswer
-from .chat_request import ChatRequest
+from .chat_request import ChatRequest, with_choice, with_format, without_format
 from .message_tree import MessageNode, MessageTree, RecordedBranch, SessionRecord, branch_records
 from .policy_queue import PolicyQueue, SampledPrefix
 
@@ -40,7 +41,11 @@ KEY_PREFIX = "rgw-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_CHARACTERS = 64 << 20
 """Characters of all messages of a session, each counted once and with 1,000 more for what is kept beside its text."""
-_ITEM = re.compile(r"(?P<kind>msg|fc|rs)_(?P<session>[0-9a-f]{24})(?P<reply>[0-9]{6,9})(?:_(?P<call>[0-9]{1,9}))?")
+_ITEM = re.compile(
+    r"(?:(?P<text>msg|rs)|(?P<call>fc))_(?P<session>[0-9a-f]{24})(?P<reply>[0-9]{6}|[1-9][0-9]{6,8})"
+    r"(?(call)_(?P<index>0|[1-9][0-9]{0,8}))"
+)
+"""Id of an item of a reply; each item has one."""
 DEFAULT_SESSION = "default"
 """Session of requests with the gateway's key that name none."""
 
@@ -72,6 +77,23 @@ class SessionTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int | None = None
 
 
+class _Continued(NamedTuple):
+    """What a request continues that names a reply. `instructions`: whether the first message was for that reply alone;
+    `form`: characters of the words for its schema; `tools`: those that its request defined.
+    """
+
+    reply: MessageNode
+    instructions: bool
+    form: int
+    tools: tuple[ToolSpec, ...]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation up to the reply."""
+        messages = [each.message for each in self.reply.path if each.message is not None]
+        return messages[1:] if self.instructions else without_format(messages, self.form)
+
+
 class Session:
     """One running session. `record`: the identity of its episode where the caller planned it; else it is made at the end.
     `model_failure`: the last reason for which the model could not be reached.
@@ -92,7 +114,7 @@ class Session:
         self.began = self.used = time.monotonic()
         self.ended = False
         self.model_failure = ""
-        self.responses: dict[str, tuple[list[Message], tuple[ToolSpec, ...]]] = {}
+        self.responses: dict[str, _Continued] = {}
 
     def insert_items(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a request of OpenAI Responses with the items of earlier replies in place of references to them.
@@ -102,6 +124,10 @@ class Session:
         items = body.get("input")
         if not isinstance(items, list):
             return body
+        # Each once, as in OpenAI's API: a short reference to a long text would be a prompt of any length.
+        names = [str(item.get("id")) for item in items if _is_reference(item)]
+        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+            raise RequestFault(f"the item '{twice[:60]}' is referred to twice; send each item once")
         return {**body, "input": [self._item(item) if _is_reference(item) else item for item in items]}
 
     def _item(self, reference: dict[str, Any]) -> dict[str, Any]:
@@ -111,12 +137,12 @@ class Session:
             if found is None or found["session"] != self.identity:
                 raise IndexError
             message = self.tree.replies[int(found["reply"])].message or {}
-            if found["kind"] == "fc":
-                call = message["tool_calls"][int(found["call"] or 0)]
+            if found["call"]:
+                call = message["tool_calls"][int(found["index"])]
                 return {"type": "function_call", "call_id": call["id"], **call["function"]}
         except (IndexError, KeyError) as error:
             raise RequestFault(f"the item '{name[:60]}' is none of this session's; send the item itself") from error
-        kind = "message" if found["kind"] == "msg" else "reasoning"
+        kind = "message" if found["text"] == "msg" else "reasoning"
         return {"type": kind, "role": "assistant", "content": message["content"]}
 
     def admit(self) -> None:
@@ -218,7 +244,7 @@ class Gateway:
         """Return the policy's reply to a request, recorded, within `session.work()`. Raises RequestFault."""
         session.admit()
         begin = time.monotonic()
-        messages, tools = self._conversation(session, request)
+        messages, tools, all_tools = self._conversation(session, request)
         node = session.tree.place(messages, tools)
         asked = PolicyRequest(
             session.identity if session.record is None else session.record.episode_id,
@@ -243,20 +269,28 @@ class Gateway:
         # A session that was finished meanwhile is recorded already, and this reply would be in no record.
         if session.ended:
             raise RequestFault(f"session '{session.name}' has ended", 403, "session_ended")
-        return self._record(session, request, node, reply, messages, time.monotonic() - begin)
+        answer, answered = self._record(session, request, node, reply, messages, time.monotonic() - begin)
+        # The tools of the tree: each request's own would be as many as all bodies.
+        all_tools = session.tree.root(all_tools).tools
+        session.responses[answer.id] = _Continued(answered, request.instructions, len(request.form), all_tools)
+        return answer
 
-    def _conversation(self, session: Session, request: ChatRequest) -> tuple[list[Message], tuple[ToolSpec, ...]]:
+    def _conversation(
+        self, session: Session, request: ChatRequest
+    ) -> tuple[list[Message], tuple[ToolSpec, ...], tuple[ToolSpec, ...]]:
+        """Return all messages, the tools that are offered, and those of which they were chosen. Raises RequestFault."""
         if request.previous is None:
-            return request.messages, request.tools
+            return request.messages, request.tools, request.all_tools
         kind, _, identity = request.previous.partition("_")
         if identity not in session.responses:
             name = f"'{request.previous[:60]}' is none of this session's; send the whole conversation"
             if kind == "msg":  # Anthropic's clients then do so
                 raise RequestFault(f"the message {name}", 404, "thread_not_found")
             raise RequestFault(f"the response {name}", 400, "previous_response_not_found")
-        before, tools = session.responses[identity]
-        own = int(request.instructions)
-        return [*request.messages[:own], *before, *request.messages[own:]], request.tools or tools
+        before, own = session.responses[identity], int(request.instructions)
+        messages = [*request.messages[:own], *before.messages, *request.messages[own:]]
+        all_tools = request.all_tools or before.tools
+        return with_format(messages, request.form), with_choice(all_tools, request.choice), all_tools
 
     def _record(
         self,
@@ -266,7 +300,7 @@ class Gateway:
         reply: PolicyReply,
         messages: list[Message],
         seconds: float,
-    ) -> ChatAnswer:
+    ) -> tuple[ChatAnswer, MessageNode]:
         number = len(session.tree.replies)
         calls = tuple(
             msgspec.structs.replace(call, call_id=f"call_{number}_{index}") for index, call in enumerate(reply.calls)
@@ -283,15 +317,9 @@ class Gateway:
         prompt = estimate_tokens(messages) if usage.prompt_tokens is None else usage.prompt_tokens
         new = estimate_tokens([message]) if usage.completion_tokens is None else usage.completion_tokens
         session.tokens += new
-        identity = f"{session.identity}{answered.number:06d}"
-        if len(session.responses) < 10_000:
-            session.responses[identity] = (
-                [each.message for each in answered.path[int(request.instructions) :] if each.message is not None],
-                node.tools,
-            )  # those of the tree: each request's own would be as many as all bodies
         stop = "stop_sequence" if ending is not None else "length" if reply.stop_reason == "length" else "stop"
-        return ChatAnswer(
-            id=identity,
+        answer = ChatAnswer(
+            id=f"{session.identity}{answered.number:06d}",
             model=request.model or self.model,
             text=text,
             calls=shown,
@@ -303,12 +331,13 @@ class Gateway:
             custom_tools=request.custom_tools,
             usage_chunk=request.usage_chunk,
         )
+        return answer, answered
 
     async def count_tokens(self, session: Session, request: ChatRequest) -> int:
         """Return the number of tokens of a prompt, estimated for a policy without a tokenizer. Raises RequestFault."""
-        asked = PolicyRequest(session.identity, "", 0, 0, request.messages, request.tools)
-        counted = await self.queue.count(asked)
-        return estimate_tokens(request.messages) if counted is None else counted
+        messages, tools, _ = self._conversation(session, request)
+        counted = await self.queue.count(PolicyRequest(session.identity, "", 0, 0, messages, tools))
+        return estimate_tokens(messages) if counted is None else counted
 
     async def finish(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
         """End a session and return its branches, which are kept when this returns; empty if nothing was sampled."""

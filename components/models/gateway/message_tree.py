@@ -75,13 +75,17 @@ class MessageTree:
         self.replies: list[MessageNode] = []
         self.characters = 0
 
-    def place(self, messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> MessageNode:
-        """Return the node of the last message, after adding those that the tree lacks."""
+    def root(self, tools: tuple[ToolSpec, ...]) -> MessageNode:
+        """Return the root of the conversations with these tools."""
         name = digest(tools)
         if name not in self._roots:
             self._roots[name] = MessageNode(None, None, tools)
             self.characters += len(str(tools))
-        node = self._roots[name]
+        return self._roots[name]
+
+    def place(self, messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> MessageNode:
+        """Return the node of the last message, after adding those that the tree lacks."""
+        node = self.root(tools)
         for message in messages:
             key = message_key(message)
             # The latest first: of equal replies, an agent goes on from the one that it got last.

@@ -1,6 +1,7 @@
 """Requests of the three protocols become one form, and what no policy can honour is refused."""
 
 import json
+import time
 
 import pytest
 
@@ -128,6 +129,7 @@ def test_tools_that_may_not_be_called_are_not_offered(read, body):
         (read_completions, {"logprobs": True}),
         (read_completions, {"tools": [{"type": "custom", "custom": {"name": "patch"}}]}),
         (read_completions, {"response_format": {"type": "grammar"}}),
+        (read_completions, {"response_format": "json_schema"}),
         (read_responses, {"text": {"format": {"type": "json_schema"}}}),
         (read_responses, {"conversation": "conv_1"}),
         (read_responses, {"prompt": {"id": "pmpt_1"}}),
@@ -198,8 +200,6 @@ def test_a_schema_is_a_message_of_its_own_where_there_is_none_of_the_system():
     request = read_completions({"messages": [{"role": "user", "content": "x"}], "response_format": form})
     assert [message["role"] for message in request.messages] == ["system", "user"]
     assert request.messages[0]["content"].startswith("# Response Formats\n\n## answer\n\n// A place.\n\n{")
-    request = read_responses({"input": "x", "text": {"format": FORMAT}, "previous_response_id": "resp_1"})
-    assert request.instructions and len(request.messages) == 2
     form = {"type": "json_object"}  # which API and prompt have to say in words
     assert (
         len(read_completions({"messages": [{"role": "user", "content": "x"}], "response_format": form}).messages) == 1
@@ -236,3 +236,15 @@ def test_a_body_of_very_many_small_values_is_refused_before_it_costs_time(part, 
     with pytest.raises(RequestFault) as refusal:
         read_completions(decode_body(body))
     assert refusal.value.status in (400, 413) and "\n" not in str(refusal.value)
+
+
+def test_the_calls_of_one_reply_are_read_in_time_proportional_to_their_number():
+    def seconds(count):
+        body = {"input": [{"type": "function_call", "call_id": "c", "name": "f"}] * count}
+        start = time.process_time()
+        (message,) = read_responses(body).messages
+        assert len(message["tool_calls"]) == count
+        return time.process_time() - start
+
+    few = min(seconds(5_000) for _ in range(3))
+    assert min(seconds(40_000) for _ in range(3)) < 24 * few  # 64 times as long where each call copies the others

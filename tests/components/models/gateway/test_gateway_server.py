@@ -244,6 +244,27 @@ def test_a_thread_of_messages_continues_a_reply_and_a_lost_one_is_told_in_anthro
     assert [message.role for message in record.messages] == ["system", "user"]
 
 
+def test_a_thread_keeps_its_tools_while_each_request_chooses_among_them_and_asks_for_its_own_schema():
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in ("look", "go")]
+    form = {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}
+    demanded = {"tool_choice": {"type": "tool", "name": "look"}}
+    with serving() as server:
+        _, last, _ = post(
+            server, "/v1/messages", hello("x", tools=tools, thread={"type": "create"}, **demanded, **form)
+        )
+        for change in ({**demanded, **form}, {}, {"tool_choice": {"type": "none"}}):
+            thread = {"type": "continue", "previous_message_id": last["id"]}
+            body = hello("y", thread=thread, **change)
+            assert post(server, "/v1/messages/count_tokens", body)[1]["input_tokens"] > 6  # those of the whole thread
+            status, last, _ = post(server, "/v1/messages", body)
+            assert status == 200
+        finished(server)
+    asked = server.policy.asked
+    assert [[tool.name for tool in each.tools] for each in asked] == [["look"], ["look"], ["look", "go"], []]
+    roles = [[message["role"] for message in each.messages if message["role"] != "assistant"] for each in asked]
+    assert roles == [["system", "user"], ["system", "user", "user"], ["user"] * 3, ["user"] * 4]
+
+
 def test_messages_may_end_with_a_begun_reply_where_they_are_counted_and_not_where_they_are_answered():
     body = {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "{"}]}
     with serving() as server:
@@ -278,16 +299,11 @@ def test_a_request_may_refer_to_the_items_of_earlier_replies():
         body = {"input": [{"role": "user", "content": "go"}, *references, *outputs], "tools": tools}
         assert post(server, "/v1/responses", body)[0] == 200
         own = [item["id"] for item in first["output"]]
-        for name in (
-            "msg_" + "0" * 30,
-            own[0][:-1] + "9",
-            own[1] + "7",
-            own[0] + "0" * 9_000,
-            own[1] + "0" * 9_000,
-            "x",
-        ):
-            status, error, _ = post(server, "/v1/responses", {"input": [{"type": "item_reference", "id": name}]})
-            assert status == 400 and name[:60] in error["error"]["message"]
+        strange = ("msg_" + "0" * 30, own[0][:-1] + "9", own[1] + "7", own[0] + "_0", own[0] + "0" * 9_000, "x")
+        for names in (*([name] for name in strange), [own[0]] * 2):
+            references = [{"type": "item_reference", "id": name} for name in names]
+            status, error, _ = post(server, "/v1/responses", {"input": references})
+            assert status == 400 and names[0][:60] in error["error"]["message"]
         (record,) = finished(server)
     assert [(len(turn.calls), len(turn.results)) for turn in record.turns] == [(2, 2), (0, 0)]
 
