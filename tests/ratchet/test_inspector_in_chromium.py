@@ -212,8 +212,10 @@ def test_every_view_is_reached_and_read_by_keyboard_alone(tab, night):
     tab.keyboard.press("j")
     tab.locator('[aria-current="step"]').wait_for()
     assert "turn=1" in tab.url
+    attempt = tab.locator(".head").get_by_text("attempt").first.inner_text()
     tab.keyboard.press("n")
     tab.wait_for_url(lambda url: url.split("?")[0] != first.split("?")[0])
+    tab.locator(".head").get_by_text(attempt, exact=True).wait_for(state="detached")  # the one before is shown no more
     tab.locator('[aria-current="step"]').wait_for()
     tab.keyboard.press("a")
     tab.get_by_text("attempt 3").wait_for()
