@@ -4,7 +4,7 @@
 
 A scripted endpoint stands behind a real `ratchet gateway`: it speaks vLLM's chat API, draws token ids at random, and keeps
 what it drew. Clients are the SDKs of OpenAI (Chat Completions, Responses) and Anthropic, in a process of their own (`--python`:
-an interpreter that has `openai` and `anthropic`), streaming and not, with no call, one or several parallel ones a turn.
+an interpreter that has `openai`, `anthropic` and `httpx`), streaming and not, with no call, one or several parallel ones a turn.
 
 Fidelity compares every recorded prompt, completion and log-probability with the endpoint's own list, after the gateway was
 killed (SIGKILL). Latency is measured by plain HTTP requests, in turn to the endpoint and through the gateway: alone, and while
