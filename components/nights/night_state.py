@@ -203,10 +203,13 @@ def decision_file(night: str) -> Path:
 
 
 def begin_night(scale: str, seed: int | None = None, night: str | None = None, recipe: str | None = None) -> Night:
-    """Return the night to resume, or a new one, with its state on disk. Arguments and errors as in `next_night`."""
+    """Return the night to resume, or a new one, with its state on disk and no running step. Arguments and errors as in
+    `next_night`.
+    """
     state = next_night(scale, seed, night, recipe)
     if not (state.folder / "state.json").is_file():
         state._save()
+    (state.folder / RUNNING_FILE).unlink(missing_ok=True)
     return state
 
 
@@ -352,13 +355,7 @@ def hold_night_lock(kind: Locked = "night") -> Iterator[Callable[[str], None]]:
             raise ConfigurationError(
                 f"{kind} {held.owner or 'of another process'} is running in this clone; wait for it or end it (`ratchet status`)"
             ) from held
-
-        def claim(night: str) -> None:
-            if kind == "night":
-                (night_folder(night) / RUNNING_FILE).unlink(missing_ok=True)
-            lock.set_owner(night)
-
-        yield claim
+        yield lock.set_owner
 
 
 def running_night(kind: Locked = "night") -> str | None:
