@@ -44,7 +44,8 @@ function onKey(event: KeyboardEvent): void {
   [first, firstAt] = !does && begins ? [event.key, event.timeStamp] : ["", 0];
   if (!does) return;
   event.preventDefault();
-  does();
+  // A key that is held down moves on, and decides nothing: it would label steps that nobody has seen.
+  if (!event.repeat || /^[jk]$/i.test(event.key)) does();
 }
 
 /** Listen for keys, and show the help on `?`. */
