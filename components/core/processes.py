@@ -251,8 +251,8 @@ class BackgroundProcess:
 class LineProcess:
     """A process that answers each line of its standard input by one line, and ends with its input. Requests take turns.
 
-    It runs in a session of its own, so Ctrl-C does not reach it: it ends when this process closes its input. Raises OSError where
-    it cannot be started.
+    It runs in a separate POSIX session, so that Ctrl-C does not reach it; it ends when this process closes its input. Raises
+    OSError where it cannot be started.
     """
 
     def __init__(self, command: Sequence[str]) -> None:

@@ -376,7 +376,7 @@ class LineageNode(View):
 
 
 class LineageAnswer(View):
-    """What a node was made of (`up`), what was made of it (`down`), up to MAX_NODES each, and what is not known."""
+    """The sources of a node (`up`) and its derivatives (`down`), up to MAX_NODES each, and which of them are not known."""
 
     node: LineageNode | None = None
     up: list[LineageNode] = []

@@ -131,7 +131,7 @@ class InspectorIndex:
             raise InfrastructureError(
                 f"the index {path} cannot be written: {error}; make room, or give its folder the right to write"
             ) from error
-        # A connection of its own: a reader never waits for a batch that is being written.
+        # Readers have a second connection, so that they do not wait for a batch that is being written.
         self._reader = self._connect()
 
     def _open(self) -> sqlite3.Connection:

@@ -44,7 +44,7 @@ class ReviewState(BaseModel):
 
 
 class ReviewPlace(BaseModel):
-    """What a label is about."""
+    """The step, or the preference pair, that a reviewer labels."""
 
     item_id: str
     kind: Literal["step", "pair"]

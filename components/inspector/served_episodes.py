@@ -72,7 +72,7 @@ IMAGE_TYPES = {
 
 
 class Facet(NamedTuple):
-    """A facet: lists of values that occur together, and for each episode the index of its own list."""
+    """A facet: the distinct lists of values (`values`), and for each episode the index of its list there (`own`)."""
 
     values: list[list[str]]
     own: NDArray[np.int32]

@@ -7,11 +7,12 @@ records are JSON lines, sealed per night in `data/judgements/<night>/judgements.
 `data/labels/<night>/labels.jsonl`. Scoring and dataset builds read these files and never recompute them.
 """
 
-from typing import Annotated, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ratchet.components.trajectories.trajectory import digest
+from ratchet.components.trajectories.trajectory import Trajectory, digest
 
 WHOLE = -1
 """`turn` of the whole episode; `step` of a whole turn or episode."""
@@ -102,3 +103,14 @@ class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     labelled_at: str = ""
     edit: str = ""
     schema_version: int = 2
+
+    @classmethod
+    def now(cls, trajectory: Trajectory, **fields: Any) -> "Label":
+        """Return a label that is given now to a trajectory, or to a step of it. `fields`: the fields that it does not know."""
+        return cls(
+            episode_id=trajectory.episode_id,
+            content_hash=trajectory.content_hash,
+            domain=trajectory.task.domain,
+            labelled_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+            **fields,
+        )

@@ -6,7 +6,6 @@ Judgements and the outcome of the episode are hidden: a label that repeats them 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ratchet.components.core import ToolCall, ToolResult
@@ -129,18 +128,14 @@ class LabelSession:
 
     def _keep(self, place: int, value: float, comment: str) -> None:
         candidate = self._choices[place].candidate
-        trajectory = self._trajectories[candidate.episode_id]
-        label = Label(
-            episode_id=candidate.episode_id,
-            content_hash=trajectory.content_hash,
-            domain=trajectory.task.domain,
+        label = Label.now(
+            self._trajectories[candidate.episode_id],
             turn=candidate.turn,
             step=candidate.step,
             line=self._line,
             value=value,
             annotator=self._annotator,
             comment=comment,
-            labelled_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
         append_json_lines(self._file, [label])
         self.labels += 1

@@ -61,7 +61,7 @@ def completion(answer: ChatAnswer) -> dict[str, Any]:
 def completion_events(answer: ChatAnswer) -> Iterator[Event]:
     """Yield the chunks of a `chat.completion`, and [DONE]."""
     head = _chat_head(answer, "chat.completion.chunk")
-    # Each part in a chunk of its own, as OpenAI sends them: clients skip the calls of a chunk that has text too.
+    # One part in each chunk, as OpenAI sends them: some clients ignore the calls of a chunk that also has text.
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     parts = _chat_parts(answer)
     if "reasoning_content" in parts:

@@ -150,7 +150,7 @@ class GatewayApp:
                 if answering.done():
                     await _send_json(send, 200, whole(answering.result()))
                 return
-            # A refusal that is quick has a status of its own; a later one is an event of the stream.
+            # A refusal before the stream begins is an HTTP status; a later one is an event of the stream.
             await asyncio.wait((answering, leaving), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if answering.done() and answering.exception() is not None:
                 await answering

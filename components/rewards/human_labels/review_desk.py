@@ -8,7 +8,6 @@ reviewers and processes may share the file. A withdrawal is a record too.
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -220,11 +219,8 @@ class ReviewDesk:
     def _append(
         self, item: ReviewItem, annotator: str, value: float | None, comment: str = "", edit: str = ""
     ) -> Label:
-        trajectory = self.trajectories[item.episode_id]
-        label = Label(
-            episode_id=item.episode_id,
-            content_hash=trajectory.content_hash,
-            domain=trajectory.task.domain,
+        label = Label.now(
+            self.trajectories[item.episode_id],
             turn=item.turn,
             step=item.step,
             line=item.line,
@@ -232,7 +228,6 @@ class ReviewDesk:
             annotator=annotator,
             comment=comment,
             edit=edit,
-            labelled_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
         append_json_lines(self._file, [label])
         self._read_new()
