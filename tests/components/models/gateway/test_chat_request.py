@@ -1,9 +1,9 @@
 """Requests of the three protocols become one form, and what no policy can honour is refused."""
 
 import json
-import time
 
 import pytest
+from cpu_time import assert_grows_at_most, cpu_seconds
 
 from ratchet.components.core.http_requests import RequestFault
 from ratchet.components.models.gateway.chat_request import (
@@ -241,10 +241,9 @@ def test_a_body_of_very_many_small_values_is_refused_before_it_costs_time(part, 
 def test_the_calls_of_one_reply_are_read_in_time_proportional_to_their_number():
     def seconds(count):
         body = {"input": [{"type": "function_call", "call_id": "c", "name": "f"}] * count}
-        start = time.process_time()
         (message,) = read_responses(body).messages
         assert len(message["tool_calls"]) == count
-        return time.process_time() - start
+        return cpu_seconds(read_responses, body)
 
-    few = min(seconds(5_000) for _ in range(3))
-    assert min(seconds(40_000) for _ in range(3)) < 24 * few  # 64 times as long where each call copies the others
+    # 64 times as long where each call copies the others.
+    assert_grows_at_most(3 * 8, seconds, 5_000, 40_000, floor=0.01)
