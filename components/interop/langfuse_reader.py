@@ -13,8 +13,8 @@ from ratchet.components.trajectories.trajectory import Trajectory
 from .chat_import import root_records
 from .log_source import LogSource
 from .log_values import as_mapping, as_mappings, drop_empty, first_text, parse_time, to_text
-from .mlflow_reader import input_messages
 from .otel_spans import decode_value, import_session
+from .provider_messages import input_messages
 
 _KINDS = {"GENERATION": "CHAT_MODEL", "SPAN": "CHAIN"}
 

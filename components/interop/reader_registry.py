@@ -67,7 +67,7 @@ BUNDLED = {
     "inspect_ai": "inspect_ai_reader",
     "verifiers": "verifiers_reader",
     "mlflow": "mlflow_reader",
-    "otel": "otel_spans",
+    "otel": "otel_reader",
     "langfuse": "langfuse_reader",
     "openai_chat": "openai_chat_reader",
     "sharegpt": "sharegpt_reader",

@@ -28,7 +28,8 @@ import msgspec
 from ratchet.components.core import DataError, InfrastructureError
 from ratchet.components.core.http_requests import Message, Receive, RequestFault, Send, header_values, read_body
 from ratchet.components.interop.log_values import words
-from ratchet.components.interop.otel_spans import SESSION_KEYS, read_otlp
+from ratchet.components.interop.otel_spans import SESSION_KEYS
+from ratchet.components.interop.otlp_decoding import read_otlp
 from ratchet.components.redaction import Sanitiser, error_line
 
 from .traffic_store import MAX_BYTES, Feedback, StoredSpan, TrafficStore

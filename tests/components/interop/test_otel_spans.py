@@ -9,7 +9,8 @@ from log_files import FIXTURES
 
 from ratchet.components.core import DataError, ToolCall, ToolResult
 from ratchet.components.interop.log_source import LogSource
-from ratchet.components.interop.otel_spans import episodes_of_spans, read_otlp
+from ratchet.components.interop.otel_spans import episodes_of_spans
+from ratchet.components.interop.otlp_decoding import read_otlp
 from ratchet.components.interop.reader_registry import detect_format, read_log
 from ratchet.components.interop.trajectory_writers import get_writer, line_encoder
 from ratchet.components.trajectories.trajectory import Turn
