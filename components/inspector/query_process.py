@@ -33,6 +33,7 @@ class QueryProcess:
 
     def __init__(self, kind: str, *, seconds: float | None = None, idle_seconds: float | None = None) -> None:
         self._command = [sys.executable, "-m", __name__, kind]
+        self._advice = "is MLflow reachable, and is there memory?" if kind == "lineage" else "is there memory?"
         self._seconds, self._idle_seconds = seconds, idle_seconds
         self._process: LineProcess | None = None
         self._idle: threading.Timer | None = None
@@ -67,8 +68,7 @@ class QueryProcess:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self.close()
             raise InfrastructureError(
-                f"the query's process ended, or gave no answer within {seconds:.0f} s; is MLflow reachable, and is "
-                "there memory? (`ratchet status`)"
+                f"the query's process ended, or gave no answer within {seconds:.0f} s; {self._advice} (`ratchet status`)"
             ) from error
         finally:
             if self._idle_seconds is not None:

@@ -36,6 +36,7 @@ test("what was skipped comes again after all others, in the order of skipping", 
   const left = label(both, "i2", 1);
   expect(shown(left)).toBe("i0");
   expect(shown(skip(left))).toBe("i1");
+  expect(shown(begin(entries(null, null, null), both.skipped))).toBe("i2"); // the queue is opened once more
 });
 
 test("undo returns to what was skipped or labelled last", () => {

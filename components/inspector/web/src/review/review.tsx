@@ -33,6 +33,7 @@ const HOUR = 3_600_000;
 export function ReviewView({ route }: { route: Route }) {
   const name = QUEUES.find(([each]) => each === route.parts[1])?.[0] ?? "steps";
   const desk = useGet("/api/review", {});
+  const skipped = useRef<Partial<Record<QueueName, readonly string[]>>>({});
   useKeys(
     Object.fromEntries(
       QUEUES.map(([each, title], place) => [
@@ -60,17 +61,25 @@ export function ReviewView({ route }: { route: Route }) {
           as <Text>{desk.data.reviewer}</Text>
         </span>
       </header>
-      <Queue key={name} name={name} />
+      <Queue key={name} name={name} skipped={skipped.current} />
     </section>
   );
 }
 
-function Queue({ name }: { name: QueueName }) {
+function Queue({ name, skipped }: { name: QueueName; skipped: Partial<Record<QueueName, readonly string[]>> }) {
   const queue = useGet("/api/review/queues/{name}", { name });
   if (queue.error) return <Problem error={queue.error} />;
   if (!queue.data) return <Loading what={name} />;
   if (queue.data.length === 0) return <p class="soft">{EMPTY[name]}</p>;
-  return <Desk name={name} first={begin(queue.data)} />;
+  return (
+    <Desk
+      name={name}
+      first={begin(queue.data, skipped[name])}
+      keep={(now) => {
+        skipped[name] = now.skipped;
+      }}
+    />
+  );
 }
 
 const EMPTY: Record<QueueName, string> = {
@@ -93,7 +102,7 @@ const BUTTONS = {
   pair: [["a", "accept"], ["r", "reject"], ["e", "edit"], ...ALWAYS],
 } as const;
 
-function Desk({ name, first }: { name: QueueName; first: Session }) {
+function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (session: Session) => void }) {
   const [session, setSession] = useState(first);
   const [said, say] = useState("");
   const [problem, setProblem] = useState("");
@@ -107,6 +116,7 @@ function Desk({ name, first }: { name: QueueName; first: Session }) {
   const input = useRef<HTMLInputElement>(null);
   const entry = session.items[session.at];
   const pair = entry?.kind === "pair";
+  keep(session);
 
   const change = (to: (session: Session) => Session) => {
     setSession(to);
@@ -139,8 +149,16 @@ function Desk({ name, first }: { name: QueueName; first: Session }) {
       }
     });
   };
+  const pass = () => {
+    if (!entry) return;
+    change(skip);
+    say("skipped until all others are labelled");
+  };
   const undo = () => {
-    if (endsWithSkip(session)) return change(unskip);
+    if (endsWithSkip(session)) {
+      change(unskip);
+      return say("skip taken back");
+    }
     send(async () => {
       const { item_id: id } = (await request("POST", "/api/review/undo", {})) as { item_id: string | null };
       if (id === null) return say("nothing to undo");
@@ -163,7 +181,7 @@ function Desk({ name, first }: { name: QueueName; first: Session }) {
           e: [rewrite, "rewrite the better message, and accept"],
         }
       : { y: [() => give(1), "right"], h: [() => give(0.5), "half right"], n: [() => give(0), "wrong"] }),
-    s: [() => change(skip), "skip"],
+    s: [pass, "skip"],
     u: [undo, "undo"],
     c: [() => input.current?.focus(), "write a comment, then label"],
     f: [() => setFull(!full), "show long texts in full"],

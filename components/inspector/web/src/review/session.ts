@@ -14,8 +14,9 @@ export type Session = {
   readonly done: ReadonlyArray<"skip" | "label">;
 };
 
-export function begin(items: readonly Entry[]): Session {
-  return next({ items, at: items.length, skipped: [], done: [] });
+/** `skipped`: what was skipped when the queue was last shown. */
+export function begin(items: readonly Entry[], skipped: readonly string[] = []): Session {
+  return next({ items, at: items.length, skipped, done: [] });
 }
 
 /** The next item without a label, in the order of the queue; those that were skipped come last, the earliest first. */
