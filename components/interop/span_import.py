@@ -2,11 +2,11 @@
 
 Spans are read in order of start: a model call (LLM, CHAT_MODEL) is a turn; a TOOL span is the result of the call that
 requested it, or a separate turn if no call did. Tool results and user messages without a span are taken from the input of
-the next model call, as is the text of a result that has a span. The agent of a turn is the nearest AGENT span above. Other
-spans add nothing.
+the next model call, as is the text of a result that has a span. The agent of a turn is the nearest AGENT span above; agents
+of one name that run at once are numbered. Other spans add nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -140,6 +140,7 @@ class SpanImporter:
         self.tools: list[Any] = []
         self.sampling: dict[str, Any] = {}
         self._by_id = {span.span_id: span for span in spans if span.span_id}
+        self._agent_names = self._named_agents(span for span in spans if span.kind == "AGENT")
         # Messages with which an agent's next input may begin without its last reply: its instructions, or, after a call
         # that failed, all of that call's input.
         self._repeatable: dict[str, list[Mapping[str, Any]]] = {}
@@ -171,8 +172,24 @@ class SpanImporter:
             yield self._by_id[at]
             at, steps_left = self._by_id[at].parent_id, steps_left - 1
 
+    def _named_agents(self, agents: Iterable[MlflowSpan]) -> dict[str, str]:
+        """Return the names of agents by span id. Those of one name that run at once in a trace are numbered: they are several."""
+        names: dict[str, str] = {}
+        ends: dict[tuple[str | None, str], list[int]] = {}  # of the last span of each number
+        for span in agents:
+            above = next((ancestor for ancestor in self._ancestors(span) if ancestor.kind in _STEP_KINDS), None)
+            if above is not None and (above.kind, above.name) == ("AGENT", span.name):  # the same agent, wrapped
+                names[span.span_id] = names.get(above.span_id, span.name)
+                continue
+            last = ends.setdefault((span.trace_id, span.name), [])
+            number = next((index for index, end in enumerate(last) if end <= (span.start or 0)), len(last))
+            last[number : number + 1] = [span.end or 0]
+            names[span.span_id] = f"{span.name}#{number + 1}" if number else span.name
+        return names
+
     def _agent_name(self, span: MlflowSpan) -> str:
-        return next((ancestor.name for ancestor in self._ancestors(span) if ancestor.kind == "AGENT"), "") or "agent"
+        agents = (ancestor.span_id for ancestor in self._ancestors(span) if ancestor.kind == "AGENT")
+        return self._agent_names.get(next(agents, ""), "") or "agent"
 
     def _add_model_call(self, span: MlflowSpan) -> None:
         """Add a turn, after the new messages in its input."""

@@ -564,6 +564,18 @@ def test_a_conversation_that_is_handed_to_another_agent_is_not_repeated():
     assert told(spans) == [[("h", "done"), ("", "You are B.")], []]
 
 
+def test_agents_of_one_name_that_run_at_once_are_not_mixed():
+    first, second = (under("B", at, parentSpanId=f"{1:016x}", endTimeUnixNano=99 * 10**9) for at in (2, 3))
+    calls = [
+        model_call(4, ASKED, asking("assistant", "1")),
+        model_call(5, [ASKED[0], asking("user", "Again.")], asking("assistant", "2")),
+    ]
+    calls = [call | {"parentSpanId": above["spanId"]} for call, (above,) in zip(calls, (first, second), strict=True)]
+    later = under("B", 100, model_call(101, ASKED, asking("assistant", "3")), parentSpanId=f"{1:016x}")
+    (found,) = episodes_of_spans([*under("A", 1), *first, *second, *calls, *later])
+    assert [turn.agent_id for turn in found.turns] == ["B", "B#2", "B"]
+
+
 def test_a_tool_within_the_same_tool_and_a_tool_tried_again_are_no_turns_of_their_own():
     spans = [
         model_call(1, ASKED, calling(("c", "look", {}))),
