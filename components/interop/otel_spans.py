@@ -111,10 +111,12 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         if event.get("name") == "gen_ai.client.inference.operation.details":
             values = {**as_mapping(event.get("attributes")), **values}
     kind = first_text(values.get("mlflow.spanType")) or _kind(values)
-    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"  # of the results of parallel calls, by Google's ADK
+    name = to_text(span.get("name"))
+    # Google's ADK repeats the results of parallel calls, and OpenInference the call by which OpenAI's Agents hand over.
+    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"
+    is_copy |= kind == "TOOL" and name.startswith("handoff to ") and "tool.name" not in values
     if kind is None or is_copy:
         return None
-    name = to_text(span.get("name"))
     inputs: Any = None
     outputs: Any = None
     messages: Callable[[], _Messages] | None = None

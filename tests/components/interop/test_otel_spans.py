@@ -562,6 +562,9 @@ def test_a_conversation_that_is_handed_to_another_agent_is_not_repeated():
     spans = [*under("A", 1, model_call(2, ASKED, transfer), tool_call(3, "to_b", "done", "h"))]
     spans += under("B", 4, model_call(5, given, asking("assistant", "B here.")))
     assert told(spans) == [[("h", "done"), ("", "You are B.")], []]
+    # As OpenInference writes it for OpenAI's Agents, beside the call.
+    marked = {"openinference.span.kind": "TOOL", "input.value": "A", "output.value": "B"}
+    assert told([*spans, span("handoff to B", marked, 3, spanId=f"{9:016x}")]) == told(spans)
 
 
 def test_agents_of_one_name_that_run_at_once_are_not_mixed():
