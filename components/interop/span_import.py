@@ -14,7 +14,7 @@ from ratchet.components.trajectories.trajectory import Trajectory
 
 from .chat_import import ASSISTANT_ROLES, TOOL_ROLES, ChatImporter, parse_usage, to_openai_tools
 from .log_source import LogSource
-from .log_values import as_mapping, as_mappings, as_str, to_count, to_iso, to_text
+from .log_values import as_mapping, as_mappings, as_str, drop_empty, to_count, to_iso, to_text
 from .message_content import load_json, parse_arguments, parse_content, parse_exit_code
 from .provider_messages import gemini_config, input_messages, output_reply, stop_reason
 from .trajectory_draft import TrajectoryDraft, TurnDraft
@@ -144,6 +144,7 @@ class SpanImporter:
         # Messages with which an agent's next input may begin without its last reply: its instructions, or, after a call
         # that failed, all of that call's input.
         self._repeatable: dict[str, list[Mapping[str, Any]]] = {}
+        self._failed: dict[str, TurnDraft] = {}  # by agent, if its last call failed without a reply
         first = next((span for span in spans if span.kind == "AGENT"), None)
         self.agent = first.name if first is not None else ""
         self.first_name = spans[0].name if spans else None
@@ -194,6 +195,11 @@ class SpanImporter:
     def _add_model_call(self, span: MlflowSpan) -> None:
         """Add a turn, after the new messages in its input."""
         agent = self._agent_name(span)
+        failed = self._failed.pop(agent, None)
+        errors = []
+        if failed is not None and failed is self.draft.last and not failed.results:  # tried again
+            self.draft.turns.pop()
+            errors = [*failed.extra.get("failed_calls", ()), failed.extra["error"]]
         given, returned = (span.inputs, span.outputs) if span.load is None else span.load()
         messages = list(input_messages(given))
         # Langfuse's handler for LangChain adds the definitions of the tools as messages.
@@ -211,6 +217,9 @@ class SpanImporter:
         turn.stop_reason = stop_reason(returned)
         if span.failed:
             turn.extra["error"] = {"type": span.error[0], "message": span.error[1]}
+            if not reply:
+                self._failed[agent] = turn
+        turn.extra |= drop_empty(failed_calls=errors)
         self.model = self.model or as_str(
             attributes.get("mlflow.llm.model") or inputs.get("model") or outputs.get("model")
         )

@@ -541,11 +541,14 @@ def test_a_result_counts_once_when_a_subagent_took_many_turns_before_the_model_w
     assert [pair for results in told(spans) for pair in results if pair[0]] == [("r", "found")]
 
 
-def test_a_model_call_that_failed_and_is_tried_again_repeats_no_message():
+def test_a_model_call_that_failed_and_is_tried_again_is_no_turn_and_repeats_no_message():
     history = [*ASKED, asking("assistant", "Where?"), asking("user", "There.")]
     spans = [model_call(1, ASKED, None), model_call(2, ASKED, asking("assistant", "Where?"))]
     spans += [model_call(3, history, None), model_call(4, history, asking("assistant", "I see."))]
-    assert told(spans) == [[], [("", "There.")], [], []]
+    assert told(spans) == [[("", "There.")], []]
+    (found,) = episodes_of_spans([*spans, model_call(6, history, None)])
+    assert len(found.turns) == 3 and found.source_extra["turns"]["2"]["error"]["message"] == "429"
+    assert [error["message"] for error in found.source_extra["turns"]["1"]["failed_calls"]] == ["429"]
 
 
 def test_a_history_that_was_compacted_adds_its_summary_and_not_the_instructions_again():
