@@ -112,7 +112,7 @@ class OtherLabel(View):
 
 class ReviewDetail(ReviewPlace):
     """An item in full. `sides`: one for a step; for a pair the chosen one, then the rejected one. `earlier_left_out`:
-    number of earlier steps before those in `earlier`. `others` is empty unless the item is in dispute.
+    number of earlier steps before those in `earlier`. `others` is empty except in the queue `disputes`.
     """
 
     task: CutText
@@ -192,13 +192,14 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         ]
 
     @router.get("/items/{item_id}")
-    def get_review_item(item_id: str, desk: Desk) -> ReviewDetail:
-        """Return an item in full."""
+    def get_review_item(item_id: str, desk: Desk, queue: QueueName = "steps") -> ReviewDetail:
+        """Return an item of a queue in full."""
         try:
             item = desk.item(item_id)
         except DataError as error:
             raise HTTPException(404, str(error)) from error
-        disputed = next((queued for queued in desk.queue("disputes") if queued.item == item), None)
+        disputes = desk.queue("disputes") if queue == "disputes" else []
+        disputed = next((queued for queued in disputes if queued.item == item), None)
         return _detail(item, desk.trajectories, disputed)
 
     @router.get("/agreement/{name}")

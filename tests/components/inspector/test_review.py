@@ -154,7 +154,9 @@ def test_two_reviewers_and_an_adjudicator_through_the_api(tmp_path):
     agreement = bob.get("/api/review/agreement/steps").json()
     assert agreement["items"] == 20 and agreement["people"] == 2 and 0.8 < agreement["alpha"] < 1
     (disputed,) = queue(cy, "disputes")
-    others = cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"]
+    assert disputed["item_id"] in {item["item_id"] for item in queue(cy)}
+    assert cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"] == []  # a label of one's own comes first
+    others = cy.get(f"/api/review/items/{disputed['item_id']}?queue=disputes").json()["others"]
     assert sorted(each["value"] for each in others) == [0.0, 1.0]
     assert save(cy, disputed, 1, "disputes").status_code == 200
     assert cy.get("/api/review").json()["queues"]["disputes"] == {"total": 1, "labelled": 1}

@@ -10,6 +10,7 @@ import {
   labelled,
   type Session,
   skip,
+  unsaved,
   unskip,
   upcoming,
   withdrawn,
@@ -47,6 +48,15 @@ test("undo returns to what was skipped or labelled last", () => {
   expect(endsWithSkip(given)).toBe(false);
   const back = withdrawn(given, "i1");
   expect([shown(back), labelled(back), endsWithSkip(back)]).toEqual(["i1", 0, true]);
+});
+
+test("an item whose label could not be saved comes next, and what is shown stays", () => {
+  const later = skip(label(begin(entries(null, null, null, null)), "i0", 1));
+  expect(shown(later)).toBe("i2");
+  const back = unsaved(later, "i0");
+  expect([shown(back), labelled(back), endsWithSkip(back)]).toEqual(["i2", 0, true]);
+  expect(shown(label(back, "i2", 0))).toBe("i0");
+  expect(shown(unsaved(label(begin(entries(null)), "i0", 1), "i0"))).toBe("i0");
 });
 
 test("the next items are known ahead", () => {
