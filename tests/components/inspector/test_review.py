@@ -50,10 +50,8 @@ def test_a_step_shows_what_led_to_it_and_neither_outcome_nor_judgement(tmp_path)
     item = next(each for each in queue(client) if each["turn"] == 1)
     shown = client.get(f"/api/review/items/{item['item_id']}").json()
     (earlier,) = shown["earlier"]
-    assert earlier["call"]["tool"] == "read_file" and json.loads(earlier["call"]["arguments"]["text"]) == {
-        "path": "main.py"
-    }
-    assert earlier["call"]["result"]["text"] == "did read_file"
+    assert earlier["tool"] == "read_file" and json.loads(earlier["arguments"]["text"]) == {"path": "main.py"}
+    assert earlier["result"]["text"] == "did read_file"
     (side,) = shown["sides"]
     assert side["turns"][0]["calls"][0]["tool"] == "edit_file"
     assert side["turns"][0]["calls"][0]["result"] == {"text": "did edit_file", "length": 13}

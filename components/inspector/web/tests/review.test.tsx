@@ -64,7 +64,7 @@ test("the next items are known ahead", () => {
 });
 
 const text = (of: string, length = of.length) => ({ text: of, length });
-const call = (written: string): Detail["earlier"][number]["call"] => ({
+const call = (written: string): Detail["earlier"][number] => ({
   tool: written,
   arguments: text(written),
   parse_error: written,
@@ -79,7 +79,7 @@ const detail = (written: string): Detail => ({
   turn: 1,
   step: 0,
   task: text(written),
-  earlier: [{ turn: 0, step: 0, call: call(written) }],
+  earlier: [call(written)],
   earlier_left_out: 3,
   sides: [
     {

@@ -45,8 +45,8 @@ export function Item({ detail, full, editor }: { detail: Detail; full: boolean; 
               {plural(detail.earlier.length + detail.earlier_left_out, "step")} before
               {detail.earlier_left_out > 0 && `, the last ${detail.earlier.length} here`}
             </summary>
-            {detail.earlier.map((step) => (
-              <OneCall key={`${step.turn}.${step.step}`} call={step.call} full={full} />
+            {detail.earlier.map((call, place) => (
+              <OneCall key={`${place}`} call={call} full={full} />
             ))}
           </details>
         )}
