@@ -175,7 +175,7 @@ def fields_of(source: object, *names: str) -> dict[str, Any]:
 def align_turns(attempts: Sequence[Trajectory], rewards: Sequence[EpisodeRewards]) -> list[api.AlignedRow]:
     """Align the turns of each attempt with those of the first: equal turns in order, and between them by position."""
 
-    def blocks(own: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    def blocks(own: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
         counts = Counter(own)
         if sum(counts[text] for text in texts[0]) > MAX_EQUAL_TURNS:
             return [("replace", 0, len(texts[0]), 0, len(own))]

@@ -444,6 +444,10 @@ def test_a_label_that_is_not_saved_keeps_its_comment_and_moves_no_other(desk):
     def write(text: str) -> None:
         desk.keyboard.press("c")
         desk.keyboard.type(text)
+        for key in ("Enter", "Escape"):  # of an input method: the text is not complete
+            composing = f"new KeyboardEvent('keydown', {{key: '{key}', isComposing: true, bubbles: true}})"
+            desk.evaluate(f"document.activeElement.dispatchEvent({composing})")
+        assert desk.evaluate("document.activeElement.tagName") == "INPUT"
 
     desk.route("**/api/review/labels", lambda route: held.append(route))
     write("of the first")

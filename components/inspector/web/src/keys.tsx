@@ -31,7 +31,8 @@ function isTyping(target: EventTarget | null): boolean {
 }
 
 function onKey(event: KeyboardEvent): void {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  // During composition (Chinese, Japanese) Enter and Escape are keys of the input method.
+  if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (isTyping(event.target)) {
     if (event.key === "Escape") (event.target as HTMLElement).blur();
     return;

@@ -102,6 +102,7 @@ export function Editor({
     else setWrong({ field: "", message });
   };
   const onKey = (event: KeyboardEvent) => {
+    if (event.isComposing) return;
     if (event.key === "Escape") leave();
     else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
     else return;

@@ -274,7 +274,7 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
               maxLength={4000}
               value={comment}
               onInput={(event) => setComments({ ...comments, [detail.item_id]: event.currentTarget.value })}
-              onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()}
+              onKeyDown={(event) => event.key === "Enter" && !event.isComposing && event.currentTarget.blur()}
             />
           </label>
         </>
