@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ratchet.components.core import ConfigurationError, RatchetError
+from ratchet.components.core import ConfigurationError, InfrastructureError, RatchetError
 from ratchet.components.core.errors import install_command
 from ratchet.components.core.http_requests import (
     Message,
@@ -247,15 +247,16 @@ class GatewayServer:
     """A gateway that serves in a thread with its own event loop, from `start` to `stop`.
 
     `port`: on 127.0.0.1, 0 for a free one. `path`: of a Unix socket to listen on as well, for sandboxes without a network.
-    `make_gateway` is called in the event loop. Raises ConfigurationError where uvicorn is not installed or the port is taken.
+    `make_gateway` is called in the event loop. Raises ConfigurationError where uvicorn is not installed or the port is taken,
+    and at the end InfrastructureError where sessions could not be kept.
     """
 
     def __init__(self, make_gateway: Callable[[], Gateway], *, port: int = 0, path: Path | None = None) -> None:
         self._make = make_gateway
         self._wanted_port = port
         self._path = path
-        self._thread: threading.Thread | None = None
         self._ready = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
         self._server: Any
         self.loop: asyncio.AbstractEventLoop
@@ -268,18 +269,21 @@ class GatewayServer:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "GatewayServer":
-        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="gateway", daemon=True).start()
         self._ready.wait()
         if self._error is not None:
-            self._thread.join()
             raise self._error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        assert self._thread is not None
-        self._thread.join()
+        self.wait()
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        """Return when the server has ended."""
+        self._ended.wait()  # after an interrupted `join`, Python 3.11 takes a running thread for an ended one
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine of the gateway in its event loop, from another thread, and return its result."""
@@ -292,6 +296,7 @@ class GatewayServer:
             self._error = error
         finally:
             self._ready.set()
+            self._ended.set()
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -319,18 +324,18 @@ class GatewayServer:
                     each.listen(BACKLOG)  # asyncio has taken `backlog` for the length of the queue too
                 self._ready.set()
                 while not self._server.should_exit and not serving.done():
-                    try:
+                    with contextlib.suppress(InfrastructureError):  # its reasons are logged; the next round tries again
                         await self.gateway.end_idle()
-                    except RatchetError as error:
-                        _log.error("idle sessions cannot be recorded: %s", error)
                     await asyncio.wait((serving,), timeout=SWEEP_SECONDS)
                 await serving
                 await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
         finally:
-            await self.gateway.close()
-            await self.gateway.queue.close()
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
+            try:
+                await self.gateway.close()
+            finally:
+                await self.gateway.queue.close()
+                if self._path is not None:
+                    self._path.unlink(missing_ok=True)
 
     def _sockets(self) -> Iterator[socket.socket]:
         """Yield the bound sockets. Raises ConfigurationError for a port that is taken."""

@@ -7,11 +7,12 @@ with the gateway; its branches then go to `keep`.
 
 import asyncio
 import hmac
+import logging
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,10 +21,12 @@ from pydantic import Field
 
 from ratchet.components.core import (
     ConfigurationError,
+    InfrastructureError,
     Message,
     Policy,
     PolicyReply,
     PolicyRequest,
+    RatchetError,
     ToolSpec,
     assistant_message,
 )
@@ -37,6 +40,7 @@ from .chat_request import ChatRequest, with_choice, with_format, without_format
 from .message_tree import MessageNode, MessageTree, RecordedBranch, SessionRecord, branch_records
 from .policy_queue import PolicyQueue, SampledPrefix
 
+_log = logging.getLogger(__name__)
 KEY_PREFIX = "rgw-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_CHARACTERS = 64 << 20
@@ -113,6 +117,7 @@ class Session:
         self.requests = self.tokens = self.running = 0
         self.began = self.used = time.monotonic()
         self.ended = False
+        self.ending: asyncio.Task[list[RecordedBranch]] | None = None
         self.model_failure = ""
         self.responses: dict[str, _Continued] = {}
 
@@ -301,9 +306,10 @@ class Gateway:
         messages: list[Message],
         seconds: float,
     ) -> tuple[ChatAnswer, MessageNode]:
-        number = len(session.tree.replies)
+        # With the seed, since a client may go on in a new session with the calls of an earlier one in its messages.
+        prefix = f"call_{session.seed:x}_{len(session.tree.replies)}"
         calls = tuple(
-            msgspec.structs.replace(call, call_id=f"call_{number}_{index}") for index, call in enumerate(reply.calls)
+            msgspec.structs.replace(call, call_id=f"{prefix}_{index}") for index, call in enumerate(reply.calls)
         )
         reply = msgspec.structs.replace(reply, calls=calls)
         shown = tuple(call for call in calls if call.parse_error is None)
@@ -340,34 +346,58 @@ class Gateway:
         return estimate_tokens(messages) if counted is None else counted
 
     async def finish(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
-        """End a session and return its branches, which are kept when this returns; empty if nothing was sampled."""
-        if session.ended:
-            return []
-        session.ended = True
-        branches = branch_records(session.tree, self._session_record(session, outcome)) if session.tree.replies else []
-        if branches:
-            try:
+        """End a session and return its branches, which are kept when this returns; empty if nothing was sampled, or if it
+        had ended before. A call while it ends waits for the same end.
+        """
+        if session.ending is None:
+            if session.ended:
+                return []
+            session.ended = True
+            session.ending = asyncio.create_task(self._end(session, outcome))
+        # A caller that is cancelled, such as a request at the gateway's end, does not interrupt the writing.
+        return await asyncio.shield(session.ending)
+
+    async def _end(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
+        try:
+            branches = (
+                branch_records(session.tree, self._session_record(session, outcome)) if session.tree.replies else []
+            )
+            if branches:
                 await self._keep(session, branches)
-            except BaseException:
-                session.ended = False  # a full disk, for example: it can be finished later
-                raise
-            self.recorded += 1
+                self.recorded += 1
+        except BaseException:
+            session.ended = False  # a full disk, for example: it can be finished later
+            raise
+        finally:
+            session.ending = None
         self._by_name.pop(session.name, None)
         session.tree, session.responses = MessageTree(), {}
         asyncio.get_running_loop().call_later(session.limits.idle_seconds, self._by_key.pop, session.key, None)
         return branches
 
     async def end_idle(self) -> None:
-        """End the sessions that are idle for too long."""
+        """End the sessions that are idle for too long. Raises InfrastructureError if some could not be kept."""
         now = time.monotonic()
-        for session in list(self._by_name.values()):
-            if not session.running and now - session.used > session.limits.idle_seconds:
-                await self.finish(session, Outcome(reason="idle", truncated=True))
+        idle = [
+            each for each in self._by_name.values() if not each.running and now - each.used > each.limits.idle_seconds
+        ]
+        await self._finish_all(idle, "idle")
 
     async def close(self) -> None:
-        """End all sessions and keep what they hold."""
-        for session in list(self._by_name.values()):
-            await self.finish(session, Outcome(reason="gateway_stopped", truncated=True))
+        """End all sessions and keep what they hold. Raises InfrastructureError if some could not be kept."""
+        await self._finish_all(list(self._by_name.values()), "gateway_stopped")
+
+    async def _finish_all(self, sessions: Sequence[Session], reason: str) -> None:
+        errors = []
+        for session in sessions:
+            try:
+                await self.finish(session, Outcome(reason=reason, truncated=True))
+            except Exception as error:  # the other sessions are kept all the same
+                unexpected = not isinstance(error, RatchetError)
+                _log.error("session %s cannot be recorded: %s", session.name, error, exc_info=unexpected)
+                errors.append(error)
+        if errors:
+            raise InfrastructureError(f"{len(errors)} of {len(sessions)} sessions could not be recorded: {errors[0]}")
 
     def state(self) -> dict[str, Any]:
         """Return figures for operators."""

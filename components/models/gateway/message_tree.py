@@ -61,9 +61,8 @@ class MessageNode:
 
 def message_key(message: Message) -> Any:
     """Return what two messages have in common if a model reads the same in both."""
-    calls = tuple(
-        (call["function"]["name"], digest(call["function"]["arguments"])) for call in message.get("tool_calls", ())
-    )
+    # Arguments as Python compares them: clients in JavaScript send 1.0 back as 1.
+    calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())]
     return message["role"], (message["content"] or "").strip(), calls
 
 
@@ -84,17 +83,23 @@ class MessageTree:
         return self._roots[name]
 
     def place(self, messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> MessageNode:
-        """Return the node of the last message, after adding those that the tree lacks."""
-        node = self.root(tools)
+        """Return the node of the last message, after adding those that the tree lacks. A result gets the id and the name of
+        its call as the tree holds that: clients leave out names, and of equal replies the ids differ.
+        """
+        node, calls = self.root(tools), dict[str, Any]()
         for message in messages:
             key = message_key(message)
             # The latest first: of equal replies, an agent goes on from the one that it got last.
             same = next((child for child in reversed(node.children) if child.key == key), None)
             if same is None:
+                if message["role"] == "tool" and (call := calls.get(message.get("tool_call_id", ""))):
+                    message = {**message, "tool_call_id": call["id"], "name": call["function"]["name"]}
                 same = MessageNode(message, node, tools)
                 node.children.append(same)
                 self.characters += 1_000 + len(message["content"] or "") + len(str(message.get("tool_calls", "")))
             node = same
+            if (sent := message.get("tool_calls")) and node.message is not None:
+                calls |= zip((call["id"] for call in sent), node.message["tool_calls"], strict=True)
         return node
 
     def add_reply(self, node: MessageNode, message: Message, reply: PolicyReply, seconds: float) -> MessageNode:
@@ -107,7 +112,13 @@ class MessageTree:
 
     def branch_ends(self) -> list[MessageNode]:
         """Return the last sampled reply of each branch, in the order in which the branches began."""
-        inner = {ancestor for reply in self.replies for ancestor in reply.path[:-1]}
+        inner: set[MessageNode] = set()
+        for reply in self.replies:
+            node = reply.parent
+            # What is in front of a reply that the client wrote is no turn of this branch.
+            while node is not None and node not in inner and not _is_foreign(node):
+                inner.add(node)
+                node = node.parent
         return [reply for reply in self.replies if reply not in inner]
 
 
@@ -135,7 +146,7 @@ def branch_records(tree: MessageTree, record: SessionRecord) -> list[RecordedBra
     is the session's, so that each branch has it; a conversation that shares no turn has no parent.
     """
     ends = tree.branch_ends()
-    ends.sort(key=lambda end: -len([node for node in end.path if node.reply]))
+    ends.sort(key=lambda end: -len(_turn_nodes(end.path)[0]))
     earlier: list[tuple[str, list[MessageNode]]] = []
     records = []
     for index, end in enumerate(ends):
@@ -150,16 +161,14 @@ def branch_records(tree: MessageTree, record: SessionRecord) -> list[RecordedBra
 
 def _turn_nodes(path: list[MessageNode]) -> tuple[list[MessageNode], int]:
     """Return the replies that become turns, and the index in `path` of the first of them."""
-    foreign = max(
-        (index for index, node in enumerate(path) if node.reply is None and _role(node) == "assistant"), default=-1
-    )
+    foreign = max((index for index, node in enumerate(path) if _is_foreign(node)), default=-1)
     first = next(index for index, node in enumerate(path) if index > foreign and node.reply is not None)
     return [node for node in path[first:] if node.reply is not None], first
 
 
-def _role(node: MessageNode) -> str:
-    assert node.message is not None
-    return str(node.message["role"])
+def _is_foreign(node: MessageNode) -> bool:
+    """Whether the client wrote this reply."""
+    return node.reply is None and node.message is not None and node.message["role"] == "assistant"
 
 
 def _closest(earlier: list[tuple[str, list[MessageNode]]], sampled: list[MessageNode]) -> Parent | None:

@@ -63,7 +63,8 @@ _writer: StoreWriter | None = None
 
 def _open(root: Path, parent: int) -> None:
     global _writer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the gateway's, which lets this process finish
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the gateway lets this process finish
+        signal.signal(number, signal.SIG_IGN)
     os.nice(5)  # redaction takes more processor time than the gateway itself; sessions that wait for a reply come first
     threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
     _writer = StoreWriter(root)

@@ -3,7 +3,10 @@
 import asyncio
 import http.client
 import json
+import multiprocessing
+import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -52,10 +55,12 @@ class Scripted(Policy):
 
 
 @contextmanager
-def serving(policy=None, waiting=1024, concurrency=64, **limits):
+def serving(policy=None, waiting=1024, concurrency=64, keeping=None, **limits):
     policy, kept = policy or Scripted(), []
 
     async def keep(session, branches):
+        if keeping is not None:
+            await keeping(session)
         kept.append((session, branches))
 
     def make():
@@ -344,6 +349,53 @@ def test_sessions_end_with_the_gateway_and_when_they_are_idle(monkeypatch):
     assert [branches[0][0].outcome.reason for _, branches in server.kept] == ["idle", "gateway_stopped"]
 
 
+@pytest.mark.parametrize("error", [InfrastructureError("the disk is full"), ValueError("a fault of ours")])
+def test_a_session_that_cannot_be_recorded_costs_no_other_one_and_is_reported_at_the_end(error, monkeypatch):
+    monkeypatch.setattr(gateway_server, "SWEEP_SECONDS", 0.05)
+
+    async def keeping(session):
+        if session.name == "bad":
+            raise error
+
+    reported = pytest.raises(InfrastructureError, match=f"1 of 1 sessions .*{error}")
+    with reported, serving(keeping=keeping, idle_seconds=0.1) as server:
+        for name in ("bad", "good"):
+            post(server, f"/s/{name}/v1/chat/completions", hello())
+        wait_until(lambda: server.kept)  # the idle one behind it
+        wait_until(lambda: post(server, "/health", {}, method="GET")[1]["sessions"] == 1)
+    assert [session.name for session, _ in server.kept] == ["good"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_session_that_is_being_recorded_is_recorded_once_and_every_answer_waits_for_it(stopped):
+    begun, release, answers = threading.Event(), threading.Event(), []
+
+    async def keeping(session):
+        begun.set()
+        await asyncio.to_thread(release.wait, 20)
+
+    def finish():
+        answers.append(post(server, "/s/a/finish", {"success": True}, {"x-api-key": key})[1])
+
+    with serving(keeping=keeping) as server:
+        key = post(server, "/sessions", {"name": "a"})[1]["key"]
+        post(server, "/s/a/v1/chat/completions", hello())
+        threads = [threading.Thread(target=finish, daemon=True) for _ in range(1 if stopped else 2)]
+        for thread in threads:
+            thread.start()
+            begun.wait(10)
+        if stopped:
+            threading.Timer(0.3, release.set).start()
+        else:
+            time.sleep(0.2)
+            assert not answers
+            release.set()
+            [thread.join() for thread in threads]
+    ((_, branches),) = server.kept
+    assert branches[0][0].outcome.success
+    assert stopped or answers == [{"episodes": [branches[0][0].episode_id]}] * 2
+
+
 @pytest.mark.parametrize(("limits", "asked"), [({"requests": 1}, 1), ({"tokens": 4}, 1), ({"seconds": 1e-9}, 0)])
 def test_a_budget_is_refused_for_good_so_that_clients_do_not_repeat(limits, asked):
     with serving(**limits) as server:
@@ -541,6 +593,20 @@ def test_a_stored_session_holds_no_key_and_survives_a_kill(tmp_path):
             assert b"[GATEWAY_KEY]" in files
     reader = TrajectoryStore(tmp_path / "store")
     assert reader.count() == 1
+
+
+def test_a_signal_to_the_whole_process_group_does_not_end_the_process_that_writes_the_store(tmp_path):
+    from ratchet.components.models.gateway.session_store import SessionStore
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+
+    with SessionStore(tmp_path / "store", [KEY], None, None) as store, serving() as server:
+        server.gateway._keep = store.keep
+        (writer,) = multiprocessing.active_children()
+        post(server, "/v1/chat/completions", hello())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(writer.pid, number)
+        assert post(server, "/finish", {})[0] == 200
+    assert TrajectoryStore(tmp_path / "store").count() == 1
 
 
 def test_a_gateway_says_which_port_is_taken():
