@@ -100,7 +100,8 @@ class _Continued(NamedTuple):
 
 class Session:
     """One running session. `record`: the identity of its episode where the caller planned it; else it is made at the end.
-    `model_failure`: the last reason for which the model could not be reached.
+    `requests`: number of the next request, for its seed; `granted`: requests that were answered or are in work.
+    `model_failure`: the last reason for which the model gave no reply.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Session:
         self.identity = secrets.token_hex(12)
         self.seed = secrets.randbits(31) if self.task.seed is None else self.task.seed
         self.tree = MessageTree()
-        self.requests = self.tokens = self.running = 0
+        self.requests = self.granted = self.tokens = self.running = 0
         self.began = self.used = time.monotonic()
         self.ended = False
         self.ending: asyncio.Task[list[RecordedBranch]] | None = None
@@ -155,7 +156,7 @@ class Session:
         limits = self.limits
         if self.ended:
             raise RequestFault(f"session '{self.name}' has ended", 403, "session_ended")
-        if limits.requests is not None and self.requests >= limits.requests:
+        if limits.requests is not None and self.granted >= limits.requests:
             raise RequestFault(f"the session has used its {limits.requests} requests", 403, "budget_exceeded")
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise RequestFault(f"the session has used its {limits.tokens} tokens", 403, "budget_exceeded")
@@ -261,16 +262,12 @@ class Gateway:
             request.max_tokens,
         )
         session.requests += 1
+        session.granted += 1
         try:
-            async with asyncio.timeout(session.limits.request_seconds):
-                reply = await self.queue.ask(asked, _sampled_prefix(node))
-        except RequestFault as fault:
-            if fault.status == 502:
-                session.model_failure = str(fault)
+            reply = await self._ask(session, asked, node)
+        except BaseException:  # a request that is refused, fails or is cancelled uses nothing of the limit
+            session.granted -= 1
             raise
-        except TimeoutError as error:
-            seconds = session.limits.request_seconds
-            raise RequestFault(f"no reply within {seconds:g} s", 504, "timeout") from error
         # A session that was finished meanwhile is recorded already, and this reply would be in no record.
         if session.ended:
             raise RequestFault(f"session '{session.name}' has ended", 403, "session_ended")
@@ -279,6 +276,19 @@ class Gateway:
         all_tools = session.tree.root(all_tools).tools
         session.responses[answer.id] = _Continued(answered, request.instructions, len(request.form), all_tools)
         return answer
+
+    async def _ask(self, session: Session, asked: PolicyRequest, node: MessageNode) -> PolicyReply:
+        seconds = session.limits.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.queue.ask(asked, _sampled_prefix(node))
+        except RequestFault as fault:
+            if fault.status == 502:
+                session.model_failure = str(fault)
+            raise
+        except TimeoutError as error:
+            session.model_failure = f"no reply within {seconds:g} s"
+            raise RequestFault(session.model_failure, 504, "timeout") from error
 
     def _conversation(
         self, session: Session, request: ChatRequest
@@ -376,10 +386,14 @@ class Gateway:
         return branches
 
     async def end_idle(self) -> None:
-        """End the sessions that are idle for too long. Raises InfrastructureError if some could not be kept."""
+        """End the sessions that are idle for too long, except planned ones, which their caller ends. Raises InfrastructureError
+        if some could not be kept.
+        """
         now = time.monotonic()
         idle = [
-            each for each in self._by_name.values() if not each.running and now - each.used > each.limits.idle_seconds
+            each
+            for each in self._by_name.values()
+            if each.record is None and not each.running and now - each.used > each.limits.idle_seconds
         ]
         await self._finish_all(idle, "idle")
 
@@ -452,7 +466,10 @@ def _cut(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
 
 
 def check_key(key: str) -> str:
-    """Return a gateway's key. Raises ConfigurationError for one that no header can hold, or that is easily guessed."""
-    if len(key) < 16 or not (key.isascii() and key.isprintable()) or " " in key:
-        raise ConfigurationError("the gateway's key must have at least 16 printable ASCII characters without blanks")
+    """Return a gateway's key. Raises ConfigurationError for one that no header or record can hold, or that is easily guessed."""
+    # A quotation mark or a backslash is written otherwise in JSON, where records are searched for the key.
+    if len(key) < 16 or not (key.isascii() and key.isprintable()) or set(' "\\') & set(key):
+        raise ConfigurationError(
+            "the gateway's key must have at least 16 printable ASCII characters without blanks, quotation marks and backslashes"
+        )
     return key

@@ -35,10 +35,11 @@ def redact_branches(branches: list[RecordedBranch], keys: list[str]) -> list[Rec
     sanitiser = Sanitiser()
     clean: list[RecordedBranch] = []
     for trajectory, tokens in branches:
-        redacted, findings = sanitiser.trajectory(without_keys(trajectory, keys))
+        hidden = without_keys(trajectory, keys)
+        redacted, findings = sanitiser.trajectory(hidden)
         if redacted is None:
             continue
-        if findings or redacted.turns != trajectory.turns or redacted.messages != trajectory.messages:
+        if findings or hidden is not trajectory:
             if tokens:
                 extra = {**redacted.source_extra, "tokens_left_out": "they spell redacted text"}
                 redacted = msgspec.structs.replace(redacted, source_extra=extra)

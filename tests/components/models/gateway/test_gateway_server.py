@@ -17,7 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.components.core import InfrastructureError, Policy, PolicyReply, ToolCall, Usage, http_requests
+from ratchet.components.core import (
+    ConfigurationError,
+    InfrastructureError,
+    Policy,
+    PolicyReply,
+    ToolCall,
+    Usage,
+    http_requests,
+)
 from ratchet.components.models.gateway import gateway_server, gateway_sessions
 from ratchet.components.models.gateway.gateway_server import GatewayServer
 from ratchet.components.models.gateway.gateway_sessions import Gateway, SessionLimits
@@ -403,6 +411,23 @@ def test_a_budget_is_refused_for_good_so_that_clients_do_not_repeat(limits, aske
     assert statuses == [200] * asked + [403] * (3 - asked)
 
 
+def test_a_request_that_got_no_reply_uses_nothing_of_the_limit():
+    with serving(requests=2) as server:
+        statuses = [post(server, "/v1/chat/completions", hello(text))[0] for text in ("unreachable", "hi", "hi", "hi")]
+        assert statuses == [502, 200, 200, 403]
+        seeds = {request.turn for request in server.policy.asked}
+    assert len(seeds) == 3  # a repeated request is sampled anew
+
+
+def test_a_model_that_does_not_answer_in_time_is_a_failure_of_the_infrastructure():
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy, request_seconds=0.05) as server:
+        assert post(server, "/v1/chat/completions", hello())[0] == 504
+        policy.release.set()
+        assert server.gateway.find({KEY}, None).model_failure
+
+
 def test_too_many_requests_are_put_off_and_not_lost():
     policy = Scripted()
     policy.release.clear()
@@ -595,6 +620,29 @@ def test_a_stored_session_holds_no_key_and_survives_a_kill(tmp_path):
     assert reader.count() == 1
 
 
+def test_token_ids_that_spell_a_key_in_the_description_of_a_tool_are_left_out():
+    from ratchet.components.core import TokenTrace
+    from ratchet.components.models.gateway.session_store import redact_branches
+
+    class Sampled(Scripted):
+        def act(self, requests):
+            return [PolicyReply("Hello", tokens=TokenTrace((1,), (2,), (-0.5,)))]
+
+    with serving(Sampled()) as server:
+        for name, text in (("told", f"send {KEY}"), ("plain", "look")):
+            tool = {"type": "function", "function": {**TOOL["function"], "description": text}}
+            post(server, f"/s/{name}/v1/chat/completions", hello(tools=[tool]))
+            finished(server, name)
+    (_, told), (_, plain) = (redact_branches(branches, [KEY])[0] for _, branches in server.kept)
+    assert (len(told), len(plain)) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["short", "k" * 20 + " k", "k" * 20 + '"', "k" * 20 + "\\", "ké" * 10])
+def test_a_key_that_could_not_be_sent_or_found_in_a_record_is_refused(key):
+    with pytest.raises(ConfigurationError):
+        gateway_sessions.check_key(key)
+
+
 def test_a_signal_to_the_whole_process_group_does_not_end_the_process_that_writes_the_store(tmp_path):
     from ratchet.components.models.gateway.session_store import SessionStore
     from ratchet.components.trajectories.store.store_reader import TrajectoryStore
@@ -610,8 +658,6 @@ def test_a_signal_to_the_whole_process_group_does_not_end_the_process_that_write
 
 
 def test_a_gateway_says_which_port_is_taken():
-    from ratchet.components.core import ConfigurationError
-
     with serving() as server, pytest.raises(ConfigurationError, match=str(server.port)):
         GatewayServer(lambda: server.gateway, port=server.port).__enter__()
 
