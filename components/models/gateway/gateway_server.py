@@ -80,14 +80,9 @@ class GatewayApp:
         try:
             name = _session_name(scope, path["session"] if path else None)
             await self._route(scope["method"], protocol, name, scope, receive, send)
-        except RequestFault as fault:
+        except Exception as error:
+            fault = _as_fault(protocol, error)
             await _send_json(send, fault.status, error_body(protocol, fault), fault.wait)
-        except RatchetError as error:
-            await _send_json(send, 500, error_body(protocol, RequestFault(str(error), 500, "server_error")))
-        except Exception:
-            _log.exception("a request to %s failed", protocol)
-            unexpected = RequestFault("the gateway failed; its log has the reason", 500, "server_error")
-            await _send_json(send, 500, error_body(protocol, unexpected))
 
     async def _route(
         self, method: str, protocol: str, name: str | None, scope: Message, receive: Receive, send: Send
@@ -163,6 +158,15 @@ class GatewayApp:
             leaving.cancel()
 
 
+def _as_fault(protocol: str, error: Exception) -> RequestFault:
+    if isinstance(error, RequestFault):
+        return error
+    if isinstance(error, RatchetError):
+        return RequestFault(str(error), 500, "server_error")
+    _log.error("a request to %s failed", protocol, exc_info=error)
+    return RequestFault("the gateway failed; its log has the reason", 500, "server_error")
+
+
 def _read(protocol: str, session: Session, body: bytes) -> ChatRequest:
     value = decode_body(body)
     if protocol == "responses":
@@ -184,8 +188,8 @@ async def _stream(
         return
     try:
         answer = answering.result()
-    except RequestFault as fault:
-        yield encode_event(stream_error(protocol, fault))
+    except Exception as error:
+        yield encode_event(stream_error(protocol, _as_fault(protocol, error)))
         return
     yield b"".join(map(encode_event, events(answer)))
 

@@ -369,10 +369,11 @@ class Gateway:
 
     async def _end(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
         try:
-            branches = (
-                branch_records(session.tree, self._session_record(session, outcome)) if session.tree.replies else []
-            )
-            if branches:
+            branches: list[RecordedBranch] = []
+            if session.tree.replies:
+                # In a thread, since long sessions take seconds; no request changes the tree any more.
+                record = self._session_record(session, outcome)
+                branches = await asyncio.to_thread(branch_records, session.tree, record)
                 await self._keep(session, branches)
                 self.recorded += 1
         except BaseException:

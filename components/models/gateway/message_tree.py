@@ -149,13 +149,14 @@ def branch_records(tree: MessageTree, record: SessionRecord) -> list[RecordedBra
     ends.sort(key=lambda end: -len(_turn_nodes(end.path)[0]))
     earlier: list[tuple[str, list[MessageNode]]] = []
     records = []
+    traces: dict[tuple[MessageNode | None, MessageNode], TokenTrace] = {}  # of the turns that branches share
     for index, end in enumerate(ends):
         path = end.path
         sampled, first = _turn_nodes(path)
         identity = record.episode_id if index == 0 else f"ep-{digest(record.episode_id, end.number)}"
         parent = _closest(earlier, sampled)
         earlier.append((identity, sampled))
-        records.append(_branch(record, identity, parent, path, first))
+        records.append(_branch(record, identity, parent, path, first, traces))
     return records
 
 
@@ -182,13 +183,18 @@ def _closest(earlier: list[tuple[str, list[MessageNode]]], sampled: list[Message
 
 
 def _branch(
-    record: SessionRecord, identity: str, parent: Parent | None, path: list[MessageNode], first: int
+    record: SessionRecord,
+    identity: str,
+    parent: Parent | None,
+    path: list[MessageNode],
+    first: int,
+    traces: dict[tuple[MessageNode | None, MessageNode], TokenTrace],
 ) -> RecordedBranch:
     opening = tuple(OpeningMessage(message["role"], message["content"] or "") for message in _opening(path[:first]))
     turns: list[Turn] = []
     tokens: list[TurnTokens] = []
     notes: dict[str, list[dict[str, Any]]] = {}
-    context: tuple[int, ...] = ()
+    before: MessageNode | None = None
     for node, following in _replies_with_results(path[first:]):
         assert node.reply is not None
         # As in TrajectoryDraft.note: a message that answers no call has the call id "".
@@ -197,8 +203,10 @@ def _branch(
         if extra:
             notes[str(len(turns))] = extra
         if (trace := node.reply.tokens) is not None:
-            tokens.append(TurnTokens(identity, len(turns), _without_prefix(trace, context)))
-            context = trace.prompt_ids + trace.completion_ids
+            if (before, node) not in traces:
+                traces[before, node] = _without_prefix(trace, before)
+            tokens.append(TurnTokens(identity, len(turns), traces[before, node]))
+            before = node
         turns.append(_turn(len(turns), node, results, record.agent.name))
     if record.outcome.score is not None:  # as an environment rewards: nothing until the end
         rewards = [0.0] * (len(turns) - 1) + [record.outcome.score]
@@ -250,8 +258,10 @@ def _replies_with_results(path: Sequence[MessageNode]) -> Iterator[tuple[Message
         yield reply, following
 
 
-def _without_prefix(trace: TokenTrace, context: tuple[int, ...]) -> TokenTrace:
-    kept = common_prefix(context, trace.prompt_ids)
+def _without_prefix(trace: TokenTrace, before: MessageNode | None) -> TokenTrace:
+    if before is None or before.reply is None or before.reply.tokens is None:
+        return trace
+    kept = common_prefix(before.reply.tokens.prompt_ids + before.reply.tokens.completion_ids, trace.prompt_ids)
     return msgspec.structs.replace(trace, prompt_ids=trace.prompt_ids[kept:], kept=kept)
 
 

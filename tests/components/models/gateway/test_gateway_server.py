@@ -480,6 +480,38 @@ def test_a_client_that_goes_away_before_its_reply_costs_no_turn():
         assert post(server, "/finish", {})[1] == {"episodes": []}
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+def test_a_fault_of_the_policy_in_a_stream_that_has_begun_is_an_event_of_the_stream(monkeypatch, path):
+    monkeypatch.setattr(gateway_server, "PING_SECONDS", 0.05)
+
+    class Faulty(Scripted):
+        def _reply(self, request):
+            super()._reply(request)
+            raise ValueError("a fault of ours")
+
+    policy = Faulty()
+    policy.release.clear()
+    with serving(policy) as server:
+        threading.Timer(0.3, policy.release.set).start()
+        status, text, _ = post(server, f"/v1/{path}", hello(stream=True, input="hi", max_tokens=9))
+    assert status == 200 and b"ping" in text and b"its log has the reason" in text.splitlines()[-2]
+
+
+def test_other_sessions_are_answered_while_the_record_of_a_long_one_is_made(monkeypatch):
+    made, make = threading.Event(), gateway_sessions.branch_records
+    monkeypatch.setattr(gateway_sessions, "branch_records", lambda *given: made.wait(10) and make(*given))
+    with serving() as server:
+        post(server, "/s/long/v1/chat/completions", hello())
+        thread = threading.Thread(target=post, args=(server, "/s/long/finish", {}))
+        thread.start()
+        wait_until(lambda: server.gateway.find({KEY}, "long").ended)
+        assert post(server, "/s/other/v1/chat/completions", hello())[0] == 200
+        assert not server.kept
+        made.set()
+        thread.join()
+    assert len(server.kept) == 2
+
+
 def test_an_answer_is_one_packet():
     body = json.dumps(hello()).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}"

@@ -51,11 +51,12 @@ def test_a_retry_is_a_branch_that_names_the_turn_at_which_it_left():
     ask(tree, history, "two", [1, 2, 3], [4], "c1")
     ask(tree, history, "other", [1, 2, 3], [5])
     ask(tree, [*history, said("two", "c1"), result("c1")], "three", [1, 2, 3, 4, 6], [7])
-    (main, _), (branch, rows) = branch_records(tree, RECORD)
+    (main, first_rows), (branch, rows) = branch_records(tree, RECORD)
     assert [turn.text for turn in main.turns] == ["one", "two", "three"]
     assert [turn.text for turn in branch.turns] == ["one", "other"]
     assert (branch.parent.episode_id, branch.parent.turn) == ("ep-1", 1)
     assert branch.source_extra["shared_turns"] == 1  # the export gives them no weight
+    assert rows[0].trace is first_rows[0].trace  # many retries of a long session hold its tokens once
     assert branch.episode_id != main.episode_id and rows[-1].episode_id == branch.episode_id
 
 
