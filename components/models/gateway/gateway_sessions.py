@@ -327,6 +327,9 @@ class Gateway:
         text, ending = _cut(reply.text + "".join(call.raw for call in calls if call.parse_error), request.stop)
         if ending is not None:
             shown = ()
+            # The model goes on from what the client has: else an agent's results would follow those that the model invented.
+            tokens = self.queue.cut_at(ending, reply.tokens)
+            reply = msgspec.structs.replace(reply, text=text, calls=(), stop_reason="stop", tokens=tokens)
         message = assistant_message(text, shown)
         answered = session.tree.add_reply(node, message, reply, seconds)
         usage = reply.usage

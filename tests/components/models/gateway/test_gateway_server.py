@@ -204,6 +204,40 @@ def test_a_stop_text_ends_the_reply_and_is_named():
         )
 
 
+def test_nothing_behind_a_stop_text_is_recorded_or_read_by_the_model_later():
+    pytest.importorskip("transformers")
+    from chat_templates import chat_tokenizer
+
+    from ratchet.components.models.sampled_policy import Sampled, SampledPolicy, SamplingParameters
+
+    tokenizer, prompts = chat_tokenizer("chatml"), []
+    ids = tuple(tokenizer.encode("Action: look\nObservation: invented", add_special_tokens=False))
+
+    class Sampler:
+        stops, context_length = (), 4096
+
+        def sample(self, asked, seeds, sampling):
+            prompts.extend(asked)
+            return [Sampled(ids, (-1.0,) * len(ids)) for _ in asked]
+
+    policy = SampledPolicy(Sampler(), tokenizer, SamplingParameters(max_new_tokens=64), version="v")
+    policy.name = "sampled"
+    with serving(policy) as server:
+        asked = hello(stop="Observation:")
+        reply = post(server, "/v1/chat/completions", asked)[1]["choices"][0]["message"]
+        asked["messages"] += [{"role": "assistant", "content": reply["content"].strip()}, *hello("seen")["messages"]]
+        post(server, "/v1/chat/completions", asked)
+        finished(server)
+    ((_, ((record, rows),)),) = server.kept
+    assert [turn.text for turn in record.turns] == ["Action: look\n"] * 2
+    sampled = rows[0].trace.completion_ids
+    assert sampled == ids[: len(sampled)] and tokenizer.decode(sampled).startswith("Action: look\nObservation:")
+    assert "invented" not in tokenizer.decode(prompts[1]) and prompts[1][: rows[1].trace.kept] == [
+        *prompts[0],
+        *sampled,
+    ]
+
+
 def test_the_list_of_models_has_the_form_of_both_apis_and_every_name_is_a_model():
     with serving() as server:
         _, listed, _ = post(server, "/v1/models?limit=20", b"", method="GET")
