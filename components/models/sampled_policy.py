@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -213,6 +214,17 @@ class SampledPolicy(Policy):
                 return [*ids, *self._continuation.ids(reply, following, listed, ended=ended)]
             except ConfigurationError:
                 return None
+
+    def cut_at(self, stop: str, trace: TokenTrace) -> TokenTrace:
+        """Return the trace up to the token that completes the first `stop`, which a server would have sampled last."""
+        ids, logprobs = trace.completion_ids, trace.logprobs
+
+        def holds_stop(end: int) -> bool:
+            return stop in self.tokenizer.decode(ids[:end], clean_up_tokenization_spaces=False)
+
+        with self._lock:
+            end = bisect_left(range(len(ids)), True, key=holds_stop)
+        return msgspec.structs.replace(trace, completion_ids=ids[:end], logprobs=logprobs[:end])
 
     def _reply(self, request: PolicyRequest, prompt: list[int], sampled: Sampled) -> PolicyReply:
         with self._lock:

@@ -53,9 +53,7 @@ class Harness:
         async def begin() -> Session:
             return self._server.gateway.open(record.episode_id + f"-{time.monotonic_ns()}", task, record)
 
-        session: Session = self._server.call(begin())
-        session.limits = self.config.limits
-        return session
+        return self._server.call(begin())  # type: ignore[no-any-return]
 
     def finish(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
         """End a session and return its branches, without the session's key."""
@@ -99,7 +97,7 @@ class Harness:
             code: int | None = result.exit_code
         except CommandFailure as failure:
             result, code = failure.result, None
-        stderr = (result.stderr_text + result.stdout_text)[-STDERR_CHARACTERS:].replace(session.key, KEY_PLACEHOLDER)
+        stderr = (result.stderr_text + result.stdout_text).replace(session.key, KEY_PLACEHOLDER)[-STDERR_CHARACTERS:]
         return {"name": config.name, "exit_code": code, "seconds": round(time.monotonic() - begin, 1), "stderr": stderr}
 
 
@@ -128,6 +126,13 @@ class HarnessEpisode(Episode):
                 "a harness needs a sandbox with namespaces, so that the gateway is its only way out; see `ratchet doctor`"
             )
         session = harness.open(self._session_record(), planned.policy_seed)
+        try:
+            self._play_session(harness, session, sandbox)
+        finally:  # of a lost attempt too: the gateway would hold its conversation for ever
+            harness.finish(session, Outcome())
+
+    def _play_session(self, harness: Harness, session: Session, sandbox: LocalSandbox | DockerSandbox) -> None:
+        planned = self.planned
         self.stage, self.deadline = "act", time.monotonic() + harness.config.timeout + GRACE_SECONDS
         tools = json.dumps([tool.as_openai() for tool in self.environment.tools])
         ended = harness.run(sandbox, session, planned.task.description, tools)

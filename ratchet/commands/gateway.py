@@ -1,8 +1,8 @@
 """Command that puts a model behind the APIs that agents speak: gateway."""
 
+import contextlib
 import gc
 import signal
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -71,9 +71,10 @@ def gateway(
                 }
                 print_json(ready) if as_json else print_fields(ready)
                 print_note("ready; Ctrl-C ends it, with its sessions")
-                while True:
-                    time.sleep(3600)
-    except KeyboardInterrupt:
-        print_note("stopped; the open sessions are recorded")
+                with contextlib.suppress(
+                    KeyboardInterrupt
+                ):  # a second one, while the sessions are recorded, is an error
+                    server.wait()
+            print_note("stopped; the open sessions are recorded")
     finally:
         policy.close()

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ratchet.components.core import ConfigurationError, RatchetError
+from ratchet.components.core import ConfigurationError, InfrastructureError, RatchetError
 from ratchet.components.core.errors import install_command
 from ratchet.components.core.http_requests import (
     Message,
@@ -80,14 +80,9 @@ class GatewayApp:
         try:
             name = _session_name(scope, path["session"] if path else None)
             await self._route(scope["method"], protocol, name, scope, receive, send)
-        except RequestFault as fault:
+        except Exception as error:
+            fault = _as_fault(protocol, error)
             await _send_json(send, fault.status, error_body(protocol, fault), fault.wait)
-        except RatchetError as error:
-            await _send_json(send, 500, error_body(protocol, RequestFault(str(error), 500, "server_error")))
-        except Exception:
-            _log.exception("a request to %s failed", protocol)
-            unexpected = RequestFault("the gateway failed; its log has the reason", 500, "server_error")
-            await _send_json(send, 500, error_body(protocol, unexpected))
 
     async def _route(
         self, method: str, protocol: str, name: str | None, scope: Message, receive: Receive, send: Send
@@ -163,6 +158,15 @@ class GatewayApp:
             leaving.cancel()
 
 
+def _as_fault(protocol: str, error: Exception) -> RequestFault:
+    if isinstance(error, RequestFault):
+        return error
+    if isinstance(error, RatchetError):
+        return RequestFault(str(error), 500, "server_error")
+    _log.error("a request to %s failed", protocol, exc_info=error)
+    return RequestFault("the gateway failed; its log has the reason", 500, "server_error")
+
+
 def _read(protocol: str, session: Session, body: bytes) -> ChatRequest:
     value = decode_body(body)
     if protocol == "responses":
@@ -184,8 +188,8 @@ async def _stream(
         return
     try:
         answer = answering.result()
-    except RequestFault as fault:
-        yield encode_event(stream_error(protocol, fault))
+    except Exception as error:
+        yield encode_event(stream_error(protocol, _as_fault(protocol, error)))
         return
     yield b"".join(map(encode_event, events(answer)))
 
@@ -247,15 +251,16 @@ class GatewayServer:
     """A gateway that serves in a thread with its own event loop, from `start` to `stop`.
 
     `port`: on 127.0.0.1, 0 for a free one. `path`: of a Unix socket to listen on as well, for sandboxes without a network.
-    `make_gateway` is called in the event loop. Raises ConfigurationError where uvicorn is not installed or the port is taken.
+    `make_gateway` is called in the event loop. Raises ConfigurationError where uvicorn is not installed or the port is taken,
+    and at the end InfrastructureError where sessions could not be kept.
     """
 
     def __init__(self, make_gateway: Callable[[], Gateway], *, port: int = 0, path: Path | None = None) -> None:
         self._make = make_gateway
         self._wanted_port = port
         self._path = path
-        self._thread: threading.Thread | None = None
         self._ready = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
         self._server: Any
         self.loop: asyncio.AbstractEventLoop
@@ -268,18 +273,21 @@ class GatewayServer:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "GatewayServer":
-        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="gateway", daemon=True).start()
         self._ready.wait()
         if self._error is not None:
-            self._thread.join()
             raise self._error
         return self
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        assert self._thread is not None
-        self._thread.join()
+        self.wait()
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        """Return when the server has ended."""
+        self._ended.wait()  # after an interrupted `join`, Python 3.11 takes a running thread for an ended one
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine of the gateway in its event loop, from another thread, and return its result."""
@@ -292,6 +300,7 @@ class GatewayServer:
             self._error = error
         finally:
             self._ready.set()
+            self._ended.set()
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -319,18 +328,18 @@ class GatewayServer:
                     each.listen(BACKLOG)  # asyncio has taken `backlog` for the length of the queue too
                 self._ready.set()
                 while not self._server.should_exit and not serving.done():
-                    try:
+                    with contextlib.suppress(InfrastructureError):  # its reasons are logged; the next round tries again
                         await self.gateway.end_idle()
-                    except RatchetError as error:
-                        _log.error("idle sessions cannot be recorded: %s", error)
                     await asyncio.wait((serving,), timeout=SWEEP_SECONDS)
                 await serving
                 await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
         finally:
-            await self.gateway.close()
-            await self.gateway.queue.close()
-            if self._path is not None:
-                self._path.unlink(missing_ok=True)
+            try:
+                await self.gateway.close()
+            finally:
+                await self.gateway.queue.close()
+                if self._path is not None:
+                    self._path.unlink(missing_ok=True)
 
     def _sockets(self) -> Iterator[socket.socket]:
         """Yield the bound sockets. Raises ConfigurationError for a port that is taken."""

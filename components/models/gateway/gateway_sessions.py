@@ -7,11 +7,12 @@ with the gateway; its branches then go to `keep`.
 
 import asyncio
 import hmac
+import logging
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,10 +21,12 @@ from pydantic import Field
 
 from ratchet.components.core import (
     ConfigurationError,
+    InfrastructureError,
     Message,
     Policy,
     PolicyReply,
     PolicyRequest,
+    RatchetError,
     ToolSpec,
     assistant_message,
 )
@@ -37,6 +40,7 @@ from .chat_request import ChatRequest, with_choice, with_format, without_format
 from .message_tree import MessageNode, MessageTree, RecordedBranch, SessionRecord, branch_records
 from .policy_queue import PolicyQueue, SampledPrefix
 
+_log = logging.getLogger(__name__)
 KEY_PREFIX = "rgw-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 MAX_CHARACTERS = 64 << 20
@@ -96,7 +100,8 @@ class _Continued(NamedTuple):
 
 class Session:
     """One running session. `record`: the identity of its episode where the caller planned it; else it is made at the end.
-    `model_failure`: the last reason for which the model could not be reached.
+    `requests`: number of the next request, for its seed; `granted`: requests that were answered or are in work.
+    `model_failure`: the last reason for which the model gave no reply.
     """
 
     def __init__(
@@ -110,9 +115,10 @@ class Session:
         self.identity = secrets.token_hex(12)
         self.seed = secrets.randbits(31) if self.task.seed is None else self.task.seed
         self.tree = MessageTree()
-        self.requests = self.tokens = self.running = 0
+        self.requests = self.granted = self.tokens = self.running = 0
         self.began = self.used = time.monotonic()
         self.ended = False
+        self.ending: asyncio.Task[list[RecordedBranch]] | None = None
         self.model_failure = ""
         self.responses: dict[str, _Continued] = {}
 
@@ -150,7 +156,7 @@ class Session:
         limits = self.limits
         if self.ended:
             raise RequestFault(f"session '{self.name}' has ended", 403, "session_ended")
-        if limits.requests is not None and self.requests >= limits.requests:
+        if limits.requests is not None and self.granted >= limits.requests:
             raise RequestFault(f"the session has used its {limits.requests} requests", 403, "budget_exceeded")
         if limits.tokens is not None and self.tokens >= limits.tokens:
             raise RequestFault(f"the session has used its {limits.tokens} tokens", 403, "budget_exceeded")
@@ -256,16 +262,12 @@ class Gateway:
             request.max_tokens,
         )
         session.requests += 1
+        session.granted += 1
         try:
-            async with asyncio.timeout(session.limits.request_seconds):
-                reply = await self.queue.ask(asked, _sampled_prefix(node))
-        except RequestFault as fault:
-            if fault.status == 502:
-                session.model_failure = str(fault)
+            reply = await self._ask(session, asked, node)
+        except BaseException:  # a request that is refused, fails or is cancelled uses nothing of the limit
+            session.granted -= 1
             raise
-        except TimeoutError as error:
-            seconds = session.limits.request_seconds
-            raise RequestFault(f"no reply within {seconds:g} s", 504, "timeout") from error
         # A session that was finished meanwhile is recorded already, and this reply would be in no record.
         if session.ended:
             raise RequestFault(f"session '{session.name}' has ended", 403, "session_ended")
@@ -274,6 +276,19 @@ class Gateway:
         all_tools = session.tree.root(all_tools).tools
         session.responses[answer.id] = _Continued(answered, request.instructions, len(request.form), all_tools)
         return answer
+
+    async def _ask(self, session: Session, asked: PolicyRequest, node: MessageNode) -> PolicyReply:
+        seconds = session.limits.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.queue.ask(asked, _sampled_prefix(node))
+        except RequestFault as fault:
+            if fault.status == 502:
+                session.model_failure = str(fault)
+            raise
+        except TimeoutError as error:
+            session.model_failure = f"no reply within {seconds:g} s"
+            raise RequestFault(session.model_failure, 504, "timeout") from error
 
     def _conversation(
         self, session: Session, request: ChatRequest
@@ -301,9 +316,10 @@ class Gateway:
         messages: list[Message],
         seconds: float,
     ) -> tuple[ChatAnswer, MessageNode]:
-        number = len(session.tree.replies)
+        # With the seed, since a client may go on in a new session with the calls of an earlier one in its messages.
+        prefix = f"call_{session.seed:x}_{len(session.tree.replies)}"
         calls = tuple(
-            msgspec.structs.replace(call, call_id=f"call_{number}_{index}") for index, call in enumerate(reply.calls)
+            msgspec.structs.replace(call, call_id=f"{prefix}_{index}") for index, call in enumerate(reply.calls)
         )
         reply = msgspec.structs.replace(reply, calls=calls)
         shown = tuple(call for call in calls if call.parse_error is None)
@@ -311,6 +327,9 @@ class Gateway:
         text, ending = _cut(reply.text + "".join(call.raw for call in calls if call.parse_error), request.stop)
         if ending is not None:
             shown = ()
+            # The model goes on from what the client has: else an agent's results would follow those that the model invented.
+            tokens = self.queue.cut_at(ending, reply.tokens)
+            reply = msgspec.structs.replace(reply, text=text, calls=(), stop_reason="stop", tokens=tokens)
         message = assistant_message(text, shown)
         answered = session.tree.add_reply(node, message, reply, seconds)
         usage = reply.usage
@@ -340,34 +359,63 @@ class Gateway:
         return estimate_tokens(messages) if counted is None else counted
 
     async def finish(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
-        """End a session and return its branches, which are kept when this returns; empty if nothing was sampled."""
-        if session.ended:
-            return []
-        session.ended = True
-        branches = branch_records(session.tree, self._session_record(session, outcome)) if session.tree.replies else []
-        if branches:
-            try:
+        """End a session and return its branches, which are kept when this returns; empty if nothing was sampled, or if it
+        had ended before. A call while it ends waits for the same end.
+        """
+        if session.ending is None:
+            if session.ended:
+                return []
+            session.ended = True
+            session.ending = asyncio.create_task(self._end(session, outcome))
+        # A caller that is cancelled, such as a request at the gateway's end, does not interrupt the writing.
+        return await asyncio.shield(session.ending)
+
+    async def _end(self, session: Session, outcome: Outcome) -> list[RecordedBranch]:
+        try:
+            branches: list[RecordedBranch] = []
+            if session.tree.replies:
+                # In a thread, since long sessions take seconds; no request changes the tree any more.
+                record = self._session_record(session, outcome)
+                branches = await asyncio.to_thread(branch_records, session.tree, record)
                 await self._keep(session, branches)
-            except BaseException:
-                session.ended = False  # a full disk, for example: it can be finished later
-                raise
-            self.recorded += 1
+                self.recorded += 1
+        except BaseException:
+            session.ended = False  # a full disk, for example: it can be finished later
+            raise
+        finally:
+            session.ending = None
         self._by_name.pop(session.name, None)
         session.tree, session.responses = MessageTree(), {}
         asyncio.get_running_loop().call_later(session.limits.idle_seconds, self._by_key.pop, session.key, None)
         return branches
 
     async def end_idle(self) -> None:
-        """End the sessions that are idle for too long."""
+        """End the sessions that are idle for too long, except planned ones, which their caller ends. Raises InfrastructureError
+        if some could not be kept.
+        """
         now = time.monotonic()
-        for session in list(self._by_name.values()):
-            if not session.running and now - session.used > session.limits.idle_seconds:
-                await self.finish(session, Outcome(reason="idle", truncated=True))
+        idle = [
+            each
+            for each in self._by_name.values()
+            if each.record is None and not each.running and now - each.used > each.limits.idle_seconds
+        ]
+        await self._finish_all(idle, "idle")
 
     async def close(self) -> None:
-        """End all sessions and keep what they hold."""
-        for session in list(self._by_name.values()):
-            await self.finish(session, Outcome(reason="gateway_stopped", truncated=True))
+        """End all sessions and keep what they hold. Raises InfrastructureError if some could not be kept."""
+        await self._finish_all(list(self._by_name.values()), "gateway_stopped")
+
+    async def _finish_all(self, sessions: Sequence[Session], reason: str) -> None:
+        errors = []
+        for session in sessions:
+            try:
+                await self.finish(session, Outcome(reason=reason, truncated=True))
+            except Exception as error:  # the other sessions are kept all the same
+                unexpected = not isinstance(error, RatchetError)
+                _log.error("session %s cannot be recorded: %s", session.name, error, exc_info=unexpected)
+                errors.append(error)
+        if errors:
+            raise InfrastructureError(f"{len(errors)} of {len(sessions)} sessions could not be recorded: {errors[0]}")
 
     def state(self) -> dict[str, Any]:
         """Return figures for operators."""
@@ -422,7 +470,10 @@ def _cut(text: str, stops: tuple[str, ...]) -> tuple[str, str | None]:
 
 
 def check_key(key: str) -> str:
-    """Return a gateway's key. Raises ConfigurationError for one that no header can hold, or that is easily guessed."""
-    if len(key) < 16 or not (key.isascii() and key.isprintable()) or " " in key:
-        raise ConfigurationError("the gateway's key must have at least 16 printable ASCII characters without blanks")
+    """Return a gateway's key. Raises ConfigurationError for one that no header or record can hold, or that is easily guessed."""
+    # A quotation mark or a backslash is written otherwise in JSON, where records are searched for the key.
+    if len(key) < 16 or not (key.isascii() and key.isprintable()) or set(' "\\') & set(key):
+        raise ConfigurationError(
+            "the gateway's key must have at least 16 printable ASCII characters without blanks, quotation marks and backslashes"
+        )
     return key

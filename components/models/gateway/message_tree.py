@@ -61,9 +61,8 @@ class MessageNode:
 
 def message_key(message: Message) -> Any:
     """Return what two messages have in common if a model reads the same in both."""
-    calls = tuple(
-        (call["function"]["name"], digest(call["function"]["arguments"])) for call in message.get("tool_calls", ())
-    )
+    # Arguments as Python compares them: clients in JavaScript send 1.0 back as 1.
+    calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())]
     return message["role"], (message["content"] or "").strip(), calls
 
 
@@ -84,17 +83,23 @@ class MessageTree:
         return self._roots[name]
 
     def place(self, messages: Sequence[Message], tools: tuple[ToolSpec, ...]) -> MessageNode:
-        """Return the node of the last message, after adding those that the tree lacks."""
-        node = self.root(tools)
+        """Return the node of the last message, after adding those that the tree lacks. A result gets the id and the name of
+        its call as the tree holds that: clients leave out names, and of equal replies the ids differ.
+        """
+        node, calls = self.root(tools), dict[str, Any]()
         for message in messages:
             key = message_key(message)
             # The latest first: of equal replies, an agent goes on from the one that it got last.
             same = next((child for child in reversed(node.children) if child.key == key), None)
             if same is None:
+                if message["role"] == "tool" and (call := calls.get(message.get("tool_call_id", ""))):
+                    message = {**message, "tool_call_id": call["id"], "name": call["function"]["name"]}
                 same = MessageNode(message, node, tools)
                 node.children.append(same)
                 self.characters += 1_000 + len(message["content"] or "") + len(str(message.get("tool_calls", "")))
             node = same
+            if (sent := message.get("tool_calls")) and node.message is not None:
+                calls |= zip((call["id"] for call in sent), node.message["tool_calls"], strict=True)
         return node
 
     def add_reply(self, node: MessageNode, message: Message, reply: PolicyReply, seconds: float) -> MessageNode:
@@ -107,7 +112,13 @@ class MessageTree:
 
     def branch_ends(self) -> list[MessageNode]:
         """Return the last sampled reply of each branch, in the order in which the branches began."""
-        inner = {ancestor for reply in self.replies for ancestor in reply.path[:-1]}
+        inner: set[MessageNode] = set()
+        for reply in self.replies:
+            node = reply.parent
+            # What is in front of a reply that the client wrote is no turn of this branch.
+            while node is not None and node not in inner and not _is_foreign(node):
+                inner.add(node)
+                node = node.parent
         return [reply for reply in self.replies if reply not in inner]
 
 
@@ -135,31 +146,30 @@ def branch_records(tree: MessageTree, record: SessionRecord) -> list[RecordedBra
     is the session's, so that each branch has it; a conversation that shares no turn has no parent.
     """
     ends = tree.branch_ends()
-    ends.sort(key=lambda end: -len([node for node in end.path if node.reply]))
+    ends.sort(key=lambda end: -len(_turn_nodes(end.path)[0]))
     earlier: list[tuple[str, list[MessageNode]]] = []
     records = []
+    traces: dict[tuple[MessageNode | None, MessageNode], TokenTrace] = {}  # of the turns that branches share
     for index, end in enumerate(ends):
         path = end.path
         sampled, first = _turn_nodes(path)
         identity = record.episode_id if index == 0 else f"ep-{digest(record.episode_id, end.number)}"
         parent = _closest(earlier, sampled)
         earlier.append((identity, sampled))
-        records.append(_branch(record, identity, parent, path, first))
+        records.append(_branch(record, identity, parent, path, first, traces))
     return records
 
 
 def _turn_nodes(path: list[MessageNode]) -> tuple[list[MessageNode], int]:
     """Return the replies that become turns, and the index in `path` of the first of them."""
-    foreign = max(
-        (index for index, node in enumerate(path) if node.reply is None and _role(node) == "assistant"), default=-1
-    )
+    foreign = max((index for index, node in enumerate(path) if _is_foreign(node)), default=-1)
     first = next(index for index, node in enumerate(path) if index > foreign and node.reply is not None)
     return [node for node in path[first:] if node.reply is not None], first
 
 
-def _role(node: MessageNode) -> str:
-    assert node.message is not None
-    return str(node.message["role"])
+def _is_foreign(node: MessageNode) -> bool:
+    """Whether the client wrote this reply."""
+    return node.reply is None and node.message is not None and node.message["role"] == "assistant"
 
 
 def _closest(earlier: list[tuple[str, list[MessageNode]]], sampled: list[MessageNode]) -> Parent | None:
@@ -173,13 +183,18 @@ def _closest(earlier: list[tuple[str, list[MessageNode]]], sampled: list[Message
 
 
 def _branch(
-    record: SessionRecord, identity: str, parent: Parent | None, path: list[MessageNode], first: int
+    record: SessionRecord,
+    identity: str,
+    parent: Parent | None,
+    path: list[MessageNode],
+    first: int,
+    traces: dict[tuple[MessageNode | None, MessageNode], TokenTrace],
 ) -> RecordedBranch:
     opening = tuple(OpeningMessage(message["role"], message["content"] or "") for message in _opening(path[:first]))
     turns: list[Turn] = []
     tokens: list[TurnTokens] = []
     notes: dict[str, list[dict[str, Any]]] = {}
-    context: tuple[int, ...] = ()
+    before: MessageNode | None = None
     for node, following in _replies_with_results(path[first:]):
         assert node.reply is not None
         # As in TrajectoryDraft.note: a message that answers no call has the call id "".
@@ -188,8 +203,10 @@ def _branch(
         if extra:
             notes[str(len(turns))] = extra
         if (trace := node.reply.tokens) is not None:
-            tokens.append(TurnTokens(identity, len(turns), _without_prefix(trace, context)))
-            context = trace.prompt_ids + trace.completion_ids
+            if (before, node) not in traces:
+                traces[before, node] = _without_prefix(trace, before)
+            tokens.append(TurnTokens(identity, len(turns), traces[before, node]))
+            before = node
         turns.append(_turn(len(turns), node, results, record.agent.name))
     if record.outcome.score is not None:  # as an environment rewards: nothing until the end
         rewards = [0.0] * (len(turns) - 1) + [record.outcome.score]
@@ -241,8 +258,10 @@ def _replies_with_results(path: Sequence[MessageNode]) -> Iterator[tuple[Message
         yield reply, following
 
 
-def _without_prefix(trace: TokenTrace, context: tuple[int, ...]) -> TokenTrace:
-    kept = common_prefix(context, trace.prompt_ids)
+def _without_prefix(trace: TokenTrace, before: MessageNode | None) -> TokenTrace:
+    if before is None or before.reply is None or before.reply.tokens is None:
+        return trace
+    kept = common_prefix(before.reply.tokens.prompt_ids + before.reply.tokens.completion_ids, trace.prompt_ids)
     return msgspec.structs.replace(trace, prompt_ids=trace.prompt_ids[kept:], kept=kept)
 
 

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from ratchet.components.core import ConfigurationError, InfrastructureError, Message, Policy, PolicyReply, PolicyRequest
+from ratchet.components.core import (
+    ConfigurationError,
+    InfrastructureError,
+    Message,
+    Policy,
+    PolicyReply,
+    PolicyRequest,
+    TokenTrace,
+)
 from ratchet.components.core.http_requests import RequestFault
 
 from ..openai_policy import OpenAIPolicy
@@ -136,6 +144,10 @@ class PolicyQueue:
         except ConfigurationError as error:
             raise RequestFault(str(error)) from error
         return len(ids)
+
+    def cut_at(self, stop: str, trace: TokenTrace | None) -> TokenTrace | None:
+        """Return a reply's tokens up to its first `stop`; None for a policy without a tokenizer."""
+        return self.policy.cut_at(stop, trace) if trace is not None and isinstance(self.policy, SampledPolicy) else None
 
     async def close(self) -> None:
         """Start no further request."""

@@ -35,10 +35,11 @@ def redact_branches(branches: list[RecordedBranch], keys: list[str]) -> list[Rec
     sanitiser = Sanitiser()
     clean: list[RecordedBranch] = []
     for trajectory, tokens in branches:
-        redacted, findings = sanitiser.trajectory(without_keys(trajectory, keys))
+        hidden = without_keys(trajectory, keys)
+        redacted, findings = sanitiser.trajectory(hidden)
         if redacted is None:
             continue
-        if findings or redacted.turns != trajectory.turns or redacted.messages != trajectory.messages:
+        if findings or hidden is not trajectory:
             if tokens:
                 extra = {**redacted.source_extra, "tokens_left_out": "they spell redacted text"}
                 redacted = msgspec.structs.replace(redacted, source_extra=extra)
@@ -63,7 +64,8 @@ _writer: StoreWriter | None = None
 
 def _open(root: Path, parent: int) -> None:
     global _writer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the gateway's, which lets this process finish
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the gateway lets this process finish
+        signal.signal(number, signal.SIG_IGN)
     os.nice(5)  # redaction takes more processor time than the gateway itself; sessions that wait for a reply come first
     threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
     _writer = StoreWriter(root)

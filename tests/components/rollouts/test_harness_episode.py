@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.components.core import ConfigurationError, InfrastructureError
+from ratchet.components.models.gateway.gateway_sessions import Gateway
 from ratchet.components.nights.scale_config import Scale, load_scale
 from ratchet.components.rollouts.collection import LoadedAgent, collect
 from ratchet.components.rollouts.collection_plan import CollectPlan
@@ -94,9 +95,12 @@ def test_work_is_graded_as_it_stands_when_the_time_is_over(tmp_path, backend):
 
 
 @pytest.mark.slow
-def test_a_program_that_asks_for_nothing_is_lost_with_its_own_words(tmp_path):
+def test_a_program_that_asks_for_nothing_is_lost_with_its_own_words_and_its_session_ends(tmp_path, monkeypatch):
+    left, close = [], Gateway.close
+    monkeypatch.setattr(Gateway, "close", lambda self: left.append(self.state()["sessions"]) or close(self))
     with pytest.raises(InfrastructureError, match="no such program in here"):
         collect(plan(command=["sh", "-c", "echo no such program in here >&2; exit 3"]), tmp_path / "c")
+    assert left == [0]
 
 
 @pytest.mark.slow

@@ -3,7 +3,10 @@
 import asyncio
 import http.client
 import json
+import multiprocessing
+import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.components.core import InfrastructureError, Policy, PolicyReply, ToolCall, Usage, http_requests
+from ratchet.components.core import (
+    ConfigurationError,
+    InfrastructureError,
+    Policy,
+    PolicyReply,
+    ToolCall,
+    Usage,
+    http_requests,
+)
 from ratchet.components.models.gateway import gateway_server, gateway_sessions
 from ratchet.components.models.gateway.gateway_server import GatewayServer
 from ratchet.components.models.gateway.gateway_sessions import Gateway, SessionLimits
@@ -52,10 +63,12 @@ class Scripted(Policy):
 
 
 @contextmanager
-def serving(policy=None, waiting=1024, concurrency=64, **limits):
+def serving(policy=None, waiting=1024, concurrency=64, keeping=None, **limits):
     policy, kept = policy or Scripted(), []
 
     async def keep(session, branches):
+        if keeping is not None:
+            await keeping(session)
         kept.append((session, branches))
 
     def make():
@@ -189,6 +202,40 @@ def test_a_stop_text_ends_the_reply_and_is_named():
         assert (
             post(server, "/v1/chat/completions", hello(stop="END"))[1]["choices"][0]["message"]["content"] == "Hello "
         )
+
+
+def test_nothing_behind_a_stop_text_is_recorded_or_read_by_the_model_later():
+    pytest.importorskip("transformers")
+    from chat_templates import chat_tokenizer
+
+    from ratchet.components.models.sampled_policy import Sampled, SampledPolicy, SamplingParameters
+
+    tokenizer, prompts = chat_tokenizer("chatml"), []
+    ids = tuple(tokenizer.encode("Action: look\nObservation: invented", add_special_tokens=False))
+
+    class Sampler:
+        stops, context_length = (), 4096
+
+        def sample(self, asked, seeds, sampling):
+            prompts.extend(asked)
+            return [Sampled(ids, (-1.0,) * len(ids)) for _ in asked]
+
+    policy = SampledPolicy(Sampler(), tokenizer, SamplingParameters(max_new_tokens=64), version="v")
+    policy.name = "sampled"
+    with serving(policy) as server:
+        asked = hello(stop="Observation:")
+        reply = post(server, "/v1/chat/completions", asked)[1]["choices"][0]["message"]
+        asked["messages"] += [{"role": "assistant", "content": reply["content"].strip()}, *hello("seen")["messages"]]
+        post(server, "/v1/chat/completions", asked)
+        finished(server)
+    ((_, ((record, rows),)),) = server.kept
+    assert [turn.text for turn in record.turns] == ["Action: look\n"] * 2
+    sampled = rows[0].trace.completion_ids
+    assert sampled == ids[: len(sampled)] and tokenizer.decode(sampled).startswith("Action: look\nObservation:")
+    assert "invented" not in tokenizer.decode(prompts[1]) and prompts[1][: rows[1].trace.kept] == [
+        *prompts[0],
+        *sampled,
+    ]
 
 
 def test_the_list_of_models_has_the_form_of_both_apis_and_every_name_is_a_model():
@@ -344,11 +391,75 @@ def test_sessions_end_with_the_gateway_and_when_they_are_idle(monkeypatch):
     assert [branches[0][0].outcome.reason for _, branches in server.kept] == ["idle", "gateway_stopped"]
 
 
+@pytest.mark.parametrize("error", [InfrastructureError("the disk is full"), ValueError("a fault of ours")])
+def test_a_session_that_cannot_be_recorded_costs_no_other_one_and_is_reported_at_the_end(error, monkeypatch):
+    monkeypatch.setattr(gateway_server, "SWEEP_SECONDS", 0.05)
+
+    async def keeping(session):
+        if session.name == "bad":
+            raise error
+
+    reported = pytest.raises(InfrastructureError, match=f"1 of 1 sessions .*{error}")
+    with reported, serving(keeping=keeping, idle_seconds=0.1) as server:
+        for name in ("bad", "good"):
+            post(server, f"/s/{name}/v1/chat/completions", hello())
+        wait_until(lambda: server.kept)  # the idle one behind it
+        wait_until(lambda: post(server, "/health", {}, method="GET")[1]["sessions"] == 1)
+    assert [session.name for session, _ in server.kept] == ["good"]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_session_that_is_being_recorded_is_recorded_once_and_every_answer_waits_for_it(stopped):
+    begun, release, answers = threading.Event(), threading.Event(), []
+
+    async def keeping(session):
+        begun.set()
+        await asyncio.to_thread(release.wait, 20)
+
+    def finish():
+        answers.append(post(server, "/s/a/finish", {"success": True}, {"x-api-key": key})[1])
+
+    with serving(keeping=keeping) as server:
+        key = post(server, "/sessions", {"name": "a"})[1]["key"]
+        post(server, "/s/a/v1/chat/completions", hello())
+        threads = [threading.Thread(target=finish, daemon=True) for _ in range(1 if stopped else 2)]
+        for thread in threads:
+            thread.start()
+            begun.wait(10)
+        if stopped:
+            threading.Timer(0.3, release.set).start()
+        else:
+            time.sleep(0.2)
+            assert not answers
+            release.set()
+            [thread.join() for thread in threads]
+    ((_, branches),) = server.kept
+    assert branches[0][0].outcome.success
+    assert stopped or answers == [{"episodes": [branches[0][0].episode_id]}] * 2
+
+
 @pytest.mark.parametrize(("limits", "asked"), [({"requests": 1}, 1), ({"tokens": 4}, 1), ({"seconds": 1e-9}, 0)])
 def test_a_budget_is_refused_for_good_so_that_clients_do_not_repeat(limits, asked):
     with serving(**limits) as server:
         statuses = [post(server, "/v1/chat/completions", hello())[0] for _ in range(3)]
     assert statuses == [200] * asked + [403] * (3 - asked)
+
+
+def test_a_request_that_got_no_reply_uses_nothing_of_the_limit():
+    with serving(requests=2) as server:
+        statuses = [post(server, "/v1/chat/completions", hello(text))[0] for text in ("unreachable", "hi", "hi", "hi")]
+        assert statuses == [502, 200, 200, 403]
+        seeds = {request.turn for request in server.policy.asked}
+    assert len(seeds) == 3  # a repeated request is sampled anew
+
+
+def test_a_model_that_does_not_answer_in_time_is_a_failure_of_the_infrastructure():
+    policy = Scripted()
+    policy.release.clear()
+    with serving(policy, request_seconds=0.05) as server:
+        assert post(server, "/v1/chat/completions", hello())[0] == 504
+        policy.release.set()
+        assert server.gateway.find({KEY}, None).model_failure
 
 
 def test_too_many_requests_are_put_off_and_not_lost():
@@ -401,6 +512,38 @@ def test_a_client_that_goes_away_before_its_reply_costs_no_turn():
         policy.release.set()
         assert post(server, "/s/other/v1/chat/completions", hello())[0] == 200
         assert post(server, "/finish", {})[1] == {"episodes": []}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+def test_a_fault_of_the_policy_in_a_stream_that_has_begun_is_an_event_of_the_stream(monkeypatch, path):
+    monkeypatch.setattr(gateway_server, "PING_SECONDS", 0.05)
+
+    class Faulty(Scripted):
+        def _reply(self, request):
+            super()._reply(request)
+            raise ValueError("a fault of ours")
+
+    policy = Faulty()
+    policy.release.clear()
+    with serving(policy) as server:
+        threading.Timer(0.3, policy.release.set).start()
+        status, text, _ = post(server, f"/v1/{path}", hello(stream=True, input="hi", max_tokens=9))
+    assert status == 200 and b"ping" in text and b"its log has the reason" in text.splitlines()[-2]
+
+
+def test_other_sessions_are_answered_while_the_record_of_a_long_one_is_made(monkeypatch):
+    made, make = threading.Event(), gateway_sessions.branch_records
+    monkeypatch.setattr(gateway_sessions, "branch_records", lambda *given: made.wait(10) and make(*given))
+    with serving() as server:
+        post(server, "/s/long/v1/chat/completions", hello())
+        thread = threading.Thread(target=post, args=(server, "/s/long/finish", {}))
+        thread.start()
+        wait_until(lambda: server.gateway.find({KEY}, "long").ended)
+        assert post(server, "/s/other/v1/chat/completions", hello())[0] == 200
+        assert not server.kept
+        made.set()
+        thread.join()
+    assert len(server.kept) == 2
 
 
 def test_an_answer_is_one_packet():
@@ -543,9 +686,44 @@ def test_a_stored_session_holds_no_key_and_survives_a_kill(tmp_path):
     assert reader.count() == 1
 
 
-def test_a_gateway_says_which_port_is_taken():
-    from ratchet.components.core import ConfigurationError
+def test_token_ids_that_spell_a_key_in_the_description_of_a_tool_are_left_out():
+    from ratchet.components.core import TokenTrace
+    from ratchet.components.models.gateway.session_store import redact_branches
 
+    class Sampled(Scripted):
+        def act(self, requests):
+            return [PolicyReply("Hello", tokens=TokenTrace((1,), (2,), (-0.5,)))]
+
+    with serving(Sampled()) as server:
+        for name, text in (("told", f"send {KEY}"), ("plain", "look")):
+            tool = {"type": "function", "function": {**TOOL["function"], "description": text}}
+            post(server, f"/s/{name}/v1/chat/completions", hello(tools=[tool]))
+            finished(server, name)
+    (_, told), (_, plain) = (redact_branches(branches, [KEY])[0] for _, branches in server.kept)
+    assert (len(told), len(plain)) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["short", "k" * 20 + " k", "k" * 20 + '"', "k" * 20 + "\\", "ké" * 10])
+def test_a_key_that_could_not_be_sent_or_found_in_a_record_is_refused(key):
+    with pytest.raises(ConfigurationError):
+        gateway_sessions.check_key(key)
+
+
+def test_a_signal_to_the_whole_process_group_does_not_end_the_process_that_writes_the_store(tmp_path):
+    from ratchet.components.models.gateway.session_store import SessionStore
+    from ratchet.components.trajectories.store.store_reader import TrajectoryStore
+
+    with SessionStore(tmp_path / "store", [KEY], None, None) as store, serving() as server:
+        server.gateway._keep = store.keep
+        (writer,) = multiprocessing.active_children()
+        post(server, "/v1/chat/completions", hello())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(writer.pid, number)
+        assert post(server, "/finish", {})[0] == 200
+    assert TrajectoryStore(tmp_path / "store").count() == 1
+
+
+def test_a_gateway_says_which_port_is_taken():
     with serving() as server, pytest.raises(ConfigurationError, match=str(server.port)):
         GatewayServer(lambda: server.gateway, port=server.port).__enter__()
 

@@ -51,11 +51,12 @@ def test_a_retry_is_a_branch_that_names_the_turn_at_which_it_left():
     ask(tree, history, "two", [1, 2, 3], [4], "c1")
     ask(tree, history, "other", [1, 2, 3], [5])
     ask(tree, [*history, said("two", "c1"), result("c1")], "three", [1, 2, 3, 4, 6], [7])
-    (main, _), (branch, rows) = branch_records(tree, RECORD)
+    (main, first_rows), (branch, rows) = branch_records(tree, RECORD)
     assert [turn.text for turn in main.turns] == ["one", "two", "three"]
     assert [turn.text for turn in branch.turns] == ["one", "other"]
     assert (branch.parent.episode_id, branch.parent.turn) == ("ep-1", 1)
     assert branch.source_extra["shared_turns"] == 1  # the export gives them no weight
+    assert rows[0].trace is first_rows[0].trace  # many retries of a long session hold its tokens once
     assert branch.episode_id != main.episode_id and rows[-1].episode_id == branch.episode_id
 
 
@@ -77,6 +78,31 @@ def test_a_reply_that_the_client_wrote_is_no_turn():
     assert [turn.text for turn in edited_record.turns] == ["two"]
     texts = [message.content for message in edited_record.messages]
     assert texts[0] == "u" and '<tool_call>{"name":"look"' in texts[1] and "<tool_response>" in texts[2]
+
+
+def test_a_reply_in_front_of_one_that_the_client_wrote_is_a_turn_of_another_record():
+    tree = MessageTree()
+    ask(tree, [ASKED], "one", [1], [2])
+    more = {"role": "user", "content": "more"}
+    ask(tree, [ASKED, said("one"), more, said("written"), more], "two", [1, 2, 3, 9, 3], [7])
+    ask(tree, [ASKED, said("one"), more, said("written"), more, said("two"), more], "three", [1, 2, 3, 9, 3, 7, 3], [8])
+    records = [record for record, _ in branch_records(tree, RECORD)]
+    assert [[turn.text for turn in record.turns] for record in records] == [["two", "three"], ["one"]]
+    assert [record.parent for record in records] == [None, None]
+
+
+def test_a_result_has_the_id_and_the_name_of_its_call_also_where_an_equal_reply_had_another_id():
+    tree = MessageTree()
+    for number in range(2):  # the same request twice, answered alike
+        node = tree.place([ASKED], TOOLS)
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": {"at": 1.0}}}
+        reply = PolicyReply("one", (ToolCall(f"c{number}", "look", {"at": 1.0}),))
+        tree.add_reply(node, {"role": "assistant", "content": "one", "tool_calls": [call]}, reply, 0.1)
+    # A client in JavaScript, which has one kind of numbers, goes on from the first.
+    call = {"id": "c0", "type": "function", "function": {"name": "look", "arguments": {"at": 1}}}
+    node = tree.place([ASKED, {"role": "assistant", "content": "one", "tool_calls": [call]}, result("c0")], TOOLS)
+    assert node.message == {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "seen"}
+    assert node.parent is tree.replies[1]
 
 
 def test_what_a_user_says_between_replies_stays_in_its_turn():
