@@ -16,6 +16,9 @@ from ratchet.components.core.errors import install_command
 
 from .log_values import as_mapping, as_mappings, decode_json, drop_empty, to_text
 
+MAX_SPANS = 50_000
+"""Spans and log records of a request: an empty one takes 2 bytes on the wire, and hundreds as objects. Collectors send 8,192."""
+
 
 def read_otlp(body: bytes, content_type: str, signal: str = "traces") -> list[dict[str, Any]]:
     """Return the spans, or the log records, of an OTLP/HTTP request or a line of the collector's file exporter.
@@ -101,9 +104,15 @@ def _request_of_message(body: bytes, signal: str) -> dict[str, Any]:
         ) from error
 
     try:
-        request: dict[str, Any] = MessageToDict((LogsData if signal == "logs" else TracesData).FromString(body))
+        message = (LogsData if signal == "logs" else TracesData).FromString(body)
     except DecodeError as error:
         raise DataError("an OTLP request is no protocol buffer of its signal, or is cut short") from error
+    kind, items = ("logs", "log_records") if signal == "logs" else ("spans", "spans")
+    holders = getattr(message, f"resource_{kind}")
+    count = sum(len(getattr(scope, items)) for holder in holders for scope in getattr(holder, f"scope_{kind}"))
+    if count > MAX_SPANS:
+        raise DataError(f"an OTLP request has {count:,} spans or log records, over {MAX_SPANS:,}; send smaller batches")
+    request: dict[str, Any] = MessageToDict(message)
     for holder in (*request.get("resourceSpans", ()), *request.get("resourceLogs", ())):
         for scope in (*holder.get("scopeSpans", ()), *holder.get("scopeLogs", ())):
             for span in (*scope.get("spans", ()), *scope.get("logRecords", ())):

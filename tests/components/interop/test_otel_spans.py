@@ -11,7 +11,7 @@ from log_files import FIXTURES
 from ratchet.components.core import DataError, ToolCall, ToolResult
 from ratchet.components.interop.log_source import LogSource
 from ratchet.components.interop.otel_spans import episodes_of_spans
-from ratchet.components.interop.otlp_decoding import read_otlp
+from ratchet.components.interop.otlp_decoding import MAX_SPANS, read_otlp
 from ratchet.components.interop.reader_registry import detect_format, read_log
 from ratchet.components.interop.trajectory_writers import get_writer, line_encoder
 from ratchet.components.trajectories.trajectory import Turn
@@ -405,6 +405,20 @@ def test_an_unreadable_request_is_one_clear_error(body, kind):
     with pytest.raises(DataError) as error:
         read_otlp(body, kind)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_a_request_of_very_many_empty_spans_is_refused_before_it_fills_the_memory(signal):
+    pytest.importorskip("opentelemetry.proto", reason="needs the package opentelemetry-proto (extra `telemetry`)")
+
+    def with_size(content):
+        size = len(content)
+        return bytes([*((size >> shift & 127 | 128) for shift in (0, 7, 14)), size >> 21]) + content
+
+    scope = b"\x12\x00" * (MAX_SPANS + 1)
+    request = b"\x0a" + with_size(b"\x12" + with_size(scope))
+    with pytest.raises(DataError, match=r"50,001 spans or log records, over 50,000; send smaller batches"):
+        read_otlp(request, "application/x-protobuf", signal)
 
 
 @pytest.mark.parametrize(
