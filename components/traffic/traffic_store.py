@@ -221,6 +221,11 @@ class TrafficStore:
                 sessions = {session for (session,) in self._select(traces, "DISTINCT session") if session is not None}
             yield self._load(traces, sessions)
 
+    def release(self, night: str) -> None:
+        """Take back the claims of a night that sealed nothing."""
+        with self._transaction():
+            self._db.execute("DELETE FROM taken WHERE night = ?", (night,))
+
     def delete(self, night: str) -> None:
         """Delete the spans and the feedback of the conversations that a night has claimed, once they are sealed."""
         mine = "SELECT key FROM taken WHERE night = ?"

@@ -168,6 +168,21 @@ def test_a_night_that_is_killed_takes_the_same_episodes_again(store, plan, tmp_p
     assert take_night(store, "n2", plan, tmp_path / "spool", tmp_path / "n2").episodes == 1
 
 
+def test_a_killed_night_whose_outcomes_were_all_contradicted_meanwhile_is_free_for_others(
+    store, plan, tmp_path, monkeypatch
+):
+    import ratchet.components.traffic.traffic_episodes as module
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            take_night(store, "n1", plan, tmp_path / "spool", tmp_path / "n1")
+    store.commit([], [note(True, "s0", id="no"), note(False, "s3", id="no, too"), note(True, "s2", id="late")])
+    with pytest.raises(DataError, match="later feedback contradicts"):
+        take_night(store, "n1", plan, tmp_path / "spool", tmp_path / "n1")
+    assert take_night(store, "n1", plan, tmp_path / "spool", tmp_path / "n1").episodes == 1
+
+
 def test_a_night_takes_at_most_the_episodes_that_it_may(store, plan, tmp_path):
     assert take_night(store, "n1", plan._replace(episodes=1), tmp_path / "spool", tmp_path / "n1").episodes == 1
     assert take_night(store, "n2", plan, tmp_path / "spool", tmp_path / "n2").episodes == 1
