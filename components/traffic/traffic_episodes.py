@@ -94,7 +94,8 @@ class TrafficPlan(NamedTuple):
 def take_night(store: TrafficStore, night: str, plan: TrafficPlan, spool: Path, target: Path) -> CollectReport:
     """Seal the conversations with an outcome as the night `target`, and delete their spans; repeated, it ends what was begun.
 
-    Conversations that repeat a held-out task are left to expire. Raises DataError where no conversation has an outcome, or none any more.
+    Conversations that repeat a held-out task are left to expire. Raises DataError where no conversation has an outcome, or has
+    one any more.
     """
     begin = time.monotonic()
     if not target.exists():
@@ -113,7 +114,9 @@ def take_night(store: TrafficStore, night: str, plan: TrafficPlan, spool: Path, 
             write_shard(spool, index, chunk)
         if not any(spool.iterdir()):
             store.release(night)
-            raise DataError(f"{store.path}: later feedback contradicts the outcomes of all that {night} took; repeat it")
+            raise DataError(
+                f"{store.path}: later feedback contradicts the outcomes of all that {night} took; repeat it"
+            )
         seal_folder(spool, target)
     store.delete(night)
     return _report(target, time.monotonic() - begin)
