@@ -6,6 +6,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -68,7 +69,9 @@ class ImagePlan(msgspec.Struct):
         elif name == "RUN":
             if needed := installers_in(rest):
                 raise ValueError(f"{needed[0]} installs")
-            command = shlex.join(json.loads(rest)) if rest.startswith("[") else rest
+            command = rest
+            with suppress(ValueError):  # `[ -d /app ] || mkdir /app` is no list of words
+                command = shlex.join(_words(rest)) if rest.startswith("[") else rest
             self.steps.append(f"{self.shell_prefix()}{command}")
         elif name not in IGNORED:
             raise ValueError("this instruction")

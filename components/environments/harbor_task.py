@@ -75,6 +75,11 @@ def encode_file(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def is_separate(mode: str | None, environment: object) -> bool:
+    """Return whether a verifier has an image of its own: the section of one implies it where the mode is not given."""
+    return mode == "separate" if mode else environment is not None
+
+
 class HarborLayout(TaskLayout):
     """One episode of a Harbor task. The sandboxes of a factory give the back end and its limits."""
 
@@ -91,7 +96,8 @@ class HarborLayout(TaskLayout):
     @property
     def separate(self) -> bool:
         """Whether the tests run in a second image, which receives the task's artifacts and nothing else of the agent."""
-        return bool(self._section("verifier").get("environment_mode") == "separate")
+        verifier = self._section("verifier")
+        return is_separate(verifier.get("environment_mode"), verifier.get("environment"))
 
     @cached_property
     def plans(self) -> dict[Part, ImagePlan]:
@@ -201,7 +207,10 @@ class HarborLayout(TaskLayout):
             links = folders | {path: each.linkname for path, each in members.items() if each.issym()}
 
             def fits(path: str, member: tarfile.TarInfo) -> bool:
-                if not f"{path}/".startswith(own) or f"{path}/".startswith(hidden) or path == "/tmp/harbor":
+                # The sandbox's own folders keep their modes: with an agent's, the tests could not be written.
+                if path in ("/workspace", "/tmp", "/tmp/harbor"):
+                    return False
+                if not f"{path}/".startswith(own) or f"{path}/".startswith(hidden):
                     return False
                 if _followed(posixpath.dirname(path), links) != posixpath.dirname(path):
                     return False
@@ -337,8 +346,12 @@ class HarborLayout(TaskLayout):
 
     def _image_section(self, part: Part) -> dict[str, Any]:
         """Return the settings of a part's image."""
-        section: dict[str, Any] = self._section("verifier").get("environment") or {}
-        return section if part == "tests" else self._section("environment")
+        own: dict[str, Any] = self._section("environment")
+        if part == "environment":
+            return own
+        # Without a section of its own, a separate verifier has the agent's, but for the image.
+        theirs: dict[str, Any] | None = self._section("verifier").get("environment")
+        return {**own, "docker_image": None} if theirs is None else theirs
 
     def _section(self, name: str) -> dict[str, Any]:
         section: dict[str, Any] = self.config.get(name) or {}
@@ -378,7 +391,7 @@ def read_reward(read: Callable[[str], bytes | None]) -> Grade:
         if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
             raise ValueError("a reward is a finite number")
         score = float(values["reward"]) if "reward" in values else sum(numbers) / len(numbers)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, RecursionError):
         return Grade(False, 0.0, 0, 1, "bad_reward")
     success = score >= SUCCESS_REWARD
     return Grade(success, score, int(success), 1, "passed" if success else "tests_failed")

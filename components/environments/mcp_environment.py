@@ -171,11 +171,12 @@ class McpEnvironment(PeerEnvironment):
         return SUBMIT.call({}, {"text": text}), True
 
     def _call_peer(self, tool: str, params: dict[str, Any]) -> tuple[Observation, bool]:
-        observation = self._call_server(tool, params)
-        self._calls.append(RecordedCall(tool, params, observation.error is None))
-        return observation, False
+        text, fault = self._call_server(tool, params)
+        self._calls.append(RecordedCall(tool, params, fault is None))
+        return bounded_observation(text, fault), False
 
-    def _call_server(self, tool: str, params: dict[str, Any]) -> Observation:
+    def _call_server(self, tool: str, params: dict[str, Any]) -> tuple[str, str | None]:
+        """Return the text of a result, and the reason of an error."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -185,14 +186,14 @@ class McpEnvironment(PeerEnvironment):
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise InfrastructureError(f"the MCP server of tool '{tool}' has ended{self._last_log()}") from error
-            return Observation(f"error: {_reason(error)}", error=_reason(error))
+            return f"error: {_reason(error)}", _reason(error)
         except Exception as error:  # the connection failed, or the result does not follow the protocol
             raise InfrastructureError(
                 f"MCP tool '{tool}' gave no result: {_reason(error)}{self._last_log()}"
             ) from error
         text = _content_text(result)
         fault = (text.strip() or "the tool failed").splitlines()[0][:500]
-        return bounded_observation(text, fault if result.is_error else None)
+        return text, fault if result.is_error else None
 
     def _observed_world(self, task: TaskSpec) -> World:
         """Return the files of the folder, and the answers of the probes that the task names."""
@@ -200,7 +201,7 @@ class McpEnvironment(PeerEnvironment):
         for name, probe in task.world.get("probes", {}).items():
             if not isinstance(probe, dict) or probe.get("tool") not in self._owners:
                 raise DataError(f"world.probes.{name} needs a tool of the servers; tools: {', '.join(self._owners)}")
-            probes[name] = _json_value(self._call_server(probe["tool"], probe.get("params", {})).content)
+            probes[name] = _json_value(self._call_server(probe["tool"], probe.get("params", {}))[0])
         return {"files": _read_files(self._folder)} | ({"probes": probes} if probes else {})
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
@@ -231,7 +232,7 @@ def _content_text(result: Any) -> str:
     parts = []
     for block in result.content:
         resource = getattr(block, "resource", None)
-        text = getattr(block, "text", None) or getattr(resource, "text", None)
+        text = getattr(block, "text", getattr(resource, "text", None))
         data = getattr(block, "data", None) or getattr(resource, "blob", None) or ""
         place = getattr(block, "uri", None) or getattr(resource, "uri", "")
         parts.append(text if text is not None else " ".join(f"[{block.type} {place} {len(data)} characters]".split()))

@@ -66,11 +66,11 @@ class OpenEnvEnvironment(PeerEnvironment):
         action = {"type": "call_tool", "tool_name": tool, "arguments": params} if self._calls_tools else params
         try:
             result = self._client.step(action)
+            self._reward += float(result.reward or 0.0)
         except RuntimeError as error:  # the client's error for a message of the server
             return Observation(f"error: {first_line(error)}", error=first_line(error)), False
         except Exception as error:
             raise InfrastructureError(f"the OpenEnv server is lost: {first_line(error)}") from error
-        self._reward += float(result.reward or 0.0)
         return bounded_observation(_text(result.observation)), bool(result.done)
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:

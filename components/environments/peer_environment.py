@@ -1,9 +1,10 @@
 """PeerEnvironment: what the environments have in common whose tools another framework or server executes."""
 
+import math
 from abc import abstractmethod
 from typing import Any
 
-from ratchet.components.core import ToolSpec
+from ratchet.components.core import InfrastructureError, ToolSpec
 
 from .episode_environment import EpisodeEnvironment
 from .peer_task import SUCCESS_REWARD
@@ -54,8 +55,10 @@ def bounded_observation(text: str, error: str | None = None) -> Observation:
 
 def peer_outcome(reward: float, reason: str | None, failure: str = "low_reward") -> tuple[float, dict[str, Any]]:
     """Return the grade of a framework's reward, as an environment's `_grade` does. Success is a reward of at least 1; `failure`
-    is the reason of any other that ended by itself.
+    is the reason of any other that ended by itself. Raises InfrastructureError for a reward that is no finite number.
     """
+    if not math.isfinite(reward):
+        raise InfrastructureError(f"the framework's reward is {reward}, which is no grade; correct its rewards")
     success = reward >= SUCCESS_REWARD
     why = reason or ("passed" if success else failure)
     outcome = {"success": success, "score": reward, "tests_passed": None, "tests_total": None, "reason": why}

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,24 +55,34 @@ class UserUnavailable(InfrastructureError):
     """The model that plays the user fails or says nothing: no fault of the agent, and of another server than the agent's."""
 
 
-@cache
-def _bridge(owner: int, python: str) -> LineProcess:
-    """The process that runs the package. Keyed by `owner`, the process id: a fork must not share its parent's pipes."""
-    try:
-        return LineProcess([python, str(Path(__file__).with_name("tau2_bridge.py"))])
-    except OSError as error:
-        raise ConfigurationError(f"{PYTHON_VARIABLE} names no interpreter: {error}") from error
+# By process id, since a fork must not share its parent's pipes, and interpreter.
+_bridges: dict[tuple[int, str], LineProcess] = {}
+_bridges_lock = threading.Lock()
+
+
+def _bridge() -> LineProcess:
+    """Return the process that runs the package, which is started where none runs."""
+    python = os.environ.get(PYTHON_VARIABLE) or sys.executable
+    key = os.getpid(), python
+    with _bridges_lock:  # episodes that begin together share one process
+        if key not in _bridges or _bridges[key].process.poll() is not None:
+            try:
+                _bridges[key] = LineProcess([python, str(Path(__file__).with_name("tau2_bridge.py"))])
+            except OSError as error:
+                raise ConfigurationError(f"{PYTHON_VARIABLE} names no interpreter: {error}") from error
+        return _bridges[key]
 
 
 def ask_bridge(do: str, **fields: Any) -> Any:
     """Return the answer to a request. Raises ConfigurationError without the package, DataError for a task that it refuses, and
     InfrastructureError for its other errors and a process that does not answer within SECONDS.
     """
-    process = _bridge(os.getpid(), os.environ.get(PYTHON_VARIABLE) or sys.executable)
+    process = _bridge()
     # With a limit: a process that hangs in one request would hold up all episodes.
     answer = process.ask(json.dumps({"do": do, **fields}).encode(), SECONDS)
     if answer is None:
-        _bridge.cache_clear()
+        process.kill()
+        process.process.wait()
         raise InfrastructureError(f"the process of inspect-evals ended (do: {do}); play the episode again")
     reply = json.loads(answer)
     if reply.get("kind") == "ModuleNotFoundError":

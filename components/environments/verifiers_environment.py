@@ -12,7 +12,7 @@ from typing import Any
 from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec, TimeStep, ToolSpec
 from ratchet.components.core.errors import first_line
 
-from .peer_environment import RESPOND, PeerEnvironment, peer_outcome
+from .peer_environment import RESPOND, PeerEnvironment, bounded_observation, peer_outcome
 from .peer_task import PeerTask, missing_package, read_peer_task
 from .sandbox_tools import Observation
 
@@ -99,7 +99,7 @@ class VerifiersEnvironment(PeerEnvironment):
         self._server.reply(text, call)
         messages = self._next_messages()
         self._open = messages is not None
-        return Observation(_text(messages or [])), not self._open
+        return bounded_observation(_text(messages or [])), not self._open
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         for _ in range(CLOSING_REPLIES):

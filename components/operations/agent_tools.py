@@ -280,6 +280,8 @@ def build_preferences(
     from ratchet.components.operations.score_files import EpisodeScorer, pair_config, preferences_in
 
     sources = [source for group in trajectories_by_task.values() for source in group]
+    if not sources:
+        raise ConfigurationError("trajectories_by_task names no trajectories; give files or records by task")
     with _files(scope, sources) as paths:
         found = preferences_in(paths, EpisodeScorer(None), pair_config(levels=(level,), margin=margin))
     pairs = [found.describe(pair) for pair in found.made.preferences[:limit]]

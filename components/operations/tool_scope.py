@@ -78,7 +78,8 @@ class ToolScope(msgspec.Struct, frozen=True):
             raise ConfigurationError(f"{text} is outside the folders that may be written: {folders}")
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             raise ConfigurationError(f"{text} is hidden; give a path without names that begin with a dot")
-        if path.exists() and not (resumed and ((path / "plan.txt").is_file() or not any(path.iterdir()))):
+        begun = resumed and path.is_dir() and ((path / "plan.txt").is_file() or not any(path.iterdir()))
+        if path.exists() and not begun:
             raise ConfigurationError(f"{text} exists, and nothing is overwritten; give a new path")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path

@@ -6,6 +6,7 @@ the tests run as another user.
 
 import json
 import posixpath
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,8 +41,8 @@ timeout_sec = {seconds}
 [environment]
 workdir = "/app"
 """
-_AGENT_IMAGE = f"FROM {BASE_IMAGE}\nWORKDIR {WORKDIR}\nCOPY files/ {WORKDIR}/\n"
-_TEST_IMAGE = f"FROM {BASE_IMAGE}\nWORKDIR {WORKDIR}\nCOPY . /tests/\nRUN chmod 700 /tests\n"
+_AGENT_IMAGE = f"FROM {{image}}\nWORKDIR {WORKDIR}\nCOPY files/ {WORKDIR}/\n"
+_TEST_IMAGE = f"FROM {{image}}\nWORKDIR {WORKDIR}\nCOPY . /tests/\nRUN chmod 700 /tests\n"
 _SOLVE = "#!/bin/bash\nset -e\ncp -R /solution/files/. /app/\n"
 _TEST = """#!/bin/bash
 # The answer's files are in /app. Everything else comes from here, the tests last, so that an answer cannot replace them.
@@ -69,13 +70,19 @@ fi
 
 
 def write_harbor_tasks(tasks: Sequence[TaskSpec], folder: Path) -> list[Path]:
-    """Write a task folder below `folder` for each task; return them. Raises DataError for a task that is not made of files."""
+    """Write a task folder below `folder` for each task; return them. Raises DataError for a task that is not made of files, and
+    for two whose ids give one name.
+    """
+    named: dict[str, TaskSpec] = {}
     for task in tasks:
         if not task.editable or task.repository is not None or not task.test_command:
             raise DataError(
                 f"task '{task.task_id}' is not graded by tests on files; only such tasks become Harbor tasks"
             )
-    return [_write_task(task, folder / task.task_id.rpartition("/")[2]) for task in tasks]
+        name = re.sub(r"[^\w-]+", "-", task.task_id.removeprefix(f"{task.taskset}/"))
+        if (other := named.setdefault(name, task)) is not task:
+            raise DataError(f"tasks '{other.task_id}' and '{task.task_id}' would have one folder, {name}; change an id")
+    return [_write_task(task, folder / name) for name, task in named.items()]
 
 
 def _write_task(task: TaskSpec, folder: Path) -> Path:
@@ -94,7 +101,9 @@ def _write_task(task: TaskSpec, folder: Path) -> Path:
     test = _TEST.format(editable=editable, seconds=TEST_SECONDS, command=shlex.quote(task.test_command))
     instruction = f"{task.description}\n\nThe files are in {WORKDIR}. Change only: {', '.join(task.editable)}.\n"
     files = {"task.toml": config, "instruction.md": instruction}
-    files |= {"environment/Dockerfile": _AGENT_IMAGE, "tests/Dockerfile": _TEST_IMAGE}
+    image = task.image or BASE_IMAGE
+    files |= {"environment/Dockerfile": _AGENT_IMAGE.format(image=image)}
+    files |= {"tests/Dockerfile": _TEST_IMAGE.format(image=image)}
     files |= {"solution/solve.sh": _SOLVE, "tests/test.sh": test}
     files |= _below("environment/files", task.files) | _below("tests/files", task.files)
     files |= _below("tests/hidden", task.tests) | _below("solution/files", task.reference)

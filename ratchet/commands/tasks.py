@@ -359,6 +359,13 @@ def export_taskset(
         count = len(write_harbor_tasks(loaded_taskset.tasks(role), to))
         text = f"{to}: {count} task folders"
     else:
+        for task in loaded_taskset.tasks():
+            place = task.repository.source if task.repository else "/"
+            if "://" not in place and not Path(place).is_absolute():
+                raise ConfigurationError(
+                    f"task '{task.task_id}' has its repository at {place}, which an installed package does not find; "
+                    "only tasks without a repository, or with its URL, can be exported"
+                )
         package = write_package(taskset_folder(taskset), loaded_taskset.name, loaded_taskset.version, to)
         count = len(loaded_taskset.tasks())
         text = f"{to}: the package {package}, {count} tasks"

@@ -60,3 +60,17 @@ def test_validate_says_that_the_rows_have_changed_since_they_were_imported(run, 
     assert code == 0 and f"the tasks are older than {rows}: `ratchet tasks import {rows} -o" in err
     assert run("tasks", "import", rows, "-o", tmp_path / "made")[0] == 0
     assert "older than" not in run("tasks", "validate", tmp_path / "made", "--limit", "1", "--backend", "local")[2]
+
+
+def test_an_export_whose_repositories_an_installed_package_would_not_find_is_refused(run, tmp_path):
+    row = {
+        "description": "Mend it.",
+        "test_command": "true",
+        "repository": {"source": "data/x.git", "base_commit": "a"},
+    }
+    row |= {"tests": {"t.py": "pass"}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    made = run("tasks", "import", tmp_path / "rows.jsonl", "-o", tmp_path / "made")
+    assert made[0] == 0, made
+    code, _, err = run("tasks", "export", tmp_path / "made", "-o", tmp_path / "out")
+    assert code == 2 and "its repository at data/x.git" in err and not (tmp_path / "out").exists()

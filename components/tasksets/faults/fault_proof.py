@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any
@@ -256,14 +257,15 @@ class FaultProver:
         with self._workspace() as sandbox:
             return _find_copies(sandbox, sources, [sandbox.workspace, f"{_temporary(sandbox)}/test-runner"])
 
-    def _workspace(self) -> Sandbox:
-        sandbox = self._sandbox_factory()
-        sandbox.start()
-        unpack_files(sandbox, self._archive)
-        result = sandbox.run(SETUP_COMMAND, timeout=120.0)
-        if result.exit_code:
-            raise DataError(f"{self._package.name}: its test runner cannot be unpacked: {result.stderr_text[-200:]}")
-        return sandbox
+    @contextmanager
+    def _workspace(self) -> Iterator[Sandbox]:
+        with self._sandbox_factory() as sandbox:
+            unpack_files(sandbox, self._archive)
+            result = sandbox.run(SETUP_COMMAND, timeout=120.0)
+            if result.exit_code:
+                message = " ".join(result.stderr_text.split())[-200:]
+                raise DataError(f"{self._package.name}: its test runner cannot be unpacked: {message}")
+            yield sandbox
 
 
 def _find_copies(sandbox: Sandbox, sources: Mapping[str, str], roots: Sequence[str]) -> Copies:

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import tarfile
 from types import SimpleNamespace
 
@@ -92,6 +93,7 @@ TRAPS = {
     "a file in place of the folders": "rm -rf /tmp/harbor; touch /tmp/harbor",
     "a pipe": "mkfifo /out/sum.txt",
     "links in a circle": "ln -s sum.txt /out/sum.txt",
+    "a folder that nobody enters": "chmod 600 /tmp",
     "a file that nobody reads": "echo 3 > /out/sum.txt; chmod 000 /out/sum.txt; chmod 000 /out",
 }
 
@@ -315,6 +317,16 @@ def test_tests_that_install_software_are_refused_not_failed(tmp_path):
         ({"environment__docker-compose_dot_yaml": "services: {}"}, "several containers"),
         ({"task_dot_toml": '[[steps]]\nname = "one"\n'}, "several steps"),
         ({"task_dot_toml": '[verifier]\nenv = {K = "${OPENAI_API_KEY}"}\n'}, "a key of this machine"),
+        ({"task_dot_toml": '[environment]\nos = "Windows"\n'}, "for Windows"),
+        ({"task_dot_toml": '[[verifier.collect]]\ncommand = "dump"\n'}, "artifacts by commands"),
+        ({"task_dot_toml": "[verifier.environment]\ncpus = 2\n"}, "tests/Dockerfile is missing"),
+        (
+            {"task_dot_toml": 'environment.docker_image = "x"\nverifier.environment_mode = "separate"'},
+            "tests/Dockerfile is",
+        ),
+        ({"task_dot_toml": 'verifier = "separate"'}, r"Expected `object`, got `str` - at `\$.verifier`"),
+        ({"task_dot_toml": "[verifier]\ntimeout_sec = -1\n"}, r"\$.verifier.timeout_sec"),
+        ({"task_dot_toml": 'artifacts = "/app"'}, r"\$.artifacts"),
         ({"task_dot_toml": "[verifier"}, "cannot be read"),
         ({"instruction_dot_md": None}, "cannot be read"),
     ],
@@ -322,6 +334,50 @@ def test_tests_that_install_software_are_refused_not_failed(tmp_path):
 def test_folders_that_need_more_than_a_sandbox_are_refused_with_the_reason(tmp_path, change, reason):
     with pytest.raises(DataError, match=reason):
         imported(tmp_path, **change)
+
+
+def link_to_a_secret(path):
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.parents[1] / "secret" / ("" if path.suffix == "" else "key.md"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("instruction.md", link_to_a_secret, "instruction.md is no regular file"),
+        ("solution", link_to_a_secret, "solution is no regular file"),
+        ("tests/more", lambda path: path.symlink_to(path.parents[2] / "secret"), "tests/more is no regular file"),
+        ("instruction.md", lambda path: (path.unlink(), os.mkfifo(path)), "instruction.md is no regular file"),
+        ("tests/a\nb", lambda path: path.touch(), "cannot be printed"),
+        ("tests/" + os.fsdecode(b"\xff"), lambda path: path.touch(), "cannot be printed"),
+        ("instruction.md", lambda path: os.truncate(path, 17 << 20), "more than 16 MiB"),
+    ],
+)
+def test_a_folder_with_links_pipes_odd_names_or_much_data_is_refused_unread(tmp_path, name, change, reason):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key.md").write_text("secret")
+    (tmp_path / "sum" / "tests").mkdir(parents=True)
+    for path in ("task.toml", "instruction.md", "tests/test.sh"):
+        (tmp_path / "sum" / path).write_text(FILES[path])
+    change(tmp_path / "sum" / name)
+    (refused,) = read_harbor_tasks(str(tmp_path / "sum"), {}, 9)
+    assert reason in refused.why
+
+
+def test_a_section_of_a_verifiers_image_makes_it_separate_and_without_one_it_has_the_agents_settings(tmp_path):
+    own = "[verifier.environment]\nworkdir = '/app/theirs'\n"
+    inherited = "[environment]\nworkdir = '/app/ours'\nenv = {A = '1'}\n[verifier]\nenvironment_mode = 'separate'\n"
+    for number, (head, workdir) in enumerate(((own, "/app/theirs"), (inherited, "/app/ours"))):
+        task = imported(tmp_path / str(number), task_dot_toml=head, tests__Dockerfile="FROM ubuntu:24.04\n")
+        layout = HarborLayout(task)
+        assert (layout.separate, layout.plans["tests"].workdir) == (True, workdir)
+    assert layout.plans["tests"].env == {"A": "1"}
+
+
+def test_a_run_instruction_is_a_list_of_words_or_a_command(tmp_path):
+    plan = ImagePlan.read('FROM debian\nWORKDIR /w\nRUN ["mkdir", "a b"]\nRUN [ -d x ] || mkdir x\nRUN [1, 2]\n', {})
+    assert plan.problem == ""
+    assert [step.rpartition("&& ")[2] for step in plan.steps] == ["mkdir 'a b'", "[ -d x ] || mkdir x", "1 2"]
 
 
 def test_a_folder_without_tasks_is_named(tmp_path):
@@ -340,7 +396,7 @@ def test_rewards_are_read_as_harbor_reads_them():
     assert graded().reason == "no_reward"
     for text in (b"", b"NaN", b"inf", b"yes", b"\xff"):
         assert graded(reward_txt=text).reason == "bad_reward"
-    for text in (b"{}", b'{"reward": "1"}', b"[1]", b'{"reward": 1e999}', b"null"):
+    for text in (b"{}", b'{"reward": "1"}', b"[1]", b'{"reward": 1e999}', b"null", b"[" * 60_000):
         assert graded(reward_json=text).reason == "bad_reward"
 
 

@@ -83,6 +83,20 @@ def test_a_wrong_call_is_an_observation_and_the_end_of_the_server_is_no_failure_
         counter.step({"tool": "leave", "params": {}})
 
 
+@pytest.mark.slow
+def test_a_long_answer_is_cut_for_the_agent_and_whole_for_the_grader_and_an_empty_one_is_empty(counter):
+    name = "a" * 9000
+    counter.reset(
+        task=task(
+            {"kind": "state", "path": ["probes", "all", name], "equals": 1}, world={"probes": {"all": {"tool": "show"}}}
+        )
+    )
+    assert counter.step({"tool": "talk", "params": {"length": 0}}).observation == ""
+    counter.step(count(name))
+    assert counter.step({"tool": "show", "params": {}}).info["result"].truncated
+    assert outcome(counter, SUBMIT) is True
+
+
 def answers(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from model_stand_in import gives, never, reset, says, stand_in
@@ -401,6 +403,26 @@ def test_a_missing_package_and_a_wrong_domain_are_named(monkeypatch):
     monkeypatch.setenv("RATCHET_TAU2_PYTHON", "/nonexistent/python")
     with pytest.raises(ConfigurationError, match="no interpreter"):
         list(peer_tasks("airline", {}, 1))
+
+
+def test_episodes_that_begin_together_share_one_process_and_the_next_after_its_end_gets_another(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\nwhile read line; do case $line in *leave*) exit;; esac; echo "{\\"ok\\": $$}"; done\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("RATCHET_TAU2_PYTHON", str(python))
+    together = threading.Barrier(8)
+
+    def begin(_):
+        together.wait()
+        return ask_bridge("begin")
+
+    with ThreadPoolExecutor(8) as pool:
+        (process,) = set(pool.map(begin, range(8)))
+    with pytest.raises(InfrastructureError, match="inspect-evals ended"):
+        ask_bridge("leave")
+    assert ask_bridge("begin") != process
 
 
 def test_a_bridge_that_dies_or_hangs_is_an_infrastructure_failure(tmp_path, monkeypatch):

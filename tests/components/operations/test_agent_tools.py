@@ -104,6 +104,8 @@ def test_pairs_come_from_files_or_records_of_a_task(scope, log, episodes):
     for each in episodes:
         by_task.setdefault(each.task.task_id, []).append(msgspec.to_builtins(each))
     assert call(scope, "build_preferences", trajectories_by_task=by_task)["found"] == 3
+    with pytest.raises(ConfigurationError, match="names no trajectories"):
+        call(scope, "build_preferences", trajectories_by_task={"a": []})
 
 
 def test_agreement_with_people_is_that_of_the_definition(scope):

@@ -99,7 +99,8 @@ def test_nothing_is_overwritten_and_the_state_of_the_home_is_not_written(scope, 
 def test_only_a_folder_that_holds_a_collection_is_continued(scope):
     folder = scope.roots[0] / "inner"
     (folder / "notes.txt").write_text("mine")
-    assert "exists" in refused(scope.writable, str(folder), resumed=True)
+    for path in (folder, folder / "notes.txt"):
+        assert "exists" in refused(scope.writable, str(path), resumed=True)
     (folder / "plan.txt").write_text("a hash")
     assert scope.writable(str(folder), resumed=True) == folder
 

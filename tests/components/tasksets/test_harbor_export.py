@@ -60,6 +60,20 @@ def test_tasks_without_files_are_refused_before_anything_is_written(tmp_path):
         write_harbor_tasks([outside], tmp_path / "tasks")
 
 
+def test_each_task_has_a_folder_of_its_own_below_the_given_one_and_its_own_image(tmp_path):
+    ids = ["repair/a.1", "other/001", "another/001", "x/.."]
+    tasks = [msgspec.structs.replace(TASKS[0], task_id=name, image="golang:1.22") for name in ids]
+    folders = write_harbor_tasks(tasks, tmp_path / "tasks")
+    assert [folder.name for folder in folders] == ["a-1", "other-001", "another-001", "x-"]
+    assert {folder.parent for folder in folders} == {tmp_path / "tasks"}
+    for part in ("environment", "tests"):
+        assert (folders[0] / part / "Dockerfile").read_text().startswith("FROM golang:1.22\n")
+    alike = [msgspec.structs.replace(TASKS[0], task_id=name) for name in ("x/1", "x-1")]
+    with pytest.raises(DataError, match="one folder, x-1"):
+        write_harbor_tasks(alike, tmp_path / "alike")
+    assert not (tmp_path / "alike").exists()
+
+
 @pytest.mark.slow
 def test_harbors_own_model_and_linter_accept_every_task(tmp_path):
     python = os.environ.get("RATCHET_HARBOR_PYTHON")

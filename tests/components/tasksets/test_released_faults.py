@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ratchet.components.core import ConfigurationError, DataError, InfrastructureError
+from ratchet.components.core import ConfigurationError, DataError, InfrastructureError, SandboxUnavailable
 from ratchet.components.environments.repository_tasks import RepositoryLayout
 from ratchet.components.environments.sandbox_environment import SandboxEnvironment
 from ratchet.components.sandboxes import SandboxConfig, make_sandbox
@@ -64,6 +64,22 @@ def test_range_ends():
 
 
 NESTED = b"def outer(n):\n    def inner():\n        return list()\n    class Local: ...\n    return n + 1\n"
+
+
+def test_a_workspace_that_cannot_be_prepared_leaves_no_sandbox(tmp_path):
+    made = []
+    package = released_package.ReleasedPackage("x", "1", "x-1.tar.gz", "", {}, ".", ())
+
+    def factory():
+        made.append(make_sandbox(SandboxConfig(backend="local")))
+        return made[-1]
+
+    prover = fault_proof.FaultProver(package, b"no archive", factory, tmp_path, Copies())
+    with pytest.raises(DataError, match="cannot be unpacked") as refusal, prover._workspace():
+        pass
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(SandboxUnavailable, match="not running"):
+        made[0].run(["true"])
 
 
 def test_a_fault_has_the_same_id_in_every_version_of_python():
