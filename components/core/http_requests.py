@@ -64,8 +64,8 @@ async def read_body(scope: Message, receive: Receive, limit: int) -> bytes:
         raise RequestFault(f"the body did not arrive within {BODY_SECONDS:g} s", 408, "timeout") from error
     except zlib.error as error:
         raise RequestFault(f"the body is no valid {encoding}") from error
-    if unzip is not None and not unzip.eof:
-        raise RequestFault(f"the body's {encoding} is cut short")
+    if unzip is not None and (not unzip.eof or unzip.unused_data):
+        raise RequestFault(f"the body's {encoding} is cut short, or is followed by something else")
     return bytes(body)
 
 

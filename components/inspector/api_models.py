@@ -22,6 +22,7 @@ NodeKind = Literal["model", "dataset", "row", "night", "episode"]
 RunMode = Literal["read", "review"]
 Text = Annotated[str, BeforeValidator(clean_text)]
 Beginning = Annotated[str, BeforeValidator(cut_text)]
+Marked = Annotated[str, BeforeValidator(clean_value)]
 Line = Annotated[str, BeforeValidator(clean_line)]
 Values = Annotated[dict[str, Any], BeforeValidator(clean_value)]
 
@@ -232,7 +233,7 @@ class StepView(View):
     call_id: Text
     tool: Text
     arguments: Values
-    raw: Beginning
+    raw: Marked
     parse_error: Line | None
     result: ResultView | None
     seconds: float | None
@@ -252,8 +253,8 @@ class TurnView(View):
 
     index: int
     agent_id: Text
-    text: Beginning
-    thought: Beginning | None
+    text: Marked
+    thought: Marked | None
     steps: list[StepView]
     env_reward: float | None
     stop_reason: Line | None
@@ -397,9 +398,7 @@ class LiveStep(View):
 
 
 class LiveAnswer(View):
-    """The running night, or the latest one; `begun` before its first step, also where it ended there. `eta_seconds`: of the
-    running collection alone.
-    """
+    """The running night, or the latest one; `begun` before its first step. `eta_seconds`: of the running collection alone."""
 
     night: str | None = None
     state: Literal["begun", "running", "finished", "failed", "interrupted"] | None = None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from .index import file_stamp
 if TYPE_CHECKING:
     from ratchet.components.nights.night_state import Night
 
+STARTING_SECONDS = 600.0
+"""Age up to which a night without a step is begun: it has a state before it holds the lock, while its servers start."""
 _RANKED = ("episode_id", "task_id", "gdi", "accepted", "quarantined", "reason")
 
 
@@ -47,7 +50,13 @@ def _ranked_table(path: Path, stamp: str) -> pa.Table:
 
 def live(newest: Callable[[str], list[api.EpisodeRow]]) -> api.LiveAnswer:
     """Return the running night, or the latest. `newest(night)` returns its newest episodes."""
-    from ratchet.components.nights.night_state import FAILURE_FILE, list_nights, running_night, running_steps
+    from ratchet.components.nights.night_state import (
+        FAILURE_FILE,
+        RUNNING_FILE,
+        list_nights,
+        running_night,
+        running_steps,
+    )
     from ratchet.components.operations.home_metrics import night_collections, running_collections
 
     running = running_night()  # first: a night that ends meanwhile was not interrupted
@@ -55,8 +64,10 @@ def live(newest: Callable[[str], list[api.EpisodeRow]]) -> api.LiveAnswer:
     if not nights:
         return api.LiveAnswer()
     night = next((each for each in nights if each.id == running), nights[-1])
-    # A night has a state before it holds the lock, while its servers start.
-    answer = api.LiveAnswer(night=night.id, state="interrupted" if night.results else "begun", newest=newest(night.id))
+    age = datetime.now(UTC) - datetime.fromisoformat(night.begun)
+    had_steps = night.results or (night.folder / RUNNING_FILE).exists()
+    state = "begun" if not had_steps and age.total_seconds() < STARTING_SECONDS else "interrupted"
+    answer = api.LiveAnswer(night=night.id, state=state, newest=newest(night.id))
     answer.steps = [api.LiveStep(name=name, state="done", seconds=seconds) for name, seconds in night.seconds.items()]
     causes: Counter[str] = Counter()
     for _, report in night_collections(night):

@@ -1,6 +1,7 @@
 """API views of records: pure functions of a trajectory and its scores."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -18,6 +19,8 @@ from .clean_texts import as_json, clean_text
 SUMMARY = 400
 """Characters of a turn's summary in a group."""
 PARTS = ("outcome", "process", "efficiency")
+MAX_EQUAL_TURNS = 250_000
+"""Pairs of equal turns of two attempts beyond which they are aligned by position: loops of a thousand turns take minutes."""
 
 
 class EpisodeRewards(NamedTuple):
@@ -171,12 +174,19 @@ def fields_of(source: object, *names: str) -> dict[str, Any]:
 
 def align_turns(attempts: Sequence[Trajectory], rewards: Sequence[EpisodeRewards]) -> list[api.AlignedRow]:
     """Align the turns of each attempt with those of the first: equal turns in order, and between them by position."""
+
+    def blocks(own: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+        counts = Counter(own)
+        if sum(counts[text] for text in texts[0]) > MAX_EQUAL_TURNS:
+            return [("replace", 0, len(texts[0]), 0, len(own))]
+        return SequenceMatcher(None, texts[0], own, autojunk=False).get_opcodes()
+
     texts = [[_turn_summary(turn) for turn in attempt.turns] for attempt in attempts]
     # Per attempt, the turns that belong before turn n of the first attempt, and the turn at it.
     before: list[list[list[int]]] = [[[] for _ in attempts] for _ in range(len(texts[0]) + 1)]
     at: list[list[int | None]] = [[number, *([None] * (len(attempts) - 1))] for number in range(len(texts[0]))]
     for attempt, own in enumerate(texts[1:], start=1):
-        for _, begin, end, own_begin, own_end in SequenceMatcher(None, texts[0], own, autojunk=False).get_opcodes():
+        for _, begin, end, own_begin, own_end in blocks(own):
             for number, place in zip_longest(range(begin, end), range(own_begin, own_end)):
                 if number is not None:
                     at[number][attempt] = place

@@ -7,6 +7,7 @@ the first TEXT_INDEXED characters of each text.
 """
 
 import hashlib
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,13 +30,15 @@ from ratchet.components.trajectories.trajectory_list import episode_cause
 
 from .clean_texts import clean_text
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BATCH_BYTES = 4 << 20
 """Bytes of records in a transaction."""
 TEXT_INDEXED = 4_096
 """Characters of one text in the full-text index."""
 EPISODE_TEXT = 131_072
 """Characters of an episode in the full-text index."""
+WASTED_KEYS = 10_000
+"""Removed records whose words may stay in the full-text index, besides as many as there are records."""
 PROGRESS_STEPS = 10_000
 """Instructions of SQLite's virtual machine after which a search asks whether it goes on: about a millisecond."""
 RECORD_COLUMNS: dict[str, Kind] = {
@@ -51,16 +54,17 @@ SCORE_COLUMNS: dict[str, Kind] = {
 # positions, and the beginnings of words as words of their own: it answers in a fifth of the time, and refuses phrases.
 _SCHEMA = f"""
 CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, stamp TEXT NOT NULL,
-    size INTEGER NOT NULL, done INTEGER NOT NULL, lines INTEGER NOT NULL, complete INTEGER NOT NULL, damage TEXT);
+    size INTEGER NOT NULL, done INTEGER NOT NULL, lines INTEGER NOT NULL, complete INTEGER NOT NULL, tail TEXT, damage TEXT);
 CREATE TABLE episodes (key INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER NOT NULL, offset INTEGER, length INTEGER,
     {", ".join(RECORD_COLUMNS)}, damaged TEXT);
 CREATE INDEX by_episode ON episodes (episode_id);
 CREATE INDEX by_group ON episodes (group_id);
 CREATE INDEX by_file ON episodes (file);
 CREATE TABLE score_tables (path TEXT PRIMARY KEY, stamp TEXT NOT NULL);
-CREATE TABLE scores (episode_id TEXT PRIMARY KEY, {", ".join(SCORE_COLUMNS)}, version TEXT, rows BLOB) WITHOUT ROWID;
-CREATE TABLE revision (number INTEGER NOT NULL);
-INSERT INTO revision VALUES (0);
+CREATE TABLE scores (episode_id TEXT PRIMARY KEY, {", ".join(SCORE_COLUMNS)}, version TEXT, rows BLOB, path TEXT)
+    WITHOUT ROWID;
+CREATE TABLE revision (number INTEGER NOT NULL, cleared INTEGER NOT NULL);
+INSERT INTO revision VALUES (0, 0);
 CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none', prefix='1 2 3 4 5 6',
     tokenize="unicode61 tokenchars '_'");
 CREATE VIRTUAL TABLE phrases USING fts5(text, content='', tokenize="unicode61 tokenchars '_'");
@@ -98,6 +102,13 @@ def file_stamp(path: Path) -> str:
     """Return a text that changes when a file is written."""
     status = path.stat()
     return f"{status.st_mtime_ns} {status.st_size}"
+
+
+def _tail(path: Path, done: int) -> str:
+    """Return the hash of the last bytes before the position up to which a file was read."""
+    with path.open("rb") as file:
+        file.seek(max(0, done - 256))
+        return hashlib.sha256(file.read(min(256, done))).hexdigest()[:16]
 
 
 def source_files(folder: Path, name: str) -> tuple[list[SourceFile], str | None]:
@@ -224,16 +235,27 @@ class InspectorIndex:
         key, path, *place = found[0]
         return RecordLocation(key, Path(path), *place)
 
-    def update(self, files: Sequence[SourceFile], on_batch: Any = lambda: None) -> None:
+    def update(self, files: Sequence[SourceFile], on_batch: Any = lambda: None) -> bool:
         """Bring the index up to date with these files, in order; forget all others. `on_batch()` is called after each
-        transaction, and may raise to stop. Where another process is at it, its work is used.
+        transaction, and may raise to stop. Return False where another process is at it, whose work is then used.
         """
         with self.path.with_suffix(".lock").open("a") as lock:
-            if try_lock_file(lock):
-                self._update(files, on_batch)
+            if not try_lock_file(lock):
+                return False
+            self._update(files, on_batch)
+            return True
 
     def _update(self, files: Sequence[SourceFile], on_batch: Any) -> None:
-        found = self.rows("SELECT path, file, stamp, size, done, lines, complete FROM files")
+        rows = "(SELECT count(*) FROM episodes)"
+        keys = "(SELECT coalesce(max(seq), 0) FROM sqlite_sequence)"
+        if self.rows(f"SELECT 1 FROM revision WHERE {keys} - cleared > 2 * {rows} + {WASTED_KEYS}"):
+            with self._transaction(revises=True) as connection:
+                for table in ("episodes", "files"):
+                    connection.execute(f"DELETE FROM {table}")
+                for table in ("words", "phrases"):
+                    connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
+                connection.execute(f"UPDATE revision SET cleared = {keys}")
+        found = self.rows("SELECT path, file, stamp, size, done, lines, complete, tail FROM files")
         known = {path: state for path, *state in found}
         if gone := [known[path][0] for path in known.keys() - {str(file.path) for file in files}]:
             self._forget(gone)
@@ -246,12 +268,13 @@ class InspectorIndex:
                 connection.executemany(f"DELETE FROM {table} WHERE file = ?", [(number,) for number in numbers])
 
     def _update_file(self, file: SourceFile, known: Sequence[Any] | None, on_batch: Any) -> None:
-        stamp, size, missing = "", 0, None
+        stamp, size, missing, is_replaced = "", 0, None, False
         try:
             status = file.path.stat()
             with file.path.open("rb") as opened:
                 beginning = opened.read(256).split(b"\n", 1)[0]
-            # The inode and the beginning tell a file that grew from one that was replaced.
+            # The inode, the beginning, and the end of what was read tell a file that grew from one that was replaced.
+            is_replaced = known is not None and known[3] > 0 and known[6] != _tail(file.path, known[3])
             stamp, size = f"{status.st_ino} {hashlib.sha256(beginning).hexdigest()[:16]}", status.st_size
             if file.entry is not None:
                 stamp += f" {file.entry.sha256[:16]} {status.st_mtime_ns}"
@@ -260,7 +283,7 @@ class InspectorIndex:
                 return
             reason = "absent" if isinstance(error, FileNotFoundError) else error.strerror
             missing = f"{file.path.name} is in the manifest and {reason}; restore it from its night"
-        if known is not None and (known[1] != stamp or size < known[2]):
+        if known is not None and (known[1] != stamp or is_replaced or size < known[2]):
             self._forget([known[0]])
             known = None
         if known is None:
@@ -275,7 +298,7 @@ class InspectorIndex:
         self._read_on(file, known, size, missing, on_batch)
 
     def _read_on(self, file: SourceFile, known: Sequence[Any], size: int, missing: str | None, on_batch: Any) -> None:
-        number, _, _, done, lines, _ = known
+        number, _, _, done, lines, *_ = known
         listed = file.entry.episode_ids if file.entry else ()
         damage = missing
         if file.entry is not None and missing is None and file_sha256(file.path) != file.entry.sha256:
@@ -284,8 +307,8 @@ class InspectorIndex:
             with self._transaction() as connection:
                 for row, text in batch:
                     self._insert(number, row, text)
-                sql = "UPDATE files SET done = ?, lines = ?, size = ? WHERE file = ?"
-                connection.execute(sql, (offset, line, size, number))
+                sql = "UPDATE files SET done = ?, lines = ?, size = ?, tail = ? WHERE file = ?"
+                connection.execute(sql, (offset, line, size, _tail(file.path, offset), number))
             on_batch()
         with self._transaction() as connection:
             present = {id for (id,) in connection.execute("SELECT episode_id FROM episodes WHERE file = ?", (number,))}
@@ -304,18 +327,30 @@ class InspectorIndex:
         for table in ("words", "phrases") if text else ():
             self._connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (key, text))
 
-    def write_scores(self, path: Path, rows: Iterable[Sequence[tuple[Any, ...]]]) -> None:
-        """Replace the scores of episodes by those of a table, unless this version of it is indexed: batches of (episode_id,
-        *SCORE_COLUMNS, version, rows). The table counts as indexed when the last batch is.
+    def write_scores(self, tables: Sequence[Path], read: Callable[[Path], Iterable[Sequence[tuple[Any, ...]]]]) -> None:
+        """Bring the scores up to date with these tables; forget those of all others. `read` yields batches of (episode_id,
+        *SCORE_COLUMNS, version, rows). A table counts as indexed when its last batch is.
         """
-        stamp = file_stamp(path)
-        if self.rows("SELECT 1 FROM score_tables WHERE path = ? AND stamp = ?", (str(path), stamp)):
-            return
+        known = dict(self.rows("SELECT path, stamp FROM score_tables"))
+        for path in sorted(known.keys() - set(map(str, tables))):
+            self._replace_scores(path, None, ())
+        for table in tables:
+            if known.get(str(table)) != (stamp := file_stamp(table)):
+                self._replace_scores(str(table), stamp, read(table))
+
+    def _replace_scores(self, path: str, stamp: str | None, rows: Iterable[Sequence[tuple[Any, ...]]]) -> None:
+        stale = {id for (id,) in self.rows("SELECT episode_id FROM scores WHERE path = ?", (path,))}
         for batch in rows:
             with self._transaction(revises=True) as connection:
-                connection.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)", batch)
-        with self._lock:
-            self._connection.execute("INSERT OR REPLACE INTO score_tables VALUES (?, ?)", (str(path), stamp))
+                values = [(*row, path) for row in batch]
+                connection.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            stale.difference_update(row[0] for row in batch)
+        with self._transaction(revises=True) as connection:
+            sql = "DELETE FROM scores WHERE episode_id = ? AND path = ?"
+            connection.executemany(sql, [(id, path) for id in stale])
+            connection.execute("DELETE FROM score_tables WHERE path = ?", (path,))
+            if stamp is not None:
+                connection.execute("INSERT INTO score_tables VALUES (?, ?)", (path, stamp))
 
 
 def read_record(location: RecordLocation, episode_id: str) -> Trajectory:
@@ -449,14 +484,22 @@ def _text(record: Trajectory) -> str:
                     yield msgspec.json.encode(call.arguments).decode(errors="replace")
             yield from (result.content for result in turn.results)
 
-    return clean_text("\n".join(text[:TEXT_INDEXED] for text in texts())[:EPISODE_TEXT])
+    return _spaced(clean_text("\n".join(text[:TEXT_INDEXED] for text in texts())[:EPISODE_TEXT]))
+
+
+_UNSPACED = re.compile("[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
+
+
+def _spaced(text: str) -> str:
+    """Make a word of each character of Chinese and Japanese, which have no spaces between words."""
+    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
 
 
 def _fts_query(query: str) -> str:
     """Quote the words and phrases of a query for FTS5, so that nothing in it is an operator."""
     phrases = [part for number, part in enumerate(query.split('"')) if number % 2 and part.strip()]
     words = [word for part in query.split('"')[::2] for word in part.split()]
-    quoted = [f'"{part}"' for part in (*phrases, *words)]
+    quoted = [f'"{_spaced(part)}"' for part in (*phrases, *words)]
     if words:
         quoted[-1] += "*"
     return " ".join(quoted).replace("\0", "")

@@ -15,7 +15,7 @@ from ratchet.components.rewards.annotation_records import WHOLE
 from ratchet.components.rewards.human_labels.review_desk import QueuedItem, QueueName, ReviewDesk, ReviewItem
 from ratchet.components.trajectories.trajectory import Trajectory, Turn
 
-from .api_models import Text, View
+from .api_models import Line, Text, View
 from .clean_texts import as_json, clean_text
 from .episode_views import fields_of
 
@@ -73,10 +73,10 @@ class ReviewCall(BaseModel):
 
     tool: Text
     arguments: CutText
-    parse_error: Text | None
+    parse_error: Line | None
     result: CutText | None
     exit_code: int | None
-    error: Text | None
+    error: Line | None
 
 
 class ReviewTurn(BaseModel):
@@ -95,14 +95,6 @@ class ReviewSide(BaseModel):
     turns: list[ReviewTurn]
 
 
-class EarlierStep(BaseModel):
-    """A step before the reviewed one: its call and result, each cut to `EARLIER_TEXT` characters."""
-
-    turn: int
-    step: int
-    call: ReviewCall
-
-
 class OtherLabel(View):
     """A label of a dispute, without its annotator."""
 
@@ -111,12 +103,13 @@ class OtherLabel(View):
 
 
 class ReviewDetail(ReviewPlace):
-    """An item in full. `sides`: one for a step; for a pair the chosen one, then the rejected one. `earlier_left_out`:
-    number of earlier steps before those in `earlier`. `others` is empty unless the item is in dispute.
+    """An item in full. `sides`: one for a step; for a pair the chosen one, then the rejected one. `earlier`: calls before
+    it, with texts of up to EARLIER_TEXT characters, and `earlier_left_out`: how many before those. `others` is empty except in
+    the queue `disputes`.
     """
 
     task: CutText
-    earlier: list[EarlierStep]
+    earlier: list[ReviewCall]
     earlier_left_out: int
     sides: list[ReviewSide]
     others: list[OtherLabel]
@@ -192,13 +185,14 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
         ]
 
     @router.get("/items/{item_id}")
-    def get_review_item(item_id: str, desk: Desk) -> ReviewDetail:
-        """Return an item in full."""
+    def get_review_item(item_id: str, desk: Desk, queue: QueueName = "steps") -> ReviewDetail:
+        """Return an item of a queue in full."""
         try:
             item = desk.item(item_id)
         except DataError as error:
             raise HTTPException(404, str(error)) from error
-        disputed = next((queued for queued in desk.queue("disputes") if queued.item == item), None)
+        disputes = desk.queue("disputes") if queue == "disputes" else []
+        disputed = next((queued for queued in disputes if queued.item == item), None)
         return _detail(item, desk.trajectories, disputed)
 
     @router.get("/agreement/{name}")
@@ -233,11 +227,16 @@ def review_router(desk: ReviewDesk | None) -> APIRouter:
 
 def _detail(item: ReviewItem, trajectories: dict[str, Trajectory], disputed: QueuedItem | None) -> ReviewDetail:
     trajectory = trajectories[item.episode_id]
-    earlier = [] if item.turn == WHOLE else _earlier_steps(trajectory, item.turn, item.step)
+    earlier = [  # none for whole episodes, whose turn is -1
+        (turn, call)
+        for turn in trajectory.turns
+        for number, call in enumerate(turn.calls)
+        if (turn.index, number) < (item.turn, max(item.step, 0))
+    ]
     return ReviewDetail(
         **fields_of(item, *ReviewPlace.model_fields),
         task=_cut(trajectory.task.description, MAX_TEXT),
-        earlier=earlier[-EARLIER_STEPS:],
+        earlier=[_call(turn, call, EARLIER_TEXT) for turn, call in earlier[-EARLIER_STEPS:]],
         earlier_left_out=max(0, len(earlier) - EARLIER_STEPS),
         sides=[_side(trajectories[name], item) for name in (item.episode_id, item.rejected) if name],
         others=[] if disputed is None else list(disputed.others),
@@ -271,16 +270,6 @@ def _call(turn: Turn, call: ToolCall, most: int) -> ReviewCall:
         exit_code=result and result.exit_code,
         error=result and result.error,
     )
-
-
-def _earlier_steps(trajectory: Trajectory, turn: int, step: int) -> list[EarlierStep]:
-    steps: list[EarlierStep] = []
-    for earlier in trajectory.turns:
-        for number, call in enumerate(earlier.calls):
-            if (earlier.index, number) >= (turn, max(step, 0)):
-                return steps
-            steps.append(EarlierStep(turn=earlier.index, step=number, call=_call(earlier, call, EARLIER_TEXT)))
-    return steps
 
 
 def _cut(text: str, most: int) -> CutText:

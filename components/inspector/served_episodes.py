@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ratchet.components.core import ConfigurationError, RatchetError, load_domain
+from ratchet.components.core import ConfigurationError, DataError, RatchetError, load_domain
 from ratchet.components.core.configuration import read_section
 from ratchet.components.core.home import home, home_folder, params_file
 from ratchet.components.datasets.export.row_filter import Kind, parse_filter
@@ -123,6 +123,7 @@ class ServedEpisodes:
         self.error: str | None = None
         self.running = False
         self._damage: dict[str, str] = {}
+        self._unreadable: dict[str, tuple[Path, RatchetError]] = {}
         self._total_bytes = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -167,9 +168,8 @@ class ServedEpisodes:
 
         files = list(self._files())
         self._total_bytes = sum(file.path.stat().st_size for file in files if file.path.is_file())
-        self.index.update(files, check_stop)
-        for path in sorted((self.root / "data/scores").glob("*.parquet")) if not self.paths else ():
-            self.index.write_scores(path, self._scores_in(path))
+        if self.index.update(files, check_stop) and not self.paths:  # kinds of hacks are read from indexed records
+            self.index.write_scores(sorted((self.root / "data/scores").glob("*.parquet")), self._scores_in)
 
     def _files(self) -> Iterator[SourceFile]:
         self._damage = {}
@@ -197,8 +197,16 @@ class ServedEpisodes:
         stamps = [file_stamp(each) for each in ([path] if path.is_file() else path.rglob("*"))]
         name, stamp = digest(str(path))[:16], digest(*sorted(stamps))[:16]
         copy = self.folder / f"{name}-{stamp}.jsonl"
+        if (failed := self._unreadable.get(name)) and failed[
+            0
+        ] == copy:  # reading it at every poll would take a whole core
+            raise failed[1].with_traceback(None)
         if not copy.is_file():
-            convert_logs(path, copy, skip_bad=True)
+            try:
+                convert_logs(path, copy, skip_bad=True)
+            except (ConfigurationError, DataError) as error:
+                self._unreadable[name] = copy, error
+                raise
             for old in self.folder.glob(f"{name}-*"):
                 if not old.name.startswith(copy.stem) and old.is_file():
                     old.unlink(missing_ok=True)
@@ -224,6 +232,8 @@ class ServedEpisodes:
                 )
                 found.append((episode_id, *parts, findings, values[0][4], packed))
                 if len(found) == 1_000:
+                    if self._stop.is_set():
+                        raise InterruptedError
                     yield found
                     found = []
             yield found
@@ -310,6 +320,10 @@ class ServedEpisodes:
             places = places[pc.sort_indices(chosen, [(column, order), ("key", "ascending")]).to_numpy()]
         page = json.dumps(keys[places[offset : offset + limit]].tolist())
         items = self._select("JOIN json_each(?) page ON page.value = e.key ORDER BY page.id", page)
+        if len(items) < len(places[offset : offset + limit]) and self._columns.fresh_until:
+            # Records of the page are forgotten, as of a night that was sealed since the columns were read.
+            self._columns = self._columns._replace(fresh_until=0.0)
+            return self.find(query, where, filters, sort, offset, limit, is_abandoned)
         return api.EpisodesAnswer(total=len(places), items=items, facets=counts)
 
     def newest(self, source: str, limit: int) -> list[api.EpisodeRow]:

@@ -123,7 +123,7 @@ def row_tokens(root: Path, dataset: str, row_id: str) -> list[api.TokenView]:
     return _tokens(root, dataset, row_id, job, file_stamp(built))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)  # about 1 KiB a token
 def _tokens(root: Path, dataset: str, row_id: str, job: Path | None, stamp: str) -> list[api.TokenView]:
     origin, row = read_row(root, dataset, row_id)
     if dataset not in NOTES or job is None:

@@ -17,7 +17,7 @@ import msgspec
 
 from ratchet.components.core import TokenTrace
 from ratchet.components.trajectories.token_sidecar import TurnTokens
-from ratchet.components.trajectories.trajectory import Parent, Trajectory, Turn, with_content_hash
+from ratchet.components.trajectories.trajectory import Parent, Trajectory, Turn, digest, with_content_hash
 
 from .chat_import import parse_usage, root_records
 from .log_source import LogSource
@@ -74,7 +74,7 @@ def _read_document(
         try:
             fields = {**own, "messages": record.messages, "turns": _restored_turns(record.turns, document)}
             record = with_content_hash(msgspec.convert(fields, Trajectory))
-        except msgspec.ValidationError:
+        except ValueError:  # also of msgspec
             pass
     yield record
     calls = {call.call_id: turn.index for turn in record.turns for call in turn.calls}
@@ -92,8 +92,10 @@ def _finish(draft: TrajectoryDraft, document: dict[str, Any], models: list[Any],
     )
     draft.extra["atif"] = {name: value for name, value in document.items() if name != "steps"}
     draft.extra.update(drop_empty(tools=as_mappings(agent.get("tool_definitions"))))
+    session, turns = first_text(document.get("session_id")), [turn.to_turn(0) for turn in draft.turns]
     return draft.finish(
-        native_id=first_text(document.get("trajectory_id"), document.get("session_id")),
+        # A session is a run, whose parts share it; and agents that know none write a constant.
+        native_id=first_text(document.get("trajectory_id"), session and f"{session} {digest(draft.messages, turns)}"),
         agent=to_text(agent.get("name")),
         model=first_text(*models),
     )

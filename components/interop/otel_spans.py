@@ -10,7 +10,8 @@ without them the episode has `texts_missing`. Spans state no success: an error o
 and evaluations are stored unchanged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from .log_source import LogSource
 from .log_values import as_mapping, as_mappings, drop_empty, first_text, to_text, without_keys, words
 from .message_content import load_json
 from .provider_messages import bedrock_to_openai_messages, input_messages, output_reply
-from .span_import import MlflowSpan, SpanImporter, read_spans
+from .span_import import MlflowSpan, SpanImporter, nanoseconds, read_spans
 from .trajectory_draft import TrajectoryDraft
 
 SESSION_KEYS = words(
@@ -40,6 +41,7 @@ _TOOL_OUTPUTS = "gen_ai.tool.call.result tool_response output.value traceloop.en
 _TOOL_OUTPUTS += " gen_ai.completion"
 _PROMPTS = "input.value gen_ai.prompt langfuse.observation.input"
 _SMOLAGENTS_ROLES = {"tool-call": "assistant", "tool-response": "tool"}
+_Messages = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 _EVALUATIONS = ("gen_ai.evaluation.result", "evaluations", "annotations")
 
 
@@ -65,7 +67,8 @@ def _group(spans: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]
             records.append(span)
         else:
             unique[_ids(span)] = {**span, "events": as_mappings(span.get("events"))}
-    for record in records:
+    # Batches of records may overtake each other.
+    for record in sorted(records, key=lambda record: nanoseconds(record.get("timeUnixNano")) or 0):
         if (owner := unique.get(_ids(record))) is not None:
             owner["events"] = [*owner["events"], _event_of_record(record)]
     own = {ids: _session(span) for ids, span in unique.items()}
@@ -108,17 +111,20 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         if event.get("name") == "gen_ai.client.inference.operation.details":
             values = {**as_mapping(event.get("attributes")), **values}
     kind = first_text(values.get("mlflow.spanType")) or _kind(values)
-    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"  # of the results of parallel calls, by Google's ADK
+    name = to_text(span.get("name"))
+    # Google's ADK repeats the results of parallel calls, and OpenInference the call by which OpenAI's Agents hand over.
+    is_copy = values.get("gen_ai.tool.name") == "(merged tools)"
+    is_copy |= kind == "TOOL" and name.startswith("handoff to ") and "tool.name" not in values
     if kind is None or is_copy:
         return None
-    name = to_text(span.get("name"))
     inputs: Any = None
     outputs: Any = None
+    messages: Callable[[], _Messages] | None = None
     attributes: dict[str, Any] = {"mlflow.spanType": kind}
     if "mlflow.spanType" in values:
         attributes = values
     elif kind == "CHAT_MODEL":
-        inputs, outputs = _model_call(values, events)
+        messages = partial(_messages_of_call, values, events)
         spent = as_mapping(decode_value(values.get("langfuse.observation.usage_details")))
         prompt = _first(values, "gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt")
         reply = _first(values, "gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion")
@@ -152,8 +158,9 @@ def _convert(span: Mapping[str, Any]) -> dict[str, Any] | None:
         "end_time": span.get("endTimeUnixNano"),
         "attributes": attributes,
         "inputs": inputs,
-        "prompt": _first(values, _PROMPTS),
         "outputs": outputs,
+        "messages": messages,
+        "load": messages and partial(_model_call, values, messages),
         "status": {"code": "ERROR" if failed else "OK", "message": status.get("message") or values.get("error.type")},
         "events": events,
     }
@@ -177,10 +184,8 @@ def decode_value(value: Any) -> Any:
     return value if decoded is None else decoded
 
 
-def _model_call(
-    values: Mapping[str, Any], events: list[dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the request and the response (None: not recorded) of a model call in the form of OpenAI's API."""
+def _messages_of_call(values: Mapping[str, Any], events: list[dict[str, Any]]) -> _Messages:
+    """Return the messages of a model call's input, and those of its reply."""
     messages = [*_parts_of_system(values), *_messages(decode_value(values.get("gen_ai.input.messages")))]
     replies = list(_messages(decode_value(values.get("gen_ai.output.messages"))))[:1]
     if not messages and not replies:
@@ -191,14 +196,24 @@ def _model_call(
     if not replies:
         nested = [as_mapping(item.get("message")) for item in _numbered(values, "llm.output_messages")]
         replies = [_openinference(message) for message in nested] or _numbered(values, "gen_ai.completion")
-    request = decode_value(_first(values, _PROMPTS))  # in the form of the provider or the framework
-    if not messages:
-        messages = [dict(message) for message in input_messages(request)]
+    if not messages:  # in the form of the provider or the framework
+        messages = [dict(message) for message in input_messages(decode_value(_first(values, _PROMPTS)))]
     if (
         not replies
         and (completion := _first(values, "output.value gen_ai.completion langfuse.observation.output")) is not None
     ):
         replies = [output_reply(decode_value(completion))]
+    return messages, replies
+
+
+def _model_call(
+    values: Mapping[str, Any], read: Callable[[], _Messages]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the request and the response (None: not recorded) of a model call in the form of OpenAI's API."""
+    messages, replies = read()
+    prompt = _first(values, _PROMPTS)
+    if not messages and isinstance(prompt, str):
+        messages = [{"role": "user", "content": prompt}]
     parameters = as_mapping(
         decode_value(_first(values, "llm.invocation_parameters langfuse.observation.model.parameters"))
     )
@@ -208,7 +223,7 @@ def _model_call(
         listed
         or _numbered(values, "llm.request.functions")
         or decode_value(values.get("gen_ai.tool.definitions"))
-        or as_mapping(request).get("tools")
+        or as_mapping(decode_value(prompt)).get("tools")
     )
     tools = [tool if "function" in tool else without_keys(tool, "type") for tool in as_mappings(defined)]
     reasons = decode_value(values.get("gen_ai.response.finish_reasons"))
@@ -245,16 +260,18 @@ def _messages(value: Any) -> Iterator[dict[str, Any]]:
     """Yield messages of the conventions (`parts`) in OpenAI's form, each tool result as a separate message."""
     for message in as_mappings(value):
         parts = as_mappings(message.get("parts"))
-        for part in parts:
-            if part.get("type") == "tool_call_response":
-                result = part.get("response", part.get("result"))
-                yield {
-                    "role": "tool",
-                    "tool_call_id": part.get("id"),
-                    "content": None if result is None else to_text(result),
-                }
+        results = [
+            (part.get("id"), None if (told := part.get("response", part.get("result"))) is None else to_text(told))
+            for part in parts
+            if part.get("type") == "tool_call_response"
+        ]
+        is_reply = message.get("role") == "assistant"  # its results are of tools that ran at the provider
+        if not is_reply:
+            yield from ({"role": "tool", "tool_call_id": name, "content": text} for name, text in results)
         calls = [part for part in parts if part.get("type") == "tool_call"]
         content = [_part(part) for part in parts if part.get("type") not in ("tool_call", "tool_call_response")]
+        if is_reply:
+            content += [{"type": "tool_result", "tool_use_id": name, "content": text} for name, text in results]
         if content or calls or not parts:
             reason = drop_empty(finish_reason=message.get("finish_reason"))
             asked = [{key: call.get(key) for key in ("id", "name", "arguments")} for call in calls]
@@ -353,15 +370,18 @@ def _is_index(key: Any) -> bool:
 def _trajectory(
     source: LogSource, session: str, group: list[dict[str, Any]], converted: list[dict[str, Any]]
 ) -> Trajectory:
-    calls = [span for span in converted if "messages" in as_mapping(span["inputs"])]
-    has_messages = any(span["inputs"]["messages"] for span in calls)
-    for span in (span for span in calls if not span["inputs"]["messages"]):
-        spent = span["attributes"]["mlflow.chat.tokenUsage"].values()
-        if has_messages and all(count is None for count in spent) and span["status"]["code"] == "OK":
-            # LlamaIndex marks its wrappers of a model call as such calls, with the source text of Python objects.
+    calls = [span for span in converted if span["messages"]]
+    # LlamaIndex marks its wrappers of a model call as such calls, with the source text of Python objects.
+    wrappers = [
+        span
+        for span in calls
+        if all(count is None for count in span["attributes"]["mlflow.chat.tokenUsage"].values())
+        and span["status"]["code"] == "OK"
+        and not span["messages"]()[0]
+    ]
+    if wrappers and any(span["messages"]()[0] for span in calls):
+        for span in wrappers:
             span["attributes"]["mlflow.spanType"] = "CHAIN"
-        elif isinstance(span["prompt"], str):
-            span["inputs"]["messages"] = [{"role": "user", "content": span["prompt"]}]
     conversation = import_session("otel", source, session, converted)
     draft = conversation.draft
     evaluations = [
@@ -387,7 +407,7 @@ def import_session(format: str, source: LogSource, session: str, spans: list[dic
     """Return the conversation of a session's spans (in MLflow's form) with outcome and time, as the draft of a record."""
     where = f"session {session}"
     read = read_spans(source, where, spans)
-    conversation = SpanImporter(TrajectoryDraft(format), source, where, read, _shown_results(read))
+    conversation = SpanImporter(TrajectoryDraft(format), source, where, read)
     draft = conversation.draft
     draft.failure = _root_failure(read)
     draft.outcome = Outcome(terminated=bool(read) and draft.failure is None)
@@ -403,14 +423,3 @@ def _root_failure(spans: list[MlflowSpan]) -> Failure | None:
         return None
     kind, message = root.error
     return Failure(FailureKind.INFRASTRUCTURE, kind or "Error", message)
-
-
-def _shown_results(spans: list[MlflowSpan]) -> dict[str, Any]:
-    """Return the content of the tool results that model calls were given, by the id of the call."""
-    return {
-        message["tool_call_id"]: message["content"]
-        for span in spans
-        if span.kind == "CHAT_MODEL"
-        for message in as_mappings(as_mapping(span.inputs).get("messages"))
-        if message.get("role") == "tool" and isinstance(message.get("tool_call_id"), str) and message.get("content")
-    }

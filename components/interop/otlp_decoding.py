@@ -14,7 +14,7 @@ from typing import Any
 from ratchet.components.core import DataError
 from ratchet.components.core.errors import install_command
 
-from .log_values import as_mapping, as_mappings, decode_json, to_text
+from .log_values import as_mapping, as_mappings, decode_json, drop_empty, to_text
 
 
 def read_otlp(body: bytes, content_type: str, signal: str = "traces") -> list[dict[str, Any]]:
@@ -52,10 +52,11 @@ def spans_of_request(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def plain_span(span: Mapping[str, Any]) -> dict[str, Any]:
     """Return a span or a log record of OTLP/JSON with its attributes as plain dictionaries."""
-    events = [
-        {**event, "attributes": plain_attributes(event.get("attributes"))} for event in as_mappings(span.get("events"))
-    ]
-    plain = {**span, "attributes": plain_attributes(span.get("attributes")), "events": events}
+    events, links = (
+        [{**each, "attributes": plain_attributes(each.get("attributes"))} for each in as_mappings(span.get(key))]
+        for key in ("events", "links")
+    )
+    plain = {**span, "attributes": plain_attributes(span.get("attributes")), "events": events} | drop_empty(links=links)
     plain |= {key: _hexadecimal(span[key]) for key in ("traceId", "spanId", "parentSpanId") if key in span}
     return plain | {"body": _plain_value(span["body"])} if "body" in span else plain
 
@@ -80,7 +81,7 @@ def plain_attributes(value: Any) -> dict[str, Any]:
 def _plain_value(value: Any) -> Any:
     kind, inner = next(iter(as_mapping(value).items()), ("", None))
     if kind == "intValue" and isinstance(inner, str):  # JSON of protocol buffers has 64-bit integers as text
-        return int(inner) if inner.lstrip("-").isdecimal() and len(inner) < 21 else inner
+        return int(inner) if inner.removeprefix("-").isdecimal() and len(inner) < 21 else inner
     if kind == "arrayValue":
         return [_plain_value(item) for item in as_mapping(inner).get("values") or () if isinstance(item, dict)]
     return plain_attributes(as_mapping(inner).get("values")) if kind == "kvlistValue" else inner

@@ -128,11 +128,14 @@ def _reply_field(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bedrock_to_openai_messages(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Convert a message of Bedrock's Converse API to messages of OpenAI's form: each tool result is one; others stay."""
+    """Convert a message of Bedrock's Converse API, or Anthropic's with tool results, to messages of OpenAI's form: each tool
+    result is one. Others stay.
+    """
     parts = as_mappings(message.get("content"))
     uses = [as_mapping(part["toolUse"]) for part in parts if "toolUse" in part]
     results = [as_mapping(part["toolResult"]) for part in parts if "toolResult" in part]
-    if not uses and not results:
+    blocks = [part for part in parts if part.get("type") == "tool_result" and message.get("role") == "user"]
+    if not uses and not results and not blocks:
         return [message]
     messages: list[Mapping[str, Any]] = [
         {
@@ -145,7 +148,8 @@ def bedrock_to_openai_messages(message: Mapping[str, Any]) -> list[Mapping[str, 
         }
         for result in results
     ]
-    rest = [part for part in parts if not {"toolUse", "toolResult"} & part.keys()]
+    messages += [block | {"role": "tool", "tool_call_id": block.get("tool_use_id")} for block in blocks]
+    rest = [part for part in parts if not {"toolUse", "toolResult"} & part.keys() and part not in blocks]
     if rest or uses:
         calls = [{"id": use.get("toolUseId"), "name": use.get("name"), "arguments": use.get("input")} for use in uses]
         messages.append({**message, "content": rest, "tool_calls": calls})

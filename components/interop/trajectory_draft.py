@@ -56,6 +56,14 @@ class TurnDraft:
         self.text = "\n".join(filter(None, (self.text, text)))
         self.thought = "\n".join(filter(None, (self.thought, thought))) or None
 
+    def amend_result(self, call_id: str, **fields: Any) -> bool:
+        """Replace fields of the result of the call with the log's id `call_id`; return whether it has a result."""
+        found = [index for index, result in enumerate(self.results) if _is_native(result.call_id, call_id)]
+        if not found or any(_is_native(call.call_id, call_id) for call in self.unanswered_calls):
+            return False
+        self.results[found[0]] = msgspec.structs.replace(self.results[found[0]], **fields)
+        return True
+
     def note_result(self, **fields: Any) -> None:
         """Store fields of a result that a record has no field for, in the extra fields of the turn."""
         self.extra.setdefault("results", []).append(fields)

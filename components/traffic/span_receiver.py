@@ -120,7 +120,7 @@ class SpanReceiver:
             )
         body = await read_body(scope, receive, MAX_BODY)
         rejected = await asyncio.wrap_future(self._submit(path, content_type, body))
-        return _success(rejected, is_protobuf=content_type == _PROTOBUF)
+        return _success(rejected, is_protobuf=content_type == _PROTOBUF, is_logs=path == "/v1/logs")
 
     def status(self) -> dict[str, Any]:
         """Return what is stored, and the counts since the start."""
@@ -242,9 +242,12 @@ class SpanReceiver:
             raise DataError("feedback names no conversation; give trace_id or conversation_id")
         if note.success is None and note.score is None and not note.comment:
             raise DataError("feedback says nothing; give success, score or comment")
+        trace = note.trace_id.lower().replace("-", "") if note.trace_id else None
+        if trace and not _is_hex(trace, 32):
+            raise DataError("a trace_id of feedback is no id of 32 hexadecimal digits; give that of the spans")
         identity = note.id or msgspec.json.encode(note).decode()
         return Feedback(
-            trace_id=note.trace_id.lower().replace("-", "") if note.trace_id else None,
+            trace_id=trace,
             conversation_id=self._session_ids([note.conversation_id])[0] if note.conversation_id else None,
             success=note.success,
             score=note.score,
@@ -283,17 +286,18 @@ def _own_session(value: dict[str, Any]) -> str | None:
     return next((name for key in SESSION_KEYS if isinstance(name := attributes.get(key), str) and name), None)
 
 
-def _success(rejected: int, *, is_protobuf: bool) -> bytes:
-    """Return the response to an export request: empty, or with the number of rejected spans."""
-    reason = "spans need a traceId of 32 and a spanId of 16 hexadecimal digits"
+def _success(rejected: int, *, is_protobuf: bool, is_logs: bool) -> bytes:
+    """Return the response to an export request: empty, or with the number of rejected spans or log records."""
+    what, count = ("log records", "rejectedLogRecords") if is_logs else ("spans", "rejectedSpans")
+    reason = f"{what} need a traceId of 32 and a spanId of 16 hexadecimal digits"
     if not is_protobuf:
-        partial = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": reason}}
+        partial = {"partialSuccess": {count: str(rejected), "errorMessage": reason}}
         return msgspec.json.encode(partial if rejected else {})
     if not rejected:
         return b""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    response = ExportTraceServiceResponse()
+    response = ExportTraceServiceResponse()  # the response for logs has the same numbers of fields
     response.partial_success.rejected_spans = rejected
     response.partial_success.error_message = reason
     return bytes(response.SerializeToString())

@@ -121,17 +121,16 @@ def _provable(store: TrafficStore, plan: TrafficPlan) -> Iterator[tuple[Sequence
     tasksets = read_tasks([plan.tasksets])
     watched = build_watch_list(tasksets.held_out, tasksets.train)
     count = 0
-    settled = store.settled(plan.quiet_seconds)
+    # The spans of one conversation at a time are held: those of a long one repeat its history.
+    settled = ((each.traces, each.sessions, _proven(each, plan.domain)) for each in store.settled(plan.quiet_seconds))
     for chunk in iter(lambda: list(islice(settled, SHARD_EPISODES)), []):
-        episodes = [_proven(conversation, plan.domain) for conversation in chunk]
-        flat = [episode for some in episodes for episode in some]
-        repeated = _repeating(flat, tasksets, watched, plan.duplicates)
-        for conversation, some in zip(chunk, episodes, strict=True):
+        repeated = _repeating([one for _, _, some in chunk for one in some], tasksets, watched, plan.duplicates)
+        for traces, sessions, some in chunk:
             if some and repeated.isdisjoint(episode.task.task_id for episode in some):
                 if count + len(some) > plan.episodes:
                     return
                 count += len(some)
-                yield conversation.traces, conversation.sessions
+                yield traces, sessions
 
 
 def _proven(conversation: Conversation, domain: str) -> list[Trajectory]:

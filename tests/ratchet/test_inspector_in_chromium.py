@@ -235,6 +235,33 @@ def test_every_view_is_reached_and_read_by_keyboard_alone(tab, night):
     keys.wait_for(state="detached")
 
 
+def test_enter_is_for_what_has_the_focus(tab):
+    go(tab, "episodes", "42 episodes")
+    tab.get_by_role("button", name=re.compile("^failure")).focus()
+    with tab.expect_response("**/api/episodes?outcome=failure*"):
+        tab.keyboard.press("Enter")
+    tab.locator("a.line[aria-current]").wait_for()
+    tab.keyboard.press("j")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/#/episode/*")
+    go(tab, "episodes", "42 episodes")
+    tab.get_by_role("link", name="Data").focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/#/data")
+
+
+def test_an_error_stands_beside_no_answer_to_another_question(tab):
+    go(tab, "episodes", "42 episodes")
+    go(tab, "episodes?where=nonsense", "there is no column")
+    assert tab.get_by_text("42 episodes").count() == 0
+    ranked = asked(tab, "/api/data/ranked")["items"][0]
+    go(tab, f"data?episode={ranked['episode_id']}", ranked["episode_id"])
+    go(tab, "data?episode=ep-unknown")
+    tab.get_by_role("alert").wait_for()
+    assert tab.get_by_text(ranked["episode_id"]).count() == 0
+    tab.complaints.clear()
+
+
 def test_values_on_the_page_are_those_of_the_tables(tab, night):
     episode = night.episodes[0]
     go(tab, f"episode/{episode.episode_id}")
@@ -398,13 +425,87 @@ def test_steps_are_reviewed_by_keyboard_alone(desk):
     desk.keyboard.up("y")
     desk.get_by_text("right, saved", exact=True).wait_for()
     desk.locator(".review-item").wait_for()
-    skipped = press("s", "u", then="right, saved")[0]
+    skipped = press("s", "u", then="skip taken back")[0]
     assert desk.locator(".review-item").inner_text() == skipped
     saved = [json.loads(line) for line in desk.labels.read_text().splitlines()]
     assert [each["value"] for each in saved] == [1, 0, 0.5, None, 1]
     assert saved[-1]["comment"] == "yes and no" and {each["annotator"] for each in saved} == {"ann"}
     desk.reload()
     desk.locator("progress[aria-label='labelled items'][value='3']").wait_for()
+
+
+def test_a_label_that_is_not_saved_keeps_its_comment_and_moves_no_other(desk):
+    go(desk, "episodes", "42 episodes")
+    go(desk, "review/steps", "Is this step right?")
+    comment, held = desk.get_by_label("Comment"), []
+    before = len(desk.labels.read_text().splitlines())
+    first = desk.locator(".review-item").inner_text()
+
+    def write(text: str) -> None:
+        desk.keyboard.press("c")
+        desk.keyboard.type(text)
+        for key in ("Enter", "Escape"):  # of an input method: the text is not complete
+            composing = f"new KeyboardEvent('keydown', {{key: '{key}', isComposing: true, bubbles: true}})"
+            desk.evaluate(f"document.activeElement.dispatchEvent({composing})")
+        assert desk.evaluate("document.activeElement.tagName") == "INPUT"
+
+    desk.route("**/api/review/labels", lambda route: held.append(route))
+    write("of the first")
+    desk.keyboard.press("Enter")
+    desk.keyboard.press("y")
+    desk.keyboard.press("y")  # a double press
+    desk.locator(".review-item").wait_for()
+    second = desk.locator(".review-item").inner_text()
+    desk.keyboard.press("u")
+    write("of the second")
+    assert second != first and len(held) == 1
+    held.pop().abort()
+    desk.get_by_text("its item comes next").wait_for()
+    desk.unroute("**/api/review/labels")
+    assert desk.locator(".review-item").inner_text() == second and comment.input_value() == "of the second"
+    desk.keyboard.press("Enter")
+    desk.keyboard.press("n")
+    desk.get_by_text("wrong, saved", exact=True).wait_for()
+    assert desk.locator(".review-item").inner_text() == first and comment.input_value() == "of the first"
+    saved = [json.loads(line) for line in desk.labels.read_text().splitlines()[before:]]
+    assert [(each["value"], each["comment"]) for each in saved] == [(0, "of the second")]
+    desk.keyboard.press("u")
+    desk.get_by_text("label withdrawn", exact=True).wait_for()
+
+
+def test_what_is_written_at_the_desk_outlasts_a_server_that_is_away_and_a_new_night(desk):
+    page = desk.context.new_page()
+    page.clock.install()
+    page.goto(f"{desk.origin}/#/review/pairs")
+    page.get_by_text("Proposed as better").wait_for()
+    home = asked(desk, "/api/home")
+    page.keyboard.press("e")
+    text = page.locator(".review-editor textarea:focus").first
+    text.wait_for()
+    page.keyboard.type("Kept. ")
+    page.route("**/api/home", lambda route: route.abort())
+    page.clock.run_for(31_000)
+    page.get_by_text("The server does not answer").wait_for()
+    page.unroute("**/api/home")
+    home["index"]["running"] = True
+    page.route("**/api/home", lambda route: route.fulfill(json=home))
+    page.clock.run_for(31_000)
+    page.get_by_text("Lists hold what was read so far").wait_for()
+    assert "Kept. " in page.locator(".review-editor textarea").first.input_value()
+    page.get_by_role("button", name="remove call 1").click()  # its focus must not fall out of the form
+    page.keyboard.type("sra")
+    assert page.locator(".review-editor").count() == 1
+    page.close()
+
+
+def test_an_item_that_could_not_be_fetched_is_fetched_again(desk):
+    page = desk.context.new_page()
+    page.route("**/api/review/items/*", lambda route: route.abort())
+    page.goto(f"{desk.origin}/#/review/steps")
+    page.get_by_text("The server does not answer").wait_for()
+    page.unroute("**/api/review/items/*")
+    page.locator(".review-item").wait_for()
+    page.close()
 
 
 def test_what_is_to_be_judged_is_in_view_at_every_width(desk):

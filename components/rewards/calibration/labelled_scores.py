@@ -153,7 +153,7 @@ def latest_labels(labels: Iterable[Label], *, withdrawn: bool = False) -> list[L
     for label in labels:
         key = (_position(label), label.annotator)
         previous = latest.get(key)
-        if previous is None or _labelled_when(label) >= _labelled_when(previous):
+        if previous is None or labelled_when(label) >= labelled_when(previous):
             latest[key] = label
     return [label for label in latest.values() if withdrawn or label.value is not None]
 
@@ -217,7 +217,7 @@ def _position(label: Label) -> LabelledPosition:
     return (label.episode_id, label.turn, label.step, label.line)
 
 
-def _labelled_when(label: Label) -> tuple[float, str]:
+def labelled_when(label: Label) -> tuple[float, str]:
     """Return a sort key by time (UTC where no zone is given). Invalid dates sort first."""
     try:
         when = datetime.fromisoformat(label.labelled_at)

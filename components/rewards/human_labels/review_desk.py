@@ -19,6 +19,7 @@ from ratchet.components.trajectories.chat_messages import edited_turn
 from ratchet.components.trajectories.trajectory import Trajectory, digest
 
 from ..annotation_records import ADJUDICATION, OVERALL, PREFERRED_TO, WHOLE, Judgement, Label
+from ..calibration.labelled_scores import labelled_when
 from .label_files import read_labels
 from .label_selection import LabelCandidate, choose_candidates, choose_steps
 from .rater_agreement import KrippendorffAlpha, krippendorff
@@ -128,6 +129,7 @@ class ReviewDesk:
         self._items = {item.item_id: item for items in self._queues.values() for item in items}
         self._by_key = {item.key: item for item in self._items.values()}
         self._labels: dict[ItemKey, dict[str, Label]] = defaultdict(dict)
+        self._times: dict[tuple[ItemKey, str], tuple[float, str]] = {}
         self._own: dict[ItemKey, None] = {}  # items with a label by the reviewer, the latest last
         self._file, self._offset = file, 0
         self._lock = threading.Lock()
@@ -148,19 +150,19 @@ class ReviewDesk:
         """
         with self._lock:
             self._read_new()
-            everything = [item for items in self._queues.values() for item in items]
-            disputed = {item.key: others for item in everything if (others := self._dispute(item))}
             if name == "disputes":
                 return [
-                    QueuedItem(item, self._adjudication(item), disputed[item.key])
-                    for item in everything
-                    if item.key in disputed
+                    QueuedItem(item, self._adjudication(item), others)
+                    for items in self._queues.values()
+                    for item in items
+                    if (others := self._dispute(item))
                 ]
-            # Who has decided a dispute knows the labels of others, and gives no independent one.
+            # Who has decided a dispute knows the labels of others, and gives no independent one, also where one of them is
+            # withdrawn since.
             return [
                 QueuedItem(item, self._labels[item.key].get(self.reviewer), ())
                 for item in self._queues[name]
-                if item.key not in disputed or self._adjudication(item) is None
+                if self._adjudication(item) is None
             ]
 
     def add(self, item_id: str, value: float, comment: str = "", *, edit: str = "", adjudicate: bool = False) -> Label:
@@ -258,6 +260,11 @@ class ReviewDesk:
         # A label belongs to a content: the same episode played again is labelled anew.
         if item is None or label.content_hash not in ("", self.trajectories[item.episode_id].content_hash):
             return
+        # As in calibration the latest counts: sealed labels are read first, and an import may append older ones.
+        place, when = (key, label.annotator), labelled_when(label)
+        if when < self._times.get(place, when):
+            return
+        self._times[place] = when
         labels = self._labels[key]
         if label.value is None:
             labels.pop(label.annotator, None)

@@ -1,14 +1,18 @@
 """The API of the inspector: values, hostile content, and what it refuses."""
 
 import json
+import math
+import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from episodes import make_episode, night_of, turn, write_night
@@ -16,10 +20,13 @@ from fastapi.testclient import TestClient
 from patience import until
 
 from ratchet.components.core import ToolCall, ToolResult
-from ratchet.components.inspector import build_views
+from ratchet.components.core.files import try_lock_file
+from ratchet.components.inspector import build_views, served_episodes
 from ratchet.components.inspector.app import HEADERS, build_app
-from ratchet.components.inspector.served_episodes import ServedEpisodes
-from ratchet.components.nights.night_state import Night, begin_night, hold_night_lock
+from ratchet.components.inspector.episode_views import EpisodeRewards, align_turns
+from ratchet.components.inspector.served_episodes import FACETS, ServedEpisodes
+from ratchet.components.interop.log_conversion import convert_logs
+from ratchet.components.nights.night_state import RUNNING_FILE, Night, begin_night, hold_night_lock
 from ratchet.components.rewards.episode_scoring import score_all
 from ratchet.components.rewards.reference_steps import reference_steps
 from ratchet.components.rewards.reward_config import RewardConfig
@@ -99,6 +106,46 @@ def test_a_hack_is_found_by_its_facet_and_explained(client: TestClient) -> None:
     assert {finding["kind"] for finding in findings} == set(kinds) and all(finding["why"] for finding in findings)
 
 
+def test_kinds_of_hacks_are_read_only_when_all_records_are_indexed(project: Path) -> None:
+    served = ServedEpisodes()
+    with (served.folder / "index.lock").open("a") as lock:
+        assert try_lock_file(lock)  # another server is indexing
+        served.update()
+        assert served.index.rows("SELECT * FROM scores") == []
+    served.update()
+    assert "hack" not in served.row(HACK.episode_id).findings != []
+    served.close()
+
+
+def test_scores_that_a_build_dropped_are_not_shown(project: Path) -> None:
+    served, table = ServedEpisodes(), project / "data/scores/2026-11-20-a1b2.parquet"
+    served.update()
+    assert served.row(HACK.episode_id).reward is not None
+    rows = pq.read_table(table)
+    pq.write_table(rows.filter(pc.field("episode_id") != HACK.episode_id), table)
+    served.update()
+    assert served.row(HACK.episode_id).reward is None
+    assert [row.reward is None for row in served.find("", "", dict.fromkeys(FACETS, ""), "", 0, 50).items].count(
+        True
+    ) == 1
+    table.unlink()
+    served.update()
+    assert served.index.rows("SELECT count(*) FROM scores") == [(0,)]
+    served.close()
+
+
+def test_a_page_lacks_no_episodes_after_a_night_was_replaced(project: Path) -> None:
+    served, night = ServedEpisodes(), project / "data/rollouts/2026-11-20-a1b2"
+    served.update()
+    served._columns = served.columns()._replace(fresh_until=math.inf)  # as while an index of 100,000 episodes grows
+    night.rename(project / "away")
+    write_night(night, night_of(2, 2))
+    served.update()
+    found = served.find("", "", dict.fromkeys(FACETS, ""), "", 0, 50)
+    assert found.total == len(found.items) == 4
+    served.close()
+
+
 def test_facets_count_what_their_own_filter_would_leave(client: TestClient) -> None:
     page = get(client, "/api/episodes", outcome="success", limit=1)
     successes = sum(bool(each.outcome.success) for each in night_of(6, 3)) + 1
@@ -132,16 +179,36 @@ def test_attempts_are_aligned_around_an_additional_turn(tmp_path: Path, monkeypa
         assert [row["differs"] for row in group["rows"]] == [False, True, False]
 
 
+def test_attempts_that_loop_for_thousands_of_turns_are_aligned_at_once() -> None:
+    places = random.Random(0)
+    loops = [
+        make_episode(
+            attempt=attempt,
+            turns=[turn(place, "bash", command=places.choice(["ls", "cat a"])) for place in range(3_000)],
+        )
+        for attempt in range(3)
+    ]
+    begin = time.process_time()
+    rows = align_turns(loops, [EpisodeRewards({}, "", recorded=False, computed=None)] * 3)
+    assert len(rows) == 3_000 and time.process_time() - begin < 10  # by equal turns it takes a minute
+
+
 def test_a_large_output_is_cut_and_its_pieces_are_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path / ".ratchet"))
     output = "\x1b[31m<script>alert(1)</script>\u202e é\U0001f600" * 40_000
     played = Turn(
-        0, "a", "", calls=(ToolCall("0", "bash", {"x": float(2**60)}, ""),), results=(ToolResult("0", output),)
+        0,
+        "a",
+        "é" * 20_000,
+        calls=(ToolCall("0", "bash", {"x": float(2**60)}, ""),),
+        results=(ToolResult("0", output),),
     )
     night = write_night(tmp_path / "n", [make_episode(turns=[played])])
     for client in open_client(ServedEpisodes([night])):
         name = make_episode().episode_id
-        result = get(client, f"/api/episodes/{name}/turns")["items"][0]["steps"][0]["result"]
+        (shown,) = get(client, f"/api/episodes/{name}/turns")["items"]
+        assert shown["text"] == "é" * 16_384 + "… (20000 characters)"
+        result = shown["steps"][0]["result"]
         assert result["length"] == len(output) and result["content"] == output[:16_384]
         pieces = [
             get(client, f"/api/episodes/{name}/content", turn=0, call=0, offset=offset, length=300_000)["text"]
@@ -159,6 +226,27 @@ def test_a_log_of_another_format_is_served(tmp_path: Path, monkeypatch: pytest.M
     for client in open_client(ServedEpisodes([log])):
         page = get(client, "/api/episodes", q="zebra")
         assert page["total"] == 1 and page["items"][0]["source"] == "chats.jsonl"
+
+
+def test_a_log_that_cannot_be_read_is_tried_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path / ".ratchet"))
+    log, tried = tmp_path / "a.txt", []
+
+    def convert(*paths: Path, **options: Any) -> None:
+        tried.append(paths)
+        convert_logs(*paths, **options)
+
+    monkeypatch.setattr(served_episodes, "convert_logs", convert)
+    log.write_text("no log")
+    served = ServedEpisodes([log])
+    for expected in (1, 1, 2):
+        if expected == 2:
+            log.write_text("no log, but longer")
+        served.update()
+        assert len(tried) == expected and "a.txt" in served.damage()[0]
+    served.close()
 
 
 def test_a_damaged_record_has_a_page_that_says_so(project: Path) -> None:
@@ -292,9 +380,14 @@ def night_after(*steps: str) -> Night:
     return night
 
 
-def test_a_night_that_begins_is_not_interrupted(project):
+def test_a_night_that_begins_is_not_interrupted_unless_it_takes_too_long_or_had_a_step(project, monkeypatch):
     night = night_after()
     assert build_views.live(lambda night: []).state == "begun"
+    with monkeypatch.context() as patch:
+        patch.setattr(build_views, "STARTING_SECONDS", 0.0)  # later: it was killed before its first step
+        assert build_views.live(lambda night: []).state == "interrupted"
+    (night.folder / RUNNING_FILE).write_text('["declared"]')  # it was killed in its first step
+    assert build_views.live(lambda night: []).state == "interrupted"
     night.run_once("declared", lambda: {})
     assert build_views.live(lambda night: []).state == "interrupted"
     with hold_night_lock() as claim:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from episodes import make_episode, night_of, write_night
+from episodes import make_episode, night_of, turn, write_night
 
 from ratchet.components.core import DataError
 from ratchet.components.inspector import index as module
@@ -177,6 +177,39 @@ def test_a_replaced_file_is_indexed_anew(tmp_path: Path) -> None:
         log.write_bytes(msgspec.json.Encoder().encode_lines([make_episode(version=version)]))
         index.update([SourceFile(log, "runs")])
     assert index.rows("SELECT policy_version FROM episodes") == [("b",)]
+
+
+def test_a_file_that_is_written_anew_with_the_same_beginning_is_no_file_that_grew(tmp_path: Path) -> None:
+    log, index = tmp_path / "runs.jsonl", open_index(tmp_path)
+    for text in ("first", "other", "a longer one than before"):
+        line = msgspec.json.encode(make_episode(turns=(turn(0, "bash", command=text),)))
+        log.write_bytes(line[:1] + b" " * 300 + line[1:] + b"\n")
+        index.update([SourceFile(log, "runs")])
+        (id,) = indexed(index)
+        assert read_record(index.locate(id), id).turns[0].calls[0].arguments == {"command": text}
+
+
+def test_what_was_removed_does_not_fill_the_index_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WASTED_KEYS", 20)
+    log, index = tmp_path / "runs.jsonl", open_index(tmp_path)
+    for version in range(30):
+        records = [make_episode(f"repair/train-{number:04d}", version=f"v{version}") for number in range(10)]
+        log.write_bytes(msgspec.json.Encoder().encode_lines(records))
+        index.update([SourceFile(log, "runs")])
+        assert len(indexed(index)) == len(index.search("repair")[-10:]) == 10
+        assert index.rows("SELECT count(*) FROM words_docsize")[0][0] <= 60
+    assert index.rows("SELECT DISTINCT policy_version FROM episodes") == [("v29",)]
+
+
+@pytest.mark.parametrize("query", ["错误", "生错", "abc错", "文件", '"不存在"', "エラー", "müller", "Straße"])
+def test_words_are_found_in_texts_without_spaces(tmp_path: Path, query: str) -> None:
+    text = "发生错误了：文件不存在 abc错误 接続エラー Müller Straße"
+    (tmp_path / "log.jsonl").write_bytes(
+        msgspec.json.encode(make_episode(turns=(turn(0, "bash", command=text),))) + b"\n"
+    )
+    index = open_index(tmp_path)
+    index.update([SourceFile(tmp_path / "log.jsonl", "log")])
+    assert len(index.search(query)) == 1 and len(index.search("误错")) == 0
 
 
 @pytest.mark.parametrize("query", ['"', 'a" OR "b', "NEAR(", "*", "text:x", "-", "repair AND", "\0", "^", "(", '""'])

@@ -50,10 +50,8 @@ def test_a_step_shows_what_led_to_it_and_neither_outcome_nor_judgement(tmp_path)
     item = next(each for each in queue(client) if each["turn"] == 1)
     shown = client.get(f"/api/review/items/{item['item_id']}").json()
     (earlier,) = shown["earlier"]
-    assert earlier["call"]["tool"] == "read_file" and json.loads(earlier["call"]["arguments"]["text"]) == {
-        "path": "main.py"
-    }
-    assert earlier["call"]["result"]["text"] == "did read_file"
+    assert earlier["tool"] == "read_file" and json.loads(earlier["arguments"]["text"]) == {"path": "main.py"}
+    assert earlier["result"]["text"] == "did read_file"
     (side,) = shown["sides"]
     assert side["turns"][0]["calls"][0]["tool"] == "edit_file"
     assert side["turns"][0]["calls"][0]["result"] == {"text": "did edit_file", "length": 13}
@@ -154,7 +152,9 @@ def test_two_reviewers_and_an_adjudicator_through_the_api(tmp_path):
     agreement = bob.get("/api/review/agreement/steps").json()
     assert agreement["items"] == 20 and agreement["people"] == 2 and 0.8 < agreement["alpha"] < 1
     (disputed,) = queue(cy, "disputes")
-    others = cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"]
+    assert disputed["item_id"] in {item["item_id"] for item in queue(cy)}
+    assert cy.get(f"/api/review/items/{disputed['item_id']}").json()["others"] == []  # a label of one's own comes first
+    others = cy.get(f"/api/review/items/{disputed['item_id']}?queue=disputes").json()["others"]
     assert sorted(each["value"] for each in others) == [0.0, 1.0]
     assert save(cy, disputed, 1, "disputes").status_code == 200
     assert cy.get("/api/review").json()["queues"]["disputes"] == {"total": 1, "labelled": 1}

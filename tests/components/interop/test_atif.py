@@ -133,6 +133,25 @@ def test_an_edited_document_of_ours_is_read_as_anybodys(tmp_path):
     assert found.provenance.source == "atif" and len(found.turns) == len(record.turns)
 
 
+def test_a_document_of_ours_with_a_copied_step_after_a_turn_is_read_as_anybodys(tmp_path):
+    steps = [{"source": "agent", "message": "a"}, {"source": "agent", "message": "b", "is_copied_context": True}]
+    (found,) = read(tmp_path, run(steps=steps, extra={"ratchet": {"episode_id": "ep-x"}}, subagent_trajectories=[]))
+    assert [turn.text for turn in found.turns] == ["a", "b"] and found.episode_id != "ep-x"
+
+
+def test_documents_of_one_session_are_episodes_of_their_own(tmp_path):
+    steps = [{"source": "user", "message": "Look."}]
+    attempts = [
+        {
+            "schema_version": "ATIF-v1.6",
+            "session_id": "unknown",
+            "steps": [*steps, {"source": "agent", "message": text}],
+        }
+        for text in ("a", "b", "a")
+    ]
+    assert len({read(tmp_path, attempt)[0].episode_id for attempt in attempts}) == 2
+
+
 def test_an_episode_without_steps_is_written_and_read(tmp_path):
     record = next(iter(read_log(FIXTURES / "codex" / "rollout-2026-11-01.jsonl")))
     empty = msgspec.structs.replace(record, messages=(), turns=()).with_content_hash()

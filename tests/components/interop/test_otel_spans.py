@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 
 import pytest
 from episodes import make_episode
@@ -462,3 +463,192 @@ class TestWriter:
         assert len(parsed.resource_spans[0].scope_spans[0].spans) == len(
             row["resourceSpans"][0]["scopeSpans"][0]["spans"]
         )
+
+
+def calling(*calls):
+    parts = [{"type": "tool_call", "id": name, "name": tool, "arguments": at} for name, tool, at in calls]
+    return {"role": "assistant", "parts": parts}
+
+
+def answers(*results):
+    return {
+        "role": "tool",
+        "parts": [{"type": "tool_call_response", "id": name, "response": text} for name, text in results],
+    }
+
+
+def asking(role, text):
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def model_call(at, messages, reply, **more):
+    """A span of a model call; `reply`: a message, or None for a call that failed."""
+    values = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": json.dumps(messages)}
+    if reply is None:
+        more["status"] = {"code": 2, "message": "429"}
+    else:
+        values["gen_ai.output.messages"] = json.dumps([reply])
+    return span("chat", values, at, **more)
+
+
+def tool_call(at, tool, result, call_id=None, inputs=None, **more):
+    values = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool, "gen_ai.tool.call.result": result}
+    values |= {"gen_ai.tool.call.id": call_id, "gen_ai.tool.call.arguments": inputs and json.dumps(inputs)}
+    return span("tool", {key: value for key, value in values.items() if value is not None}, at, **more)
+
+
+def under(name, at, *spans, **more):
+    """Spans below one of an agent."""
+    agent = span(name, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}, at, **more)
+    return [agent, *({**each, "parentSpanId": agent["spanId"]} for each in spans)]
+
+
+def told(spans):
+    """The results of each turn, as (call id, text); a message has the call id ""."""
+    (found,) = episodes_of_spans(spans)
+    return [[(result.call_id, result.content) for result in turn.results] for turn in found.turns]
+
+
+ASKED = [asking("system", "Be short."), asking("user", "Look.")]
+
+
+@pytest.mark.parametrize("has_tool_spans", [False, True])
+def test_ids_of_calls_that_are_repeated_in_each_reply_do_not_mix_their_results(has_tool_spans):
+    first, second = (calling(("call_0", "look", {"at": place})) for place in "ab")
+    history = [*ASKED, first, answers(("call_0", "one")), second, answers(("call_0", "two"))]
+    spans = [
+        model_call(1, ASKED, first),
+        model_call(3, history[:4], second),
+        model_call(5, history, asking("assistant", ".")),
+    ]
+    if has_tool_spans:
+        spans += [tool_call(2, "look", "raw 1", "call_0"), tool_call(4, "look", "raw 2", "call_0")]
+    assert told(spans) == [[("call_0", "one")], [("call_0", "two")], []]
+
+
+def test_a_tool_span_answers_the_call_that_it_names_also_beside_an_equal_one():
+    spans = [model_call(1, ASKED, calling(("1", "look", {"at": 1}), ("2", "look", {"at": 1})))]
+    spans += [tool_call(2, "look", "of 2", "2", {"at": 1}), tool_call(3, "look", "of 1", "1", {"at": 1})]
+    assert told(spans) == [[("2", "of 2"), ("1", "of 1")]]
+
+
+def test_a_result_counts_once_when_a_subagent_took_many_turns_before_the_model_was_given_it():
+    asked = calling(("r", "research", {}))
+    pages = [model_call(10 + at, ASKED, asking("assistant", str(at))) for at in range(60)]
+    research = under("B", 4, *pages, parentSpanId=f"{3:016x}")
+    last = model_call(100, [*ASKED, asked, answers(("r", "found"))], asking("assistant", "."))
+    spans = [*under("A", 1, model_call(2, ASKED, asked), tool_call(3, "research", "found", "r"), last), *research]
+    assert [pair for results in told(spans) for pair in results if pair[0]] == [("r", "found")]
+
+
+def test_a_model_call_that_failed_and_is_tried_again_is_no_turn_and_repeats_no_message():
+    history = [*ASKED, asking("assistant", "Where?"), asking("user", "There.")]
+    spans = [model_call(1, ASKED, None), model_call(2, ASKED, asking("assistant", "Where?"))]
+    spans += [model_call(3, history, None), model_call(4, history, asking("assistant", "I see."))]
+    assert told(spans) == [[("", "There.")], []]
+    (found,) = episodes_of_spans([*spans, model_call(6, history, None)])
+    assert len(found.turns) == 3 and found.source_extra["turns"]["2"]["error"]["message"] == "429"
+    assert [error["message"] for error in found.source_extra["turns"]["1"]["failed_calls"]] == ["429"]
+
+
+def test_a_history_that_was_compacted_adds_its_summary_and_not_the_instructions_again():
+    spans = [
+        model_call(1, ASKED, asking("assistant", "Long.")),
+        model_call(2, [ASKED[0], asking("user", "So far: long.")], asking("assistant", ".")),
+    ]
+    assert told(spans) == [[("", "So far: long.")], []]
+
+
+def test_a_conversation_that_is_handed_to_another_agent_is_not_repeated():
+    transfer = calling(("h", "to_b", {}))
+    given = [asking("system", "You are B."), ASKED[1], transfer, answers(("h", "done"))]
+    spans = [*under("A", 1, model_call(2, ASKED, transfer), tool_call(3, "to_b", "done", "h"))]
+    spans += under("B", 4, model_call(5, given, asking("assistant", "B here.")))
+    assert told(spans) == [[("h", "done"), ("", "You are B.")], []]
+    # As OpenInference writes it for OpenAI's Agents, beside the call.
+    marked = {"openinference.span.kind": "TOOL", "input.value": "A", "output.value": "B"}
+    assert told([*spans, span("handoff to B", marked, 3, spanId=f"{9:016x}")]) == told(spans)
+
+
+def test_agents_of_one_name_that_run_at_once_are_not_mixed():
+    first, second = (under("B", at, parentSpanId=f"{1:016x}", endTimeUnixNano=99 * 10**9) for at in (2, 3))
+    calls = [
+        model_call(4, ASKED, asking("assistant", "1")),
+        model_call(5, [ASKED[0], asking("user", "Again.")], asking("assistant", "2")),
+    ]
+    calls = [call | {"parentSpanId": above["spanId"]} for call, (above,) in zip(calls, (first, second), strict=True)]
+    later = under("B", 100, model_call(101, ASKED, asking("assistant", "3")), parentSpanId=f"{1:016x}")
+    (found,) = episodes_of_spans([*under("A", 1), *first, *second, *calls, *later])
+    assert [turn.agent_id for turn in found.turns] == ["B", "B#2", "B"]
+
+
+def test_a_tool_within_the_same_tool_and_a_tool_tried_again_are_no_turns_of_their_own():
+    spans = [
+        model_call(1, ASKED, calling(("c", "look", {}))),
+        tool_call(2, "look", "no", "c"),
+        tool_call(3, "look", "yes", "c"),
+    ]
+    spans += [tool_call(4, "look", '{"content": "yes"}', parentSpanId=f"{3:016x}")]  # of the client of an MCP server
+    assert told(spans) == [[("c", "yes")]]
+
+
+def test_the_calls_of_an_agent_below_a_tool_are_turns_also_within_a_span_of_a_model():
+    spans = [model_call(1, ASKED, asking("assistant", "A.")), tool_call(2, "ask", "B.", parentSpanId=f"{1:016x}")]
+    spans += [model_call(3, ASKED, asking("assistant", "B."), parentSpanId=f"{2:016x}")]
+    (found,) = episodes_of_spans(spans)
+    assert [turn.text for turn in found.turns] == ["A.", "", "B."]
+
+
+def test_a_reply_with_the_result_of_a_tool_at_the_provider_keeps_its_text_and_its_call():
+    parts = calling(("w", "search", {}))["parts"] + answers(("w", "a page"))["parts"]
+    reply = {"role": "assistant", "parts": [*parts, {"type": "text", "content": "It is so."}]}
+    assert conversation([model_call(1, ASKED, reply)])[1] == [([("w", {})], [("w", "a page")], "It is so.")]
+
+
+def test_anthropics_result_is_not_added_to_that_of_the_tool_span():
+    def message(at, request, content):
+        values = {
+            "input.value": json.dumps({"messages": request}),
+            "output.value": json.dumps({"role": "assistant", "content": content}),
+        }
+        return span("messages", {"openinference.span.kind": "LLM", **values}, at)
+
+    asked, use = {"role": "user", "content": "Look."}, [{"type": "tool_use", "id": "c", "name": "look", "input": {}}]
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "seen"}]}
+    spans = [message(1, [asked], use), tool_call(2, "look", "raw", "c")]
+    spans += [message(3, [asked, {"role": "assistant", "content": use}, result], [{"type": "text", "text": "."}])]
+    assert told(spans) == [[("c", "seen")], []]
+
+
+def test_log_records_that_overtook_each_other_are_read_in_the_order_of_their_times():
+    def record(at, name, **body):
+        return {**owner, "timeUnixNano": str(at), "eventName": f"gen_ai.{name}", "attributes": {}, "body": body}
+
+    owner = span("chat", {"gen_ai.operation.name": "chat"})
+    records = [
+        record(3, "choice", message={"content": "a"}),
+        record(2, "user.message", content="q"),
+        record(1, "system.message", content="s"),
+    ]
+    (found,) = episodes_of_spans([owner, *records])
+    assert [message.content for message in found.messages] == ["s", "q"] and found.turns[0].text == "a"
+
+
+def test_the_messages_of_a_long_conversation_are_read_one_call_at_a_time():
+    history, spans = list(ASKED), []
+    for at in range(60):
+        reply = calling((str(at), "look", {"at": "x" * 50}))
+        spans.append(model_call(at + 1, history, reply))
+        history += [reply, answers((str(at), "seen " * 20))]
+    tracemalloc.start()
+    (found,) = episodes_of_spans(spans)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.turns) == 60 and peak < 1 << 20  # bytes
+
+
+def test_the_attributes_of_links_are_plain_and_a_number_that_is_none_stays_text():
+    link = {"traceId": "b" * 32, "attributes": [{"key": "n", "value": {"intValue": "--5"}}]}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"links": [link]}]}]}]}).encode()
+    (read,) = read_otlp(body, "application/json")
+    assert read["links"] == [{"traceId": "b" * 32, "attributes": {"n": "--5"}}]

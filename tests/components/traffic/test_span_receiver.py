@@ -93,6 +93,11 @@ BOMB = gzip.compress(b" " * (40 << 20))
             400,
             "cut short",
         ),
+        (
+            ("/v1/traces", {"content": 2 * gzip.compress(b"{}"), "headers": JSON | {"content-encoding": "gzip"}}),
+            400,
+            "followed by something else",
+        ),
         (("/v1/traces", {"content": BOMB, "headers": JSON | {"content-encoding": "gzip"}}), 413, "send less at once"),
         (("/v1/traces", {"content": b" " * (17 << 20), "headers": JSON}), 413, "send less at once"),
         (("/v1/metrics", {"json": {}}), 404, "send to /v1/traces"),
@@ -102,6 +107,7 @@ BOMB = gzip.compress(b" " * (40 << 20))
             "application/json",
         ),
         (("/v1/feedback", {"json": {"success": True}}), 400, "give trace_id or conversation_id"),
+        (("/v1/feedback", {"json": {"trace_id": "jane.roe@shop.example.org", "success": True}}), 400, "no id of 32"),
         (("/v1/feedback", {"json": {"trace_id": "a"}}), 400, "give success, score or comment"),
         (("/v1/feedback", {"json": {"trace_id": "a", "sucess": True}}), 400, "its fields are trace_id"),
         (("/v1/feedback", {"json": {"trace_id": "a", "success": "yes"}}), 400, "Expected `bool | null`"),
@@ -134,6 +140,13 @@ def test_spans_without_valid_ids_are_rejected_and_counted_and_the_rest_is_stored
     assert [item["spanId"] for one in stored() for item in one.spans] == [f"{5:016x}"]
 
 
+def test_log_records_of_no_span_are_counted_by_the_name_that_otlp_has_for_them(receiver):
+    records = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "started"}}]}]}]}
+    (response,) = post(receiver, ("/v1/logs", {"json": records}))
+    partial = response.json()["partialSuccess"]
+    assert partial["rejectedLogRecords"] == "1" and partial["errorMessage"].startswith("log records need")
+
+
 def test_langfuses_sdk_may_send_to_the_path_that_it_knows(receiver, stored):
     (response,) = post(receiver, ("/api/public/otel/v1/traces", GOOD[1]))
     assert response.status_code == 200 and len(stored()) == 1
@@ -160,6 +173,7 @@ def test_nothing_is_written_before_it_is_sanitised_and_a_value_has_one_placehold
     receiver, stored, tmp_path
 ):
     tricky = {**span(3, session_id="s"), "parentSpanId": SECRETS, "startTimeUnixNano": SECRETS, "name": SECRETS}
+    tricky["links"] = [{"attributes": [{"key": "password", "value": {"stringValue": "hunter3-9x"}}]}]
     tricky["events"] = [{"name": SECRETS, "attributes": [{"key": "password", "value": {"stringValue": "hunter2-9x"}}]}]
     answers = post(
         receiver,
@@ -172,7 +186,7 @@ def test_nothing_is_written_before_it_is_sanitised_and_a_value_has_one_placehold
     texts = json.dumps(conversation.spans) + conversation.feedback[0].comment
     receiver.close()
     raw = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    for secret in ("jane.roe", "4fT9wQz7LmNp2RsVx8Ya1BcD3eFgHj5K", "hunter2-9x"):
+    for secret in ("jane.roe", "4fT9wQz7LmNp2RsVx8Ya1BcD3eFgHj5K", "hunter2-9x", "hunter3-9x"):
         assert secret not in texts and secret.encode() not in raw
     values = {
         item["attributes"].get("input.value") or item["attributes"].get("output.value") for item in conversation.spans

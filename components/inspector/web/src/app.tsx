@@ -54,15 +54,17 @@ export function App() {
         <span class="soft home">{home.data && <Text>{home.data.name}</Text>}</span>
       </header>
       <main id="main" tabIndex={-1}>
-        {home.error ? (
+        {home.error && (
           <p class="error" role="alert">
-            {home.error.message}
+            <Text>{home.error.message}</Text>
           </p>
-        ) : view ? (
+        )}
+        {/* What is being written in a view stays while the server does not answer. */}
+        {home.error && !home.data ? null : view ? (
           <Clone.Provider value={clone}>
             {home.data && <Sources home={home.data} />}
             {/* What was listed while the index grew is listed again when it is whole. */}
-            <view.show key={`${name} ${running}`} route={route} />
+            <view.show key={view.indexed ? `${name} ${running}` : name} route={route} />
           </Clone.Provider>
         ) : (
           <p class="error">There is no such view.</p>

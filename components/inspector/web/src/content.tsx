@@ -1,7 +1,7 @@
 /** Large texts: folded, fetched by range, and coloured where they are diffs. */
 import { diffLines, diffWordsWithSpace } from "diff";
 import { useState } from "preact/hooks";
-import { count } from "./format";
+import { count, isCut } from "./format";
 import { marked } from "./text";
 
 const FOLDED_LINES = 14;
@@ -12,7 +12,7 @@ const UNIFIED = /^(?:diff --git |--- .*\n\+\+\+ |@@ -\d)/m;
 /** A block of inert text. `length`: that of the whole text in characters, where `text` is only its beginning; `load` gives a piece of it. */
 export function Block({
   text,
-  length = text.length,
+  length: whole,
   load,
   label,
 }: {
@@ -21,6 +21,8 @@ export function Block({
   load?: (offset: number, length: number) => Promise<string>;
   label: string;
 }) {
+  const length = whole ?? text.length;
+  const partial = whole !== undefined && isCut(text, whole);
   const lines = text.split("\n");
   const long = length > FOLDED_CHARACTERS || lines.length > FOLDED_LINES;
   const [open, setOpen] = useState(false);
@@ -48,12 +50,12 @@ export function Block({
             <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
               {open
                 ? "Fold"
-                : text.length < length
+                : partial
                   ? `Show the first ${count(text.length)} characters`
                   : `Show all ${count(lines.length)} lines`}
             </button>
           )}
-          {text.length < length && load && (
+          {partial && load && (
             <>
               {piece && (
                 <button type="button" class="quiet" disabled={at === 0} onClick={() => turn(Math.max(0, at - PIECE))}>

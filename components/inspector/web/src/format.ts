@@ -19,6 +19,11 @@ export function cut(value: number, digits = DIGITS): string {
   return `${whole}.${zeros.slice(0, small ? undefined : digits)}${decimals.slice(0, kept)}…${exponent}`;
 }
 
+/** Whether a text is only the beginning of one of `length` characters: code points, as the server counts them. */
+export function isCut(text: string, length: number): boolean {
+  return text.length < length || [...text].length < length;
+}
+
 export function count(value: number): string {
   return value.toLocaleString("en-US");
 }

@@ -31,11 +31,15 @@ function isTyping(target: EventTarget | null): boolean {
 }
 
 function onKey(event: KeyboardEvent): void {
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  // During composition (Chinese, Japanese) Enter and Escape are keys of the input method.
+  if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (isTyping(event.target)) {
     if (event.key === "Escape") (event.target as HTMLElement).blur();
     return;
   }
+  // Enter is for what has the focus, until j or k moves on (below).
+  const focused = (event.target as HTMLElement).closest?.<HTMLElement>("a, button, summary");
+  if (event.key === "Enter" && focused) return;
   const off = localStorage.getItem(OFF) === "1";
   if ((off && event.key.length === 1) || (event.target as HTMLElement).closest?.("dialog")) return;
   const sequence = first && event.timeStamp - firstAt < SEQUENCE_MS ? `${first} ${event.key}` : event.key;
@@ -44,6 +48,7 @@ function onKey(event: KeyboardEvent): void {
   [first, firstAt] = !does && begins ? [event.key, event.timeStamp] : ["", 0];
   if (!does) return;
   event.preventDefault();
+  if (/^[jk]$/i.test(event.key)) focused?.blur();
   // A key that is held down moves on, and decides nothing: it would label steps that nobody has seen.
   if (!event.repeat || /^[jk]$/i.test(event.key)) does();
 }

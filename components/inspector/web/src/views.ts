@@ -18,15 +18,17 @@ export type View = {
   readonly review?: boolean;
   /** Only where no files were given: of the nights and the build of a clone. */
   readonly clone?: boolean;
+  /** Shown anew when the index is whole. Not for what is being written or computed. */
+  readonly indexed?: boolean;
 };
 
 export const VIEWS: Readonly<Record<string, View>> = {
-  episodes: { show: FindView, title: "Find", key: "f" },
+  episodes: { show: FindView, title: "Find", key: "f", indexed: true },
   live: { show: LiveView, title: "Live", key: "l", clone: true },
   data: { show: DatasetsView, title: "Data", key: "d", clone: true },
   lineage: { show: LineageView, title: "Lineage", key: "i", clone: true },
   review: { show: ReviewView, title: "Review", key: "r", review: true },
-  episode: { show: EpisodeView },
-  group: { show: GroupView },
+  episode: { show: EpisodeView, indexed: true },
+  group: { show: GroupView, indexed: true },
   rows: { show: TrainedView },
 };

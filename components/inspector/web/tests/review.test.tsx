@@ -10,6 +10,7 @@ import {
   labelled,
   type Session,
   skip,
+  unsaved,
   unskip,
   upcoming,
   withdrawn,
@@ -49,12 +50,21 @@ test("undo returns to what was skipped or labelled last", () => {
   expect([shown(back), labelled(back), endsWithSkip(back)]).toEqual(["i1", 0, true]);
 });
 
+test("an item whose label could not be saved comes next, and what is shown stays", () => {
+  const later = skip(label(begin(entries(null, null, null, null)), "i0", 1));
+  expect(shown(later)).toBe("i2");
+  const back = unsaved(later, "i0");
+  expect([shown(back), labelled(back), endsWithSkip(back)]).toEqual(["i2", 0, true]);
+  expect(shown(label(back, "i2", 0))).toBe("i0");
+  expect(shown(unsaved(label(begin(entries(null)), "i0", 1), "i0"))).toBe("i0");
+});
+
 test("the next items are known ahead", () => {
   expect(upcoming(begin(entries(1, null, 0, null, null)), 2)).toEqual([1, 3]);
 });
 
 const text = (of: string, length = of.length) => ({ text: of, length });
-const call = (written: string): Detail["earlier"][number]["call"] => ({
+const call = (written: string): Detail["earlier"][number] => ({
   tool: written,
   arguments: text(written),
   parse_error: written,
@@ -69,7 +79,7 @@ const detail = (written: string): Detail => ({
   turn: 1,
   step: 0,
   task: text(written),
-  earlier: [{ turn: 0, step: 0, call: call(written) }],
+  earlier: [call(written)],
   earlier_left_out: 3,
   sides: [
     {

@@ -69,3 +69,13 @@ test("a diff keeps three lines of context and counts the others", () => {
 test("a diff of equal texts has no changed line", () => {
   expect(diffRows("a\nb", "a\nb").filter(([kind]) => kind === "added" || kind === "removed")).toEqual([]);
 });
+
+test("the beginning of a text of many emoji is no whole text", () => {
+  const load = async () => "";
+  const beginning = "🙂".repeat(9_000);
+  expect(render(<Block text={beginning} length={15_000} load={load} label="output" />)).toContain("Read it by pieces");
+  for (const length of [undefined, 9_000])
+    expect(render(<Block text={beginning} {...(length && { length })} load={load} label="output" />)).not.toContain(
+      "pieces",
+    );
+});

@@ -169,6 +169,36 @@ def test_sealed_labels_of_another_clone_count_as_given(tmp_path):
     assert values(desk)[3] == 1.0
 
 
+def test_the_latest_label_is_shown_wherever_it_was_sealed_or_imported(tmp_path):
+    here, there = tmp_path / "labels.jsonl", tmp_path / "sealed.jsonl"
+    desk_of(here).add(STEPS[0].item_id, 1.0)
+    append_json_lines(there, [*read_labels(here)])
+    desk_of(there).undo()
+    assert latest_labels([*read_labels(there), *read_labels(here)]) == []
+    desk = desk_of(here, sealed=[there])
+    assert values(desk)[0] is None and desk.undo() is None
+    given = next(read_labels(there))
+    old = Label(
+        **{
+            name: getattr(given, name) for name in ("episode_id", "content_hash", "domain", "turn", "step", "annotator")
+        },
+        value=1.0,
+        labelled_at="2020-01-01",
+    )
+    append_json_lines(here, [old])
+    assert values(desk)[0] is None
+
+
+def test_who_decided_a_dispute_is_not_asked_again_when_one_of_its_labels_is_withdrawn(tmp_path):
+    ann, bob, cy = (desk_of(tmp_path / "labels.jsonl", name) for name in ("ann", "bob", "cy"))
+    ann.add(STEPS[0].item_id, 1.0)
+    bob.add(STEPS[0].item_id, 0.0)
+    cy.add(STEPS[0].item_id, 1.0, adjudicate=True)
+    ann.undo()
+    assert STEPS[0] not in [each.item for each in cy.queue("steps")]
+    assert cy.undo() == STEPS[0] and STEPS[0] in [each.item for each in cy.queue("steps")]
+
+
 def test_labels_of_an_episode_that_was_played_again_do_not_count(tmp_path):
     old = Label(episode_id=FIRST, content_hash="other", domain="coding", turn=0, step=0, value=1.0, annotator="ann")
     append_json_lines(tmp_path / "labels.jsonl", [old])

@@ -65,7 +65,7 @@ export type Loaded<T> = { readonly data?: T; readonly error?: ApiError; readonly
  * `every`: milliseconds after which it is asked again. `params` null: not yet. */
 export function useGet<P extends Path>(path: P, params: Params<P> | null, every?: number): Loaded<Answer<P>> {
   const key = params && address(path, params as Record<string, unknown>);
-  const [state, setState] = useState<Loaded<Answer<P>>>({ loading: true });
+  const [state, setState] = useState<Loaded<Answer<P>> & { of?: string | null }>({ loading: true });
   // biome-ignore lint/correctness/useExhaustiveDependencies: `key` stands for path and params
   useEffect(() => {
     if (params === null) return;
@@ -74,15 +74,17 @@ export function useGet<P extends Path>(path: P, params: Params<P> | null, every?
     const ask = () =>
       get(path, params, abort.signal)
         .then(
-          (data) => setState({ data, loading: false }),
+          (data) => setState({ data, of: key, loading: false }),
           (error: unknown) => {
-            if (!abort.signal.aborted) setState((last) => ({ ...last, error: asApiError(error), loading: false }));
+            if (abort.signal.aborted) return;
+            // An answer about something else would stand below the error as if it were this one's.
+            setState((last) => ({ ...(last.of === key && last), error: asApiError(error), loading: false }));
           },
         )
         .finally(() => {
           if (every && !abort.signal.aborted) timer = window.setTimeout(ask, every);
         });
-    setState((last) => ({ ...(last.data === undefined ? {} : { data: last.data }), loading: true }));
+    setState(({ data, of }) => ({ ...(data !== undefined && of !== undefined && { data, of }), loading: true }));
     void ask();
     return () => {
       abort.abort();
@@ -172,6 +174,7 @@ class PageStore<T> {
     } catch (error) {
       this.pages.delete(page);
       if (!this.abort.signal.aborted) this.error = asApiError(error);
+      if (![...this.pages.values()].some(Boolean)) this.total = undefined; // it is that of the list before
     }
     this.open--;
     if (!this.abort.signal.aborted) this.changed();

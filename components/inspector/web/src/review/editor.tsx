@@ -1,5 +1,7 @@
 /** The better message of a pair as a form: its text, and for each call the tool and the arguments by name. */
 import { useEffect, useRef, useState } from "preact/hooks";
+import { isCut } from "../format";
+import { Text } from "../text";
 import type { Detail } from "./item";
 
 export type Edit = { text: string; calls: ReadonlyArray<{ tool: string; arguments: Record<string, unknown> }> };
@@ -28,7 +30,7 @@ function rounded(json: string): boolean {
 export function editable(detail: Detail): Draft | null {
   const turn = detail.sides[0]?.turns[0];
   if (detail.kind !== "pair" || detail.turn < 0 || !turn) return null;
-  const whole = ({ text, length }: { text: string; length: number }) => [...text].length === length;
+  const whole = ({ text, length }: { text: string; length: number }) => !isCut(text, length);
   if (!whole(turn.text) || !turn.calls.every((call) => whole(call.arguments))) return null;
   if (turn.calls.some((call) => call.parse_error === null && rounded(call.arguments.text))) return null;
   const calls = turn.calls
@@ -69,7 +71,15 @@ export function readDraft({ text, calls }: Draft): Edit {
 
 const LONGEST = 24;
 
-export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit) => void; close: () => void }) {
+export function Editor({
+  first,
+  save,
+  close,
+}: {
+  first: Draft;
+  save: (edit: Edit, draft: Draft) => void;
+  close: () => void;
+}) {
   const [unchanged] = useState(first);
   const [draft, setDraft] = useState(unchanged);
   const [wrong, setWrong] = useState<{ field: string; message: string }>();
@@ -79,7 +89,7 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
   useEffect(() => focus("text"), []);
   const submit = () => {
     try {
-      save(readDraft(draft));
+      save(readDraft(draft), draft);
     } catch (error) {
       if (!(error instanceof DraftError)) throw error;
       setWrong(error);
@@ -92,6 +102,7 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
     else setWrong({ field: "", message });
   };
   const onKey = (event: KeyboardEvent) => {
+    if (event.isComposing) return;
     if (event.key === "Escape") leave();
     else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
     else return;
@@ -104,7 +115,10 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
   };
   const put = (place: number, to: Partial<Draft["calls"][number]>) =>
     change({ calls: draft.calls.map((call, at) => (at === place ? { ...call, ...to } : call)) });
-  const drop = (place: number) => change({ calls: draft.calls.filter((_, at) => at !== place) });
+  const drop = (to: Draft["calls"]) => {
+    change({ calls: to });
+    focus("text"); // the button that had it is gone
+  };
   return (
     <fieldset ref={form} class="review-editor" onKeyDown={onKey}>
       <legend>Rewrite the better message</legend>
@@ -125,7 +139,11 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
                 value={call.tool}
                 onInput={(event) => put(place, { tool: event.currentTarget.value })}
               />
-              <button type="button" class="quiet push" onClick={() => drop(place)}>
+              <button
+                type="button"
+                class="quiet push"
+                onClick={() => drop(draft.calls.filter((_, at) => at !== place))}
+              >
                 remove call {place + 1}
               </button>
             </label>
@@ -136,7 +154,10 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
                 of={field}
                 wrong={wrong}
                 change={(to) => set(at, to)}
-                drop={() => put(place, { fields: call.fields.filter((_, each) => each !== at) })}
+                drop={() => {
+                  const fields = call.fields.filter((_, each) => each !== at);
+                  drop(draft.calls.map((each, other) => (other === place ? { ...each, fields } : each)));
+                }}
               />
             ))}
             <button
@@ -152,7 +173,7 @@ export function Editor({ first, save, close }: { first: Draft; save: (edit: Edit
       <div class="review-editor-end">
         {wrong && (
           <p class="error" role="alert">
-            {wrong.message}
+            <Text>{wrong.message}</Text>
           </p>
         )}
         <div class="row">

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Answer } from "../api/client";
-import { plural } from "../format";
+import { isCut, plural } from "../format";
 import { link } from "../route";
 import { marked, Text } from "../text";
 import { Badge } from "../ui";
@@ -45,8 +45,8 @@ export function Item({ detail, full, editor }: { detail: Detail; full: boolean; 
               {plural(detail.earlier.length + detail.earlier_left_out, "step")} before
               {detail.earlier_left_out > 0 && `, the last ${detail.earlier.length} here`}
             </summary>
-            {detail.earlier.map((step) => (
-              <OneCall key={`${step.turn}.${step.step}`} call={step.call} full={full} />
+            {detail.earlier.map((call, place) => (
+              <OneCall key={`${place}`} call={call} full={full} />
             ))}
           </details>
         )}
@@ -107,7 +107,7 @@ function Arguments({ of, full }: { of: Cut; full: boolean }) {
     <>
       {named.map(([name, value]) =>
         value.length > SHORT || value.includes("\n") ? (
-          <Shown key={name} of={{ text: value, length: value.length }} label={name} full={full} />
+          <Shown key={name} of={{ text: value, length: 0 }} label={name} full={full} />
         ) : (
           <p key={name} class="review-short">
             <span class="soft">
@@ -147,7 +147,7 @@ function Shown({ of, label, full }: { of: Cut; label: string; full: boolean }) {
       <figcaption class="soft">
         <Text>{label}</Text>
         {folded && ` · ${lines.length - LINES} lines folded`}
-        {of.text.length < of.length && ` · the first ${of.text.length} of ${of.length} characters`}
+        {isCut(of.text, of.length) && ` · the first ${of.text.length} of ${of.length} characters`}
       </figcaption>
       <pre class="open">{marked(text)}</pre>
     </figure>

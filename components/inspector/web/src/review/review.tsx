@@ -1,12 +1,12 @@
 /** The review desk: one item after the other, by keyboard. The next items are fetched ahead, and a label is sent while the next item is
  * already shown; one that could not be saved brings its item back. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, request, useGet } from "../api/client";
+import { type ApiError, get, request, useGet } from "../api/client";
 import { type Keys, useKeys } from "../keys";
 import { go, link, type Route } from "../route";
 import { Text } from "../text";
 import { Badge, Loading, Num, Problem } from "../ui";
-import { type Edit, Editor, editable } from "./editor";
+import { type Draft, type Edit, Editor, editable } from "./editor";
 import { type Detail, Item } from "./item";
 import "./review.css";
 import {
@@ -17,6 +17,7 @@ import {
   type QueueName,
   type Session,
   skip,
+  unsaved,
   unskip,
   upcoming,
   withdrawn,
@@ -28,6 +29,9 @@ const QUEUES: ReadonlyArray<readonly [name: QueueName, title: string]> = [
   ["disputes", "Disputes"],
 ];
 const AHEAD = 3;
+const RETRY_MS = 2_000;
+/** The second press of a double one would label an item that nobody has seen. */
+const DOUBLE_MS = 250;
 const HOUR = 3_600_000;
 
 export function ReviewView({ route }: { route: Route }) {
@@ -106,23 +110,29 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
   const [session, setSession] = useState(first);
   const [said, say] = useState("");
   const [problem, setProblem] = useState("");
-  const [comment, setComment] = useState("");
+  // By item: what is written for one must not reach another, and is still there where its label could not be saved.
+  const [comments, setComments] = useState<Readonly<Record<string, string>>>({});
+  const drafts = useRef(new Map<string, Draft>());
   const [full, setFull] = useState(false);
-  const [editing, setEditing] = useState(false);
-  const details = useDetails(session);
+  const [editing, setEditing] = useState("");
+  const { details, error } = useDetails(name, session);
   // One request after the other: an undo must not overtake its label.
   const sending = useRef<Promise<unknown>>(Promise.resolve());
+  const failures = useRef(0);
+  const last = useRef({ value: Number.NaN, at: 0 });
   const begun = useRef<{ at: number; labels: number }>({ at: 0, labels: 0 });
   const input = useRef<HTMLInputElement>(null);
   const entry = session.items[session.at];
   const pair = entry?.kind === "pair";
+  const detail = entry && details.get(entry.item_id);
+  const draft = detail && editing === detail.item_id ? (drafts.current.get(editing) ?? editable(detail)) : null;
+  const comment = (entry && comments[entry.item_id]) ?? "";
   keep(session);
 
   const change = (to: (session: Session) => Session) => {
     setSession(to);
-    setComment("");
     setFull(false);
-    setEditing(false);
+    setEditing("");
     setProblem("");
     document.getElementById("main")?.scrollTo(0, 0);
   };
@@ -132,8 +142,10 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
     });
   };
   const give = (value: number, edit: Edit | null = null) => {
-    if (!entry || !details.get(entry.item_id)) return; // what was not seen is not labelled
-    const [id, words] = [entry.item_id, (pair ? PAIR_WORDS : WORDS)[value] ?? ""];
+    if (!detail) return; // what was not seen is not labelled
+    if (value === last.current.value && Date.now() - last.current.at < DOUBLE_MS) return;
+    last.current = { value, at: Date.now() };
+    const [id, words] = [detail.item_id, (pair ? PAIR_WORDS : WORDS)[value] ?? ""];
     if (begun.current.at === 0) begun.current.at = Date.now();
     begun.current.labels += 1;
     const body = { queue: name, item_id: id, value, comment, edit: edit ? JSON.stringify(edit) : "" };
@@ -144,8 +156,11 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
         say(`${words}${edit ? " with your message" : ""}, saved`);
       } catch (error) {
         begun.current.labels -= 1;
-        setSession((now) => withdrawn(now, id));
-        throw error;
+        failures.current += 1;
+        setSession((now) => unsaved(now, id));
+        throw new Error(
+          `The label is not saved, and its item comes next. ${error instanceof Error ? error.message : error}`,
+        );
       }
     });
   };
@@ -159,18 +174,20 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
       change(unskip);
       return say("skip taken back");
     }
+    const before = failures.current;
     send(async () => {
+      if (failures.current !== before) return; // what was to be taken back is not saved: an older label would be withdrawn
       const { item_id: id } = (await request("POST", "/api/review/undo", {})) as { item_id: string | null };
       if (id === null) return say("nothing to undo");
       begun.current.labels = Math.max(0, begun.current.labels - 1);
-      if (session.items.some((item) => item.item_id === id)) change((now) => withdrawn(now, id));
-      say("label withdrawn");
+      const here = session.items.some((item) => item.item_id === id);
+      if (here) change((now) => withdrawn(now, id));
+      say(here ? "label withdrawn" : "label of another queue withdrawn");
     });
   };
   const rewrite = () => {
-    const shown = entry && details.get(entry.item_id);
-    if (!shown) return;
-    if (editable(shown)) setEditing(true);
+    if (!detail) return;
+    if (editable(detail)) setEditing(detail.item_id);
     else setProblem("This message cannot be rewritten here: the pair is of whole episodes, or its text was cut.");
   };
   const keys: Keys = {
@@ -186,10 +203,8 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
     c: [() => input.current?.focus(), "write a comment, then label"],
     f: [() => setFull(!full), "show long texts in full"],
   };
-  useKeys(keys);
+  useKeys(draft ? {} : keys); // a letter beside the fields of the form must not decide
   const hours = begun.current.at ? (Date.now() - begun.current.at) / HOUR : 0;
-  const detail = entry && details.get(entry.item_id);
-  const draft = editing && detail ? editable(detail) : null;
   return (
     <>
       <div class="row review-state">
@@ -215,7 +230,10 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
       {!entry ? (
         <Finished name={name} />
       ) : !detail ? (
-        <Loading what="the item" />
+        <>
+          <Problem error={error} />
+          <Loading what="the item" />
+        </>
       ) : (
         <>
           <Item
@@ -223,7 +241,15 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
             full={full}
             editor={
               draft ? (
-                <Editor first={draft} save={(edit) => give(1, edit)} close={() => setEditing(false)} />
+                <Editor
+                  key={editing}
+                  first={draft}
+                  save={(edit, written) => {
+                    drafts.current.set(editing, written);
+                    give(1, edit);
+                  }}
+                  close={() => setEditing("")}
+                />
               ) : undefined
             }
           />
@@ -247,8 +273,8 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
               class="grow"
               maxLength={4000}
               value={comment}
-              onInput={(event) => setComment(event.currentTarget.value)}
-              onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()}
+              onInput={(event) => setComments({ ...comments, [detail.item_id]: event.currentTarget.value })}
+              onKeyDown={(event) => event.key === "Enter" && !event.isComposing && event.currentTarget.blur()}
             />
           </label>
         </>
@@ -257,22 +283,33 @@ function Desk({ name, first, keep }: { name: QueueName; first: Session; keep: (s
   );
 }
 
-/** The details of the shown item and of the next ones, by item. */
-function useDetails(session: Session): ReadonlyMap<string, Detail> {
+/** The details of the shown item and of the next ones, by item; what could not be fetched is asked for again. */
+function useDetails(queue: QueueName, session: Session): { details: ReadonlyMap<string, Detail>; error?: ApiError } {
   const [details, setDetails] = useState<ReadonlyMap<string, Detail>>(new Map());
+  const [failed, setFailed] = useState<{ error?: ApiError }>({});
   const asked = useRef(new Set<string>());
   const wanted = [session.at, ...upcoming(session, AHEAD)].flatMap((place) => session.items[place]?.item_id ?? []);
   const key = wanted.join(" ");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a request that failed is sent again
   useEffect(() => {
     for (const id of key.split(" ").filter((each) => each && !asked.current.has(each))) {
       asked.current.add(id);
-      get("/api/review/items/{item_id}", { item_id: id }).then(
-        (detail) => setDetails((known) => new Map(known).set(id, detail)),
-        () => asked.current.delete(id),
+      get("/api/review/items/{item_id}", { item_id: id, queue }).then(
+        (detail) => {
+          setDetails((known) => new Map(known).set(id, detail));
+          setFailed((now) => (now.error ? {} : now));
+        },
+        (error: ApiError) => {
+          setFailed({ error });
+          setTimeout(() => {
+            asked.current.delete(id);
+            setFailed((now) => ({ ...now }));
+          }, RETRY_MS);
+        },
       );
     }
-  }, [key]);
-  return details;
+  }, [key, queue, failed]);
+  return { details, ...failed };
 }
 
 function Finished({ name }: { name: QueueName }) {

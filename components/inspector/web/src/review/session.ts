@@ -55,9 +55,20 @@ export function unskip(session: Session): Session {
   return show({ ...session, skipped: session.skipped.slice(0, -1), done: session.done.slice(0, -1) }, id);
 }
 
-/** Return to the item whose label was withdrawn, or could not be saved. */
+/** Return to the item whose label was withdrawn. */
 export function withdrawn(session: Session, id: string): Session {
-  return show({ ...valued(session, id, null), done: session.done.slice(0, -1) }, id);
+  return show(unlabelled(session, id), id);
+}
+
+/** The item whose label could not be saved comes next. The shown one stays: it is being read, or its key is being pressed. */
+export function unsaved(session: Session, id: string): Session {
+  const back = unlabelled(session, id);
+  return back.items[back.at] ? back : next(back);
+}
+
+function unlabelled(session: Session, id: string): Session {
+  const latest = session.done.lastIndexOf("label");
+  return { ...valued(session, id, null), done: session.done.filter((_, place) => place !== latest) };
 }
 
 function show(session: Session, id: string): Session {

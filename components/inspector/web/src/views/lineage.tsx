@@ -1,5 +1,5 @@
 /** Lineage: from a model to the rollouts that trained it, and from a rollout to the models that it is in. */
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { type Answer, useGet } from "../api/client";
 import { go, link, type Route } from "../route";
 import { Text } from "../text";
@@ -18,6 +18,7 @@ export function LineageView({ route }: { route: Route }) {
   const { kind = "", id = "" } = route.query;
   const { data, error } = useGet("/api/lineage", { kind, id });
   const [text, setText] = useState(id);
+  useEffect(() => setText(id), [id]);
   return (
     <>
       <header class="head">
