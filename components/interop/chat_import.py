@@ -34,6 +34,7 @@ class ChatImporter:
 
     - `where`: location of the conversation in its log, for reports of unreadable messages.
     - `tags`: calls and results may be tagged text (Hermes).
+    - `interleaved`: a call after a result belongs to the same reply until `end_reply`.
     - `in_parts`: consecutive assistant messages (a thought, a text, then calls) form one turn, and an empty message
       after a turn is dropped.
     """
@@ -47,6 +48,12 @@ class ChatImporter:
         self.tags = tags
         self.in_parts = in_parts
         self._pending_thought: str | None = None  # of a reasoning item, which precedes the reply that it belongs to
+        self.interleaved = False
+        self._ended_turn: TurnDraft | None = None
+
+    def end_reply(self) -> None:
+        """Begin a new turn with the next assistant message or call, also where nothing is between."""
+        self._ended_turn = self.draft.last
 
     def add_all(self, messages: Iterable[Any], *, context: bool = False, agent_id: str | None = None) -> None:
         """Add messages; one that is no object is reported as unreadable.
@@ -96,7 +103,8 @@ class ChatImporter:
             last.extra.update({name: value for name, value in other_fields.items() if name not in last.extra})
             return None
         turn = self.draft.turn(tagged[0], thought, agent_id)
-        if last is not None and not last.calls and not last.results and last.agent_id == turn.agent_id:
+        may_continue = last is not None and last is not self._ended_turn and not last.calls and not last.results
+        if last is not None and may_continue and last.agent_id == turn.agent_id:
             # A turn was added above only to normalise its text; its content belongs to the turn before.
             self.draft.turns.pop()
             last.add_text(turn.text, turn.thought)
@@ -158,7 +166,8 @@ class ChatImporter:
         else:
             last = self.draft.last
             thought, self._pending_thought = self._pending_thought, None
-            turn = last if last is not None and not last.results and not thought else None
+            may_continue = last is not None and last is not self._ended_turn and (self.interleaved or not last.results)
+            turn = last if may_continue and not thought else None
             self.call(turn or self.draft.turn("", thought, agent_id), item)
 
     def _add_result(self, message: Mapping[str, Any]) -> None:

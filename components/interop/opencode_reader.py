@@ -73,21 +73,23 @@ def _event_message(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _trajectory(source: LogSource, session: dict[str, Any], messages: list[dict[str, Any]]) -> Trajectory:
     draft = TrajectoryDraft("opencode")
-    model = None
+    model = request = None
     for message in messages:
         info = as_mapping(message["info"])
         draft.collected_at = draft.collected_at or to_iso(as_mapping(info.get("time")).get("created"))
         if info.get("role") == "assistant":
             model = model or first_text(info.get("modelID"))
-            _add_reply(draft, info, as_mappings(message["parts"]))
+            _add_reply(draft, source, info, as_mappings(message["parts"]))
         else:
-            _add_request(draft, source, info, as_mappings(message["parts"]))
+            own_text = _add_request(draft, source, info, as_mappings(message["parts"]))
+            request = request or own_text
     draft.extra.update(drop_empty(session={name: field for name, field in session.items() if name != "id"}))
     native_id = first_text(session.get("id"), as_mapping(messages[0]["info"]).get("sessionID"))
-    return draft.finish(native_id=native_id, agent="opencode", model=model)
+    return draft.finish(native_id=native_id, description=request, agent="opencode", model=model)
 
 
-def _add_request(draft: TrajectoryDraft, source: LogSource, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+def _add_request(draft: TrajectoryDraft, source: LogSource, info: dict[str, Any], parts: list[dict[str, Any]]) -> str:
+    """Add a user's message and return the texts that are not the program's own, such as those of attached files."""
     if isinstance(info.get("system"), str) and not draft.messages:
         draft.message("system", info["system"])
     files = [
@@ -95,13 +97,16 @@ def _add_request(draft: TrajectoryDraft, source: LogSource, info: dict[str, Any]
     ]
     texts = [{"type": "text", "text": to_text(part.get("text"))} for part in parts if part.get("type") == "text"]
     content = parse_content([*texts, *files], source.blobs)
+    compacted = any(part.get("type") == "compaction" for part in parts)
     if draft.turns:
-        draft.note("user", content.text, **drop_empty(blobs=content.blobs))
+        draft.note("user", content.text, **drop_empty(blobs=content.blobs, compacted=compacted))
     else:
         draft.message("user", content.text, content.blobs, content.extra)
+    own = [to_text(part.get("text")) for part in parts if part.get("type") == "text" and not part.get("synthetic")]
+    return "\n".join(own)
 
 
-def _add_reply(draft: TrajectoryDraft, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+def _add_reply(draft: TrajectoryDraft, source: LogSource, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     turn: TurnDraft | None = None
     for part in parts:
         kind = part.get("type")
@@ -114,7 +119,7 @@ def _add_reply(draft: TrajectoryDraft, info: dict[str, Any], parts: list[dict[st
         elif kind == "reasoning":
             turn.add_text("", to_text(part.get("text")))
         elif kind == "tool":
-            _add_call(draft, turn, part)
+            _add_call(draft, source, turn, part)
         elif kind == "step-finish":
             turn.usage, turn.stop_reason = _usage(part), first_text(part.get("reason"))
     if turn is not None:
@@ -127,7 +132,7 @@ def _add_reply(draft: TrajectoryDraft, info: dict[str, Any], parts: list[dict[st
     draft.outcome = Outcome(terminated=reason == "stop", truncated=aborted, reason=reason)
 
 
-def _add_call(draft: TrajectoryDraft, turn: TurnDraft, part: dict[str, Any]) -> None:
+def _add_call(draft: TrajectoryDraft, source: LogSource, turn: TurnDraft, part: dict[str, Any]) -> None:
     state = as_mapping(part.get("state"))
     call_id = first_text(part.get("callID"), part.get("id"))
     call = draft.call(to_text(part.get("tool")), state.get("input"), call_id=call_id)
@@ -135,13 +140,21 @@ def _add_call(draft: TrajectoryDraft, turn: TurnDraft, part: dict[str, Any]) -> 
         return
     metadata = as_mapping(state.get("metadata"))
     failed = state["status"] == "error"
+    error = to_text(state.get("error")) or "failed" if failed else None
+    if call.tool == "invalid":  # takes the place of a call of an unknown tool, or with unreadable arguments
+        error = first_text(call.arguments.get("error"))
+    attached = [{"type": "image_url", "image_url": each.get("url")} for each in as_mappings(state.get("attachments"))]
+    content = parse_content(attached, source.blobs)
     draft.result(
         to_text(state.get("error" if failed else "output")),
         call_id=call.call_id,
         exit_code=to_int(metadata.get("exit")),
-        error=to_text(state.get("error")) or "failed" if failed else None,
+        error=error,
         truncated=metadata.get("truncated") is True,
+        blob=content.blob,
     )
+    if content.blobs[1:] or content.links:
+        turn.note_result(call_id=call.call_id, **drop_empty(blobs=content.blobs[1:], links=content.links))
 
 
 def _usage(part: dict[str, Any]) -> Usage | None:
@@ -150,8 +163,8 @@ def _usage(part: dict[str, Any]) -> Usage | None:
     # Cached tokens and reasoning are counted apart from input and output.
     prompt = [to_count(each) for each in (tokens.get("input"), cache.get("read"), cache.get("write"))]
     reply = [to_count(each) for each in (tokens.get("output"), tokens.get("reasoning"))]
-    if prompt[0] is None and reply[0] is None:
-        return None
+    if not any(prompt) and not any(reply):
+        return None  # an unfinished message has zeros
     return Usage(sum(each or 0 for each in prompt), sum(each or 0 for each in reply), to_cost(part.get("cost")))
 
 

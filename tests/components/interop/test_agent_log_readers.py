@@ -42,6 +42,27 @@ def test_half_a_log_is_one_clear_error(format, path, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def read_lines(folder, rows):
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(read_log(path))
+
+
+def gemini_session():
+    response = {"functionResponse": {"id": "j", "response": {"output": "Output: no x\nExit Code: 2"}}}
+    call = {"id": "j", "name": "run_shell_command", "args": {"command": "ls x"}, "result": [response]}
+    thoughts = [{"subject": "T", "description": "t"}]
+    reply = {"id": "g1", "type": "gemini", "content": "I look.", "thoughts": thoughts, "toolCalls": [call]}
+    return (
+        {"id": "u1", "type": "user", "content": [{"text": "List x."}]},
+        reply | {"tokens": {"input": 9, "output": 2, "thoughts": 1}},
+        {"id": "r1", "type": "user", "content": [response]},
+    )
+
+
+GEMINI_SESSION = gemini_session()
+
+
 class TestGeminiCli:
     def test_a_message_with_its_tool_calls_is_a_turn(self):
         (found,) = records("gemini_cli", "session-old.json")
@@ -60,6 +81,69 @@ class TestGeminiCli:
         assert [result.content for result in found.turns[0].results] == ["Output: a\nExit Code: 0"]
         assert found.task.description == "List x."
         assert found.source_extra["session"]["lastUpdated"] == "2026-11-01T10:00:06Z"
+
+    def test_a_resumed_session_states_its_history_again_and_nothing_of_it_is_lost_or_twice(self, tmp_path):
+        first, calls, results = GEMINI_SESSION
+        again = [
+            {"id": "u1", "type": "user", "content": [{"text": "List x."}]},
+            {"id": "g1", "type": "gemini", "content": [{"text": "**T** t", "thought": True}, {"functionCall": {}}]},
+            {"id": "g1", "type": "user", "content": results["content"]},
+            {"id": "g2", "type": "gemini", "content": [{"text": "b."}, {"functionCall": {"id": "k", "name": "glob"}}]},
+            {"id": "g2", "type": "user", "content": [{"functionResponse": {"id": "k", "response": {"output": "c"}}}]},
+        ]
+        head = {"sessionId": "s", "projectHash": "h", "startTime": "2026-11-01T10:00:00Z"}
+        resumed = [head | {"startTime": "2026-11-01T11:00:00Z"}, {"$set": {"messages": again}}]
+        asked = {"id": "u2", "type": "user", "content": [{"text": "Go on."}]}
+        (found,) = read_lines(tmp_path, [head, first, calls, results, *resumed, asked])
+        assert [(turn.text, turn.thought) for turn in found.turns] == [("I look.", "T: t"), ("b.", None)]
+        assert (tools_of(found), exit_codes_of(found)) == (["run_shell_command", "glob"], [2, None, None])
+        assert [result.content for result in found.turns[1].results] == ["c", "Go on."]
+        assert found.turns[0].usage.completion_tokens == 3
+        assert found.provenance.collected_at == "2026-11-01T10:00:00Z"
+
+    def test_a_second_file_of_a_resumed_session_is_no_episode(self, tmp_path):
+        context = {"id": "c", "type": "user", "content": [{"text": "<session_context>\nToday is Sunday."}]}
+        head = {"sessionId": "s", "projectHash": "h"}
+        with pytest.raises(DataError, match="holds no trajectory"):
+            read_lines(tmp_path, [head, {"$set": {"messages": [context]}}])
+
+    def test_images_of_the_user_and_of_results_are_kept(self, tmp_path):
+        image = {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}
+        text = [{"text": "See @a.png"}, {"text": "\n--- Content ---"}, image]
+        asked = {"id": "u", "type": "user", "content": text, "displayContent": [{"text": "See @a.png"}]}
+        response = {"functionResponse": {"id": "k", "name": "read_file", "response": {"output": "1 item"}}}
+        call = {"id": "k", "name": "read_file", "args": {}, "status": "success", "result": [response, image, image]}
+        reply = {"id": "g", "type": "gemini", "content": "", "toolCalls": [call]}
+        (found,) = read_lines(tmp_path, [{"sessionId": "s", "projectHash": "h"}, asked, reply])
+        assert len(found.messages[0].blobs) == 1 and "inlineData" not in found.messages[0].content
+        assert found.task.description == "See @a.png"
+        assert found.turns[0].results[0].content == "1 item" and found.turns[0].results[0].blob
+        assert len(found.source_extra["turns"]["0"]["results"][0]["blobs"]) == 1
+
+    @pytest.mark.parametrize(
+        ("tool", "output", "code"),
+        [
+            (
+                "run_shell_command",
+                "<untrusted_context>\nOutput: a\nExit Code: 7\nProcess Group PGID: 1\n</untrusted_context>",
+                7,
+            ),
+            ("run_shell_command", "Output: Exit Code: 5\nExit Code: 5\nb\nProcess Group PGID: 1", None),
+            ("read_file", "a\nExit Code: 5", None),
+        ],
+    )
+    def test_an_exit_code_is_the_shell_tools_own_line(self, tmp_path, tool, output, code):
+        result = [{"functionResponse": {"response": {"output": output}}}]
+        call = {"id": "k", "name": tool, "args": {}, "status": "success", "result": result}
+        reply = {"id": "g", "type": "gemini", "content": "", "toolCalls": [call]}
+        (found,) = read_lines(tmp_path, [{"sessionId": "s", "projectHash": "h"}, reply])
+        assert exit_codes_of(found) == [code]
+
+    def test_a_subagent_names_the_session_that_called_it(self, tmp_path):
+        (tmp_path / "s-1").mkdir()
+        head = {"sessionId": "s-2", "projectHash": "h", "kind": "subagent"}
+        (found,) = read_lines(tmp_path / "s-1", [head, {"id": "u", "type": "user", "content": "Look."}])
+        assert found.source_extra["parent_session"] == "s-1"
 
     def test_a_session_with_only_notices_is_no_episode(self, tmp_path):
         notice = {"id": "1", "type": "warning", "content": "a hook failed"}
@@ -82,6 +166,35 @@ class TestOpenCode:
         messages = json.loads((FIXTURES / "opencode" / "export.json").read_text())["messages"]
         (found,) = read(tmp_path, messages)
         assert found.turns == records("opencode", "export.json")[0].turns
+
+    def test_later_requests_are_kept_and_the_description_is_the_users_own_first_text(self, tmp_path):
+        session = json.loads((FIXTURES / "opencode" / "export.json").read_text())
+        texts = [
+            {"type": "text", "synthetic": True, "text": "Called the Read tool"},
+            {"type": "text", "text": "See a.png"},
+        ]
+        session["messages"][0]["parts"] = texts
+        for part in ({"type": "text", "text": "Go on."}, {"type": "compaction"}):
+            session["messages"].append({"info": {"role": "user"}, "parts": [part]})
+        (found,) = read(tmp_path, session)
+        assert (found.messages[-1].content, found.task.description) == ("Called the Read tool\nSee a.png", "See a.png")
+        assert [result.content for result in found.turns[-1].results] == ["Go on.", ""]
+        assert found.source_extra["turns"]["2"]["notes"][1]["compacted"] is True
+
+    def test_images_of_a_result_and_the_error_of_an_invalid_call_are_kept(self, tmp_path):
+        image = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}
+        state = {"status": "completed", "input": {}, "output": "Image read", "attachments": [image, image]}
+        unknown = {"status": "completed", "input": {"tool": "frob", "error": "no tool frob"}, "output": "invalid"}
+        parts = [
+            {"type": "step-start"},
+            {"type": "tool", "tool": "read", "callID": "a", "state": state},
+            {"type": "tool", "tool": "invalid", "callID": "b", "state": unknown},
+        ]
+        zeros = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+        (found,) = read(tmp_path, [{"info": {"role": "assistant", "tokens": zeros, "cost": 0}, "parts": parts}])
+        (turn,) = found.turns
+        assert turn.results[0].blob and len(found.source_extra["turns"]["0"]["results"][0]["blobs"]) == 1
+        assert (errors_of(found), turn.usage) == ([None, "no tool frob"], None)
 
     def test_events_are_a_session_and_an_error_at_the_end_is_its_failure(self):
         (found,) = records("opencode", "events.jsonl")
