@@ -4,8 +4,8 @@ Harbor's absolute paths exist in the sandbox: the first folder of the task's WOR
 below /tmp (`ImagePlan.links`). With docker the engine builds the task's image. The local sandbox does by itself what a simple
 Dockerfile says (COPY, WORKDIR, ENV, and RUN without installations), and refuses any other in one line.
 
-The answer is what the agent has left in the workspace and in /tmp, or the task's `artifacts` where its verifier is separate. In
-a fresh sandbox, tests/test.sh then decides by the reward that it writes to /logs/verifier.
+The answer is what the agent has left in the workspace and in /tmp, or the task's `artifacts` and /logs/artifacts where its
+verifier is separate. In a fresh sandbox, tests/test.sh then decides by the reward that it writes to /logs/verifier.
 """
 
 import base64
@@ -50,6 +50,7 @@ MAX_REWARD_BYTES = 1 << 16
 SYSTEM_PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """An image's own may begin with a folder in which an agent leaves a `tar`."""
 MAX_STEPS = 400
+ARTIFACTS = "/logs/artifacts"
 
 
 def _followed(path: str, links: Mapping[str, str]) -> str:
@@ -176,7 +177,8 @@ class HarborLayout(TaskLayout):
                 return Grade(False, 0.0, 0, 1, "bad_answer")
             if not self.separate:
                 self._upload(sandbox, "tests")
-            self._run(sandbox, "rm -rf /logs/* && mkdir -p /logs/verifier /logs/agent /logs/artifacts", "make /logs")
+            emptied = "/logs/verifier /logs/agent" if self.separate else "/logs/*"
+            self._run(sandbox, f"rm -rf {emptied} && mkdir -p /logs/verifier /logs/agent {ARTIFACTS}", "make /logs")
             command = f"{self.plans[part].shell_prefix()}{TEST_COMMAND} > /logs/verifier/test-stdout.txt 2>&1"
             try:
                 sandbox.run(["bash", "-c", command], timeout=seconds, env=self._section("verifier").get("env") or {})
@@ -200,6 +202,7 @@ class HarborLayout(TaskLayout):
         """
         folders = self._links("environment")
         hidden = tuple(f"{folders[f'/{name}']}/" for name in HARBOR_FOLDERS)
+        handed = f"{self._real(ARTIFACTS, 'environment')}/"
         own = tuple(f"{self._real(path, 'environment')}/" for path in self._artifacts()) if self.separate else ("/",)
         output = io.BytesIO()
         with tarfile.open(fileobj=io.BytesIO(answer), mode="r:") as archive:
@@ -210,7 +213,8 @@ class HarborLayout(TaskLayout):
                 # The sandbox's own folders keep their modes: with an agent's, the tests could not be written.
                 if path in ("/workspace", "/tmp", "/tmp/harbor"):
                     return False
-                if not f"{path}/".startswith(own) or f"{path}/".startswith(hidden):
+                at = f"{path}/"
+                if not at.startswith(own) or (at.startswith(hidden) and not at.startswith(handed)):
                     return False
                 if _followed(posixpath.dirname(path), links) != posixpath.dirname(path):
                     return False
@@ -247,7 +251,8 @@ class HarborLayout(TaskLayout):
 
     def _prepare(self, sandbox: Sandbox, part: Part, only_folders: bool = False) -> None:
         targets = self._links(part)
-        self._run(sandbox, shlex.join(["mkdir", "-p", *targets.values()]), "make the folders")
+        folders = [*targets.values(), self._real(ARTIFACTS, part)]
+        self._run(sandbox, shlex.join(["mkdir", "-p", *folders]), "make the folders")
         if sandbox.backend == "docker" and not only_folders:
             copies = [shlex.join(["cp", "-a", f"/ratchet{path}/.", f"{target}/"]) for path, target in targets.items()]
             self._run(sandbox, " && ".join(copies), "copy the image's files")
@@ -325,7 +330,7 @@ class HarborLayout(TaskLayout):
 
     def _artifacts(self) -> list[str]:
         given = self.config.get("artifacts") or ()
-        return [str(entry["source"] if isinstance(entry, dict) else entry) for entry in given]
+        return [*(str(entry["source"] if isinstance(entry, dict) else entry) for entry in given), ARTIFACTS]
 
     def _real(self, path: str, part: Part) -> str:
         """Return where an absolute path of the task is in the sandbox."""

@@ -137,10 +137,28 @@ def test_a_separate_verifier_receives_artifacts_and_no_other_member_of_a_forged_
             "workspace/out/../theirs": "3",
             "workspace/other": "4",
             "tmp/harbor/tests/test.sh": "5",
+            "tmp/harbor/logs/artifacts/b": "6",
+            "tmp/harbor/logs/verifier/reward.txt": "1",
         }
     )
+    kept = ["workspace/out/a", "workspace/out/python", "workspace/out/near", "tmp/harbor/logs/artifacts/b"]
     with tarfile.open(fileobj=io.BytesIO(layout._without_traps(forged))) as tar:
-        assert tar.getnames() == ["workspace/out/a", "workspace/out/python", "workspace/out/near"]
+        assert tar.getnames() == kept
+
+
+@jailed
+def test_what_an_agent_publishes_in_the_logs_reaches_a_separate_verifier(tmp_path):
+    task = imported(
+        tmp_path,
+        task_dot_toml='schema_version = "1.4"\n[verifier]\nenvironment_mode = "separate"\n',
+        tests__Dockerfile="FROM ubuntu:24.04\nWORKDIR /app\nCOPY . /tests/\n",
+        tests__test_dot_sh="#!/bin/bash\ngrep -c done /logs/artifacts/report > /logs/verifier/reward.txt\n",
+    )
+    for written, success in (("done", True), ("begun", False)):
+        with make("ratchet/sandbox", sandbox=LOCAL) as environment:
+            environment.reset(task=task)
+            environment.step({"tool": "bash", "params": {"command": f"echo {written} > /logs/artifacts/report"}})
+            assert environment.step({"tool": "submit", "params": {}}).info["outcome"]["success"] is success
 
 
 @jailed
