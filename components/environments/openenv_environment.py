@@ -71,7 +71,10 @@ class OpenEnvEnvironment(PeerEnvironment):
             return Observation(f"error: {first_line(error)}", error=first_line(error)), False
         except Exception as error:
             raise InfrastructureError(f"the OpenEnv server is lost: {first_line(error)}") from error
-        return bounded_observation(_text(result.observation)), bool(result.done)
+        shown = (
+            _tool_result(result.observation) if self._calls_tools else bounded_observation(_text(result.observation))
+        )
+        return shown, bool(result.done)
 
     def _grade(self, task: TaskSpec, reason: str | None) -> tuple[float | None, dict[str, Any]]:
         return peer_outcome(self._reward, reason)
@@ -104,6 +107,20 @@ def _act_tool(schema: dict[str, Any]) -> ToolSpec:
     properties = {name: value for name, value in schema.get("properties", {}).items() if name != "metadata"}
     parameters = {key: value for key, value in schema.items() if key in ("$defs", "required")}
     return ToolSpec(ACT, schema.get("description", ""), {"type": "object", "properties": properties, **parameters})
+
+
+def _tool_result(observation: dict[str, Any]) -> Observation:
+    """Return the texts of an MCP tool's result, a result with other parts as JSON, or the tool's error."""
+    error, result = observation.get("error"), observation.get("result")
+    if isinstance(error, dict):
+        message = str(error.get("message") or "").strip() or "the tool failed"
+        return bounded_observation(f"error: {message}", message.splitlines()[0])
+    content = result.get("content") if isinstance(result, dict) else None
+    parts = content if isinstance(content, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    text = "\n".join(texts) if texts and len(texts) == len(parts) else _text({"result": result})
+    failed = isinstance(result, dict) and result.get("is_error")
+    return bounded_observation(text, (text.strip() or "the tool failed").splitlines()[0] if failed else None)
 
 
 def _text(observation: dict[str, Any]) -> str:

@@ -37,6 +37,8 @@ class Echo(MCPEnvironment):
         @server.tool
         def echo(text: str) -> str:
             "Repeat a text."
+            if text == "bad":
+                raise ValueError("no such text")
             return text + "!"
         super().__init__(server)
         self._state = State()
@@ -115,7 +117,9 @@ def test_the_tools_of_a_server_of_mcp_tools_are_offered_as_they_are(tmp_path):
         with make("ratchet/openenv") as env:
             env.reset(task=task)
             assert [tool.name for tool in env.tools] == ["echo"]
-            assert "hi!" in env.step({"tool": "echo", "params": {"text": "hi"}}).observation
+            assert env.step({"tool": "echo", "params": {"text": "hi"}}).observation == "hi!"
+            failed = env.step({"tool": "echo", "params": {"text": "bad"}})
+            assert "no such text" in failed.observation and "no such text" in failed.info["result"].error
             process.kill()
             process.wait()
             with pytest.raises(InfrastructureError):
