@@ -44,7 +44,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     },
     "opencode": {
         "memory_mb": JIT_MEMORY_MB,
-        "command": ["opencode", "run", "--model", "ratchet/{model}", "{task}"],
+        "command": ["opencode", "run", "--model", "ratchet/{model}", "--", "{task}"],
         "files": {
             "$HOME/.config/opencode/opencode.json": (
                 '{"autoupdate": false, "share": "disabled", "permission": {"*": "allow"}, "small_model": "ratchet/{model}",'
@@ -56,12 +56,19 @@ PROFILES: dict[str, dict[str, Any]] = {
     },
     "claude-code": {
         "memory_mb": JIT_MEMORY_MB,
-        "command": ["claude", "-p", "{task}", "--model", "{model}", "--dangerously-skip-permissions"],
+        "command": ["claude", "-p", "--model", "{model}", "--dangerously-skip-permissions", "--", "{task}"],
         "env": {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"},
     },
     "codex": {
         "memory_mb": JIT_MEMORY_MB,
-        "command": ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "{task}"],
+        "command": [
+            "codex",
+            "exec",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--",
+            "{task}",
+        ],
         "files": {
             "$HOME/.codex/config.toml": (
                 'model = "{model}"\nmodel_provider = "ratchet"\n[model_providers.ratchet]\nname = "ratchet"\n'

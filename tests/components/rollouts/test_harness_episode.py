@@ -175,6 +175,12 @@ def test_folders_that_a_container_cannot_show_are_refused_before_a_model_is_load
     assert harness.sandbox(SandboxConfig(backend="docker")).programs == (Path("/usr"),)
 
 
+@pytest.mark.parametrize("profile", sorted(set(PROFILES) - {"openai-sdk"}))
+def test_a_task_that_begins_with_a_dash_is_no_option_of_the_program(profile):
+    command = PROFILES[profile]["command"]
+    assert command[command.index("{task}") - 1] in ("--", "-t")
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_can_be_started_with_the_words_it_knows(profile):
     words = dict.fromkeys(("task", "model", "base_url", "root_url", "key"), "w")
