@@ -77,7 +77,7 @@ def encode_file(data: bytes) -> str | dict[str, str]:
 
 
 def is_separate(mode: str | None, environment: object) -> bool:
-    """Return whether a verifier has an image of its own: the section of one implies it where the mode is not given."""
+    """Return whether the verifier has its own image. Without a mode, the section `[verifier.environment]` says that it has."""
     return mode == "separate" if mode else environment is not None
 
 
@@ -354,7 +354,7 @@ class HarborLayout(TaskLayout):
         own: dict[str, Any] = self._section("environment")
         if part == "environment":
             return own
-        # Without a section of its own, a separate verifier has the agent's, but for the image.
+        # Without `[verifier.environment]`, a separate verifier uses the settings of `[environment]` except its image.
         theirs: dict[str, Any] | None = self._section("verifier").get("environment")
         return {**own, "docker_image": None} if theirs is None else theirs
 

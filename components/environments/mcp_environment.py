@@ -27,7 +27,7 @@ from ratchet.components.core.processes import last_lines
 
 from .episode_environment import grade_world
 from .outcome_criteria import RecordedCall, World
-from .peer_environment import PeerEnvironment, bounded_observation
+from .peer_environment import PeerEnvironment, bounded_observation, tool_fault
 from .sandbox_tools import Observation
 from .world_tools import SUBMIT
 
@@ -192,8 +192,7 @@ class McpEnvironment(PeerEnvironment):
                 f"MCP tool '{tool}' gave no result: {_reason(error)}{self._last_log()}"
             ) from error
         text = _content_text(result)
-        fault = (text.strip() or "the tool failed").splitlines()[0][:500]
-        return text, fault if result.is_error else None
+        return text, tool_fault(text) if result.is_error else None
 
     def _observed_world(self, task: TaskSpec) -> World:
         """Return the files of the folder, and the answers of the probes that the task names."""

@@ -11,7 +11,7 @@ from typing import Any
 from ratchet.components.core import ConfigurationError, InfrastructureError, TaskSpec, ToolSpec
 from ratchet.components.core.errors import first_line
 
-from .peer_environment import PeerEnvironment, bounded_observation, peer_outcome
+from .peer_environment import PeerEnvironment, bounded_observation, peer_outcome, tool_fault
 from .peer_task import PeerTask, missing_package, read_peer_task
 from .sandbox_tools import Observation
 
@@ -113,14 +113,14 @@ def _tool_result(observation: dict[str, Any]) -> Observation:
     """Return the texts of an MCP tool's result, a result with other parts as JSON, or the tool's error."""
     error, result = observation.get("error"), observation.get("result")
     if isinstance(error, dict):
-        message = str(error.get("message") or "").strip() or "the tool failed"
-        return bounded_observation(f"error: {message}", message.splitlines()[0])
+        message = str(error.get("message") or "")
+        return bounded_observation(f"error: {message.strip() or tool_fault(message)}", tool_fault(message))
     content = result.get("content") if isinstance(result, dict) else None
     parts = content if isinstance(content, list) else []
     texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     text = "\n".join(texts) if texts and len(texts) == len(parts) else _text({"result": result})
     failed = isinstance(result, dict) and result.get("is_error")
-    return bounded_observation(text, (text.strip() or "the tool failed").splitlines()[0] if failed else None)
+    return bounded_observation(text, tool_fault(text) if failed else None)
 
 
 def _text(observation: dict[str, Any]) -> str:

@@ -53,6 +53,11 @@ def bounded_observation(text: str, error: str | None = None) -> Observation:
     return Observation(content, error=error, truncated=truncated)
 
 
+def tool_fault(text: str) -> str:
+    """Return the reason in the text of a tool that failed: its first line, up to 500 characters."""
+    return (text.strip() or "the tool failed").splitlines()[0][:500]
+
+
 def peer_outcome(reward: float, reason: str | None, failure: str = "low_reward") -> tuple[float, dict[str, Any]]:
     """Return the grade of a framework's reward, as an environment's `_grade` does. Success is a reward of at least 1; `failure`
     is the reason of any other that ended by itself. Raises InfrastructureError for a reward that is no finite number.

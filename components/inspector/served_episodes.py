@@ -197,10 +197,9 @@ class ServedEpisodes:
         stamps = [file_stamp(each) for each in ([path] if path.is_file() else path.rglob("*"))]
         name, stamp = digest(str(path))[:16], digest(*sorted(stamps))[:16]
         copy = self.folder / f"{name}-{stamp}.jsonl"
-        if (failed := self._unreadable.get(name)) and failed[
-            0
-        ] == copy:  # reading it at every poll would take a whole core
-            raise failed[1].with_traceback(None)
+        failed_copy, failure = self._unreadable.get(name, (None, None))
+        if failure is not None and failed_copy == copy:  # reading it at every poll would take a whole core
+            raise failure.with_traceback(None)
         if not copy.is_file():
             try:
                 convert_logs(path, copy, skip_bad=True)

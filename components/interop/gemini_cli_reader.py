@@ -4,8 +4,8 @@ A file is one trajectory. A message of the model with its tool calls is a turn. 
 earlier message replaces it, `$set` changes the metadata, and `$rewindTo` removes that message and all after it. A resumed or
 compressed session states its history again in `$set`, in less detail: only what is new in it is taken. A tool's result is what
 the model was given; its exit code is the one that the shell tool states in it, which newer versions do for failures alone. A
-subagent is a session of its own, in a folder with the id of its `parent_session`. Logs state no outcome; an error at the end is
-an infrastructure failure. Notes to the user (`info`, `warning`) are counted.
+subagent has its own session file, in a folder named by the id of the parent (`parent_session`). Logs state no outcome; an error
+at the end is an infrastructure failure. Notes to the user (`info`, `warning`) are counted.
 """
 
 import re

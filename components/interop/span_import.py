@@ -149,7 +149,7 @@ class SpanImporter:
         self.agent = first.name if first is not None else ""
         self.first_name = spans[0].name if spans else None
         for span in spans:
-            above = next((ancestor for ancestor in self._ancestors(span) if ancestor.kind in _STEP_KINDS), None)
+            above = self._step_above(span)
             # A call of a model or a tool within one is the same call, as the client's within a wrapper is.
             if span.kind in MODEL_KINDS and (above is None or above.kind not in MODEL_KINDS):
                 self._add_model_call(span)
@@ -173,12 +173,16 @@ class SpanImporter:
             yield self._by_id[at]
             at, steps_left = self._by_id[at].parent_id, steps_left - 1
 
+    def _step_above(self, span: MlflowSpan) -> MlflowSpan | None:
+        """Return the nearest span of a model, a tool or an agent that a span is part of."""
+        return next((ancestor for ancestor in self._ancestors(span) if ancestor.kind in _STEP_KINDS), None)
+
     def _named_agents(self, agents: Iterable[MlflowSpan]) -> dict[str, str]:
         """Return the names of agents by span id. Those of one name that run at once in a trace are numbered: they are several."""
         names: dict[str, str] = {}
         ends: dict[tuple[str | None, str], list[int]] = {}  # of the last span of each number
         for span in agents:
-            above = next((ancestor for ancestor in self._ancestors(span) if ancestor.kind in _STEP_KINDS), None)
+            above = self._step_above(span)
             if above is not None and (above.kind, above.name) == ("AGENT", span.name):  # the same agent, wrapped
                 names[span.span_id] = names.get(above.span_id, span.name)
                 continue

@@ -82,8 +82,8 @@ class SessionTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Continued(NamedTuple):
-    """What a request continues that names a reply. `instructions`: whether the first message was for that reply alone;
-    `form`: characters of the words for its schema; `tools`: those that its request defined.
+    """The conversation that a request continues by naming a reply. `instructions`: whether the first message was for that reply
+    alone; `form`: characters of the words for its schema; `tools`: those that its request defined.
     """
 
     reply: MessageNode

@@ -1,4 +1,4 @@
-"""What the environments of other frameworks have in common."""
+"""Promises that all adapters for environments of other frameworks keep."""
 
 from types import SimpleNamespace
 
